@@ -1,0 +1,36 @@
+"""Strip the posts of 20 Newsgroups of what gives their group away.
+
+The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can be
+compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
+"""
+
+import re
+
+_QUOTE = re.compile(r"writes in|(?:writes|wrote|says|said):|^(?:In article|Quoted from|\||>)")
+
+
+def strip_headers(text: str) -> str:
+    """What follows the first blank line, whatever the lines before it look like; "" where there is no blank line."""
+    return text.partition("\n\n")[2]
+
+
+def strip_footers(text: str) -> str:
+    """The post without its signature: what follows the last line that is blank or made of hyphens.
+
+    A post without such a line, or with nothing before it, is returned as it is.
+    """
+    lines = text.strip().split("\n")
+    separators = [number for number, line in enumerate(lines) if not line.strip().strip("-")]
+    if not separators or separators[-1] == 0:
+        return text
+    return "\n".join(lines[: separators[-1]])
+
+
+def strip_quotes(text: str) -> str:
+    """The post without lines that quote (">", "|") or that introduce a quote ("In article", "... wrote:")."""
+    return "\n".join(line for line in text.split("\n") if not _QUOTE.search(line))
+
+
+def strip_newsgroup(text: str) -> str:
+    """The post without headers, then without signature, then without quotes; some posts end up empty."""
+    return strip_quotes(strip_footers(strip_headers(text)))
