@@ -1,7 +1,7 @@
 """Strip the posts of 20 Newsgroups of what gives their group away.
 
-The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can be
-compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
+The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can
+be compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
 """
 
 import re

@@ -1,0 +1,184 @@
+"""Splits of a text classification dataset, from the Hub or from files, checked before hours are spent on them."""
+
+import difflib
+import itertools
+from pathlib import Path
+
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+# What datasets on the Hub call their validation split.
+_VALIDATION_NAMES = ("validation", "valid", "val", "dev")
+# File formats disagree on the width of the same column.
+_WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
+
+
+def load_splits(
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    train_file: str | Path | None = None,
+    validation_file: str | Path | None = None,
+    test_file: str | Path | None = None,
+    *,
+    text_column: str = "text",
+    label_column: str = "label",
+    validation_fraction: float = 0.1,
+    validation_size: int | None = None,
+    seed: int = 42,
+) -> DatasetDict:
+    """Load the train, validation and test splits of a text classification dataset.
+
+    Args:
+        dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
+            and "test". Give this or `train_file`.
+        dataset_config_name: its configuration.
+        train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
+            "test".
+        text_column: a column of strings.
+        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order).
+        validation_fraction: share of the training rows that becomes "validation" where none is given; cut
+            stratified by label.
+        validation_size: the same as a number of rows; wins over `validation_fraction`.
+        seed: of that cut. The same rows and the same seed give the same splits, in every process.
+
+    Returns:
+        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string) and "label" (`ClassLabel`,
+        the same in all splits; `label_names` reads the names).
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a split is empty; texts are
+            not strings; a text or a label is null; labels are fractional, out of range or unknown to the training
+            split; two splits hold the same rows; or the validation split cannot be cut.
+    """
+    if text_column == label_column:
+        raise ValueError(f"label_column={label_column!r}: is the text_column too, expected another column")
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    files = {f"{split}_file": Path(file) for split, file in files.items() if file is not None}
+    if dataset_name is not None:
+        if files:
+            raise ValueError(f"dataset_name={dataset_name!r} and {', '.join(files)}: expected one or the other")
+        raw = _load_hub(dataset_name, dataset_config_name)
+    elif "train_file" not in files:
+        raise ValueError("dataset_name=None and train_file=None: expected one of them")
+    else:
+        raw = {argument.removesuffix("_file"): _load_file(argument, file) for argument, file in files.items()}
+
+    splits = DatasetDict({name: _select(name, split, text_column, label_column) for name, split in raw.items()})
+    splits = _number_labels(splits, label_column)
+    for first, second in itertools.combinations(splits, 2):
+        if _same_rows(splits[first], splits[second]):
+            raise ValueError(f"{second}: holds the same rows as {first}; expected rows of its own")
+    if "validation" not in splits:
+        train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
+        splits = DatasetDict({"train": train, "validation": validation, **splits})
+    return splits
+
+
+def label_names(splits: DatasetDict) -> list[str]:
+    """The names of the classes of what `load_splits` returned, in the order of their numbers."""
+    return splits["train"].features["label"].names
+
+
+def _load_hub(dataset_name: str, dataset_config_name: str | None) -> dict[str, Dataset]:
+    dataset = load_dataset(dataset_name, dataset_config_name)
+    for split in ("train", "test"):
+        if split not in dataset:
+            raise ValueError(f"dataset_name={dataset_name!r}: has the splits {list(dataset)}, expected {split!r} too")
+    validation = [dataset[name] for name in _VALIDATION_NAMES if name in dataset]
+    return {"train": dataset["train"], **dict(zip(["validation"], validation, strict=False)), "test": dataset["test"]}
+
+
+def _load_file(argument: str, file: Path) -> Dataset:
+    if file.suffix not in _FORMATS:
+        raise ValueError(f"{argument}={str(file)!r}: expected a name ending in {', '.join(_FORMATS)}")
+    if not file.is_file():
+        raise FileNotFoundError(f"{argument}={str(file)!r}: no such file")
+    # In a csv file only an empty cell is null: "NA" and "None" are words.
+    options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
+    try:
+        return load_dataset(_FORMATS[file.suffix], data_files=str(file), split="train", **options)
+    except (ValueError, DatasetGenerationError) as error:
+        raise ValueError(f"{argument}={str(file)!r}: has no rows, or is not {_FORMATS[file.suffix]}") from error
+
+
+def _select(name: str, split: Dataset, text_column: str, label_column: str) -> Dataset:
+    """The columns "text" and "label" of a split that has rows, and texts without nulls."""
+    for argument, column in (("text_column", text_column), ("label_column", label_column)):
+        if column not in split.column_names:
+            near = difflib.get_close_matches(column, split.column_names, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{argument}={column!r}: {name} has the columns {split.column_names}{hint}")
+    if len(split) == 0:
+        raise ValueError(f"{name}: has no rows, expected at least one")
+    split = split.select_columns([text_column, label_column])
+    split = split.rename_columns({text_column: "text", label_column: "label"})
+    for argument, column, new in (("text_column", text_column, "text"), ("label_column", label_column, "label")):
+        nulls = split.data.column(new).null_count
+        if nulls:
+            raise ValueError(
+                f"{argument}={column!r}: {nulls} of {len(split)} values of {name} are null, expected none"
+            )
+    features = split.features.copy()
+    for column, feature in features.items():
+        if isinstance(feature, Value) and feature.dtype in _WIDEST:
+            features[column] = Value(_WIDEST[feature.dtype])
+    if features["text"] != Value("string"):
+        raise ValueError(f"text_column={text_column!r}: {name} holds {features['text']}, expected strings")
+    return split.cast(features)
+
+
+def _number_labels(splits: DatasetDict, label_column: str) -> DatasetDict:
+    """Labels as the `ClassLabel` that the training split defines."""
+    where = f"label_column={label_column!r}"
+    feature = splits["train"].features["label"]
+    seen = set(splits["train"].unique("label"))
+    if isinstance(feature, ClassLabel):
+        names, allowed = feature.names, set(range(feature.num_classes))
+    elif feature == Value("string"):
+        names, allowed = sorted(seen), seen
+    elif feature == Value("int64"):
+        allowed = set(range(max(seen) + 1))
+        names = [str(label) for label in sorted(allowed)]
+        if seen != allowed:
+            raise ValueError(f"{where}: train holds {_some(seen)}, expected every integer from 0 to K-1 and no other")
+    else:
+        raise ValueError(f"{where}: train holds {feature}, expected ClassLabel, integers from 0 or strings")
+    for name, split in splits.items():
+        if split.features["label"] != feature:
+            raise ValueError(f"{where}: {name} holds {split.features['label']}, expected {feature} as in train")
+        labels = set(split.unique("label"))
+        if not labels <= allowed:
+            raise ValueError(f"{where}: {name} holds {_some(labels - allowed)}, expected one of {_some(allowed)}")
+        if not labels <= seen:
+            raise ValueError(f"{where}: {name} holds {_some(labels - seen)}, expected labels that train has")
+    return splits.cast_column("label", ClassLabel(names=names))
+
+
+def _some(labels: set) -> str:
+    shown = ", ".join(repr(label) for label in sorted(labels)[:5])
+    return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
+
+
+def _same_rows(first: Dataset, second: Dataset) -> bool:
+    """Whether two splits hold the same rows, in whatever order."""
+    if len(first) != len(second):
+        return False
+    one, other = (sorted(zip(split["text"], split["label"], strict=True)) for split in (first, second))
+    return one == other
+
+
+def _cut(train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Shuffle `train` and cut a validation split off it, stratified by label."""
+    if size is None:
+        argument, valid = f"validation_fraction={fraction}: expected a number between 0 and 1", 0 < fraction < 1
+    else:
+        argument, valid = f"validation_size={size}: expected 1 to {len(train) - 1}", 1 <= size < len(train)
+    if not valid:
+        raise ValueError(argument)
+    try:
+        cut = train.train_test_split(fraction if size is None else size, stratify_by_column="label", seed=seed)
+    except ValueError as error:
+        raise ValueError(f"{argument} for which every class can be split; or give validation_file") from error
+    return cut["train"], cut["test"]
