@@ -48,9 +48,9 @@ def load_splits(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a split is empty; texts are
-            not strings; a text or a label is null; labels are fractional, out of range or unknown to the training
-            split; two splits hold the same rows; or the validation split cannot be cut.
+        ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
+            split is empty; texts are not strings; a text or a label is null; labels are fractional, out of range or
+            unknown to the training split; two splits hold the same rows; or the validation split cannot be cut.
     """
     if text_column == label_column:
         raise ValueError(f"label_column={label_column!r}: is the text_column too, expected another column")
@@ -60,16 +60,18 @@ def load_splits(
         if files:
             raise ValueError(f"dataset_name={dataset_name!r} and {', '.join(files)}: expected one or the other")
         raw = _load_hub(dataset_name, dataset_config_name)
+        sources = {split: f"split {split!r} of dataset_name={dataset_name!r}" for split in raw}
     elif "train_file" not in files:
         raise ValueError("dataset_name=None and train_file=None: expected one of them")
     else:
         raw = {argument.removesuffix("_file"): _load_file(argument, file) for argument, file in files.items()}
+        sources = {split: f"{split}_file={str(files[f'{split}_file'])!r}" for split in raw}
 
-    splits = DatasetDict({name: _select(name, split, text_column, label_column) for name, split in raw.items()})
-    splits = _number_labels(splits, label_column)
+    splits = {name: _select(sources[name], split, text_column, label_column) for name, split in raw.items()}
+    splits = _number_labels(DatasetDict(splits), sources, label_column)
     for first, second in itertools.combinations(splits, 2):
         if _same_rows(splits[first], splits[second]):
-            raise ValueError(f"{second}: holds the same rows as {first}; expected rows of its own")
+            raise ValueError(f"{sources[second]}: holds the same rows as {sources[first]}; expected rows of its own")
     if "validation" not in splits:
         train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
         splits = DatasetDict({"train": train, "validation": validation, **splits})
@@ -103,33 +105,33 @@ def _load_file(argument: str, file: Path) -> Dataset:
         raise ValueError(f"{argument}={str(file)!r}: has no rows, or is not {_FORMATS[file.suffix]}") from error
 
 
-def _select(name: str, split: Dataset, text_column: str, label_column: str) -> Dataset:
+def _select(source: str, split: Dataset, text_column: str, label_column: str) -> Dataset:
     """The columns "text" and "label" of a split that has rows, and texts without nulls."""
     for argument, column in (("text_column", text_column), ("label_column", label_column)):
         if column not in split.column_names:
             near = difflib.get_close_matches(column, split.column_names, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{argument}={column!r}: {name} has the columns {split.column_names}{hint}")
+            raise ValueError(f"{argument}={column!r}: {source} has the columns {split.column_names}{hint}")
     if len(split) == 0:
-        raise ValueError(f"{name}: has no rows, expected at least one")
+        raise ValueError(f"{source}: has no rows, expected at least one")
     split = split.select_columns([text_column, label_column])
     split = split.rename_columns({text_column: "text", label_column: "label"})
     for argument, column, new in (("text_column", text_column, "text"), ("label_column", label_column, "label")):
         nulls = split.data.column(new).null_count
         if nulls:
             raise ValueError(
-                f"{argument}={column!r}: {nulls} of {len(split)} values of {name} are null, expected none"
+                f"{argument}={column!r}: {nulls} of {len(split)} values of {source} are null, expected none"
             )
     features = split.features.copy()
     for column, feature in features.items():
         if isinstance(feature, Value) and feature.dtype in _WIDEST:
             features[column] = Value(_WIDEST[feature.dtype])
     if features["text"] != Value("string"):
-        raise ValueError(f"text_column={text_column!r}: {name} holds {features['text']}, expected strings")
+        raise ValueError(f"text_column={text_column!r}: {source} holds {features['text']}, expected strings")
     return split.cast(features)
 
 
-def _number_labels(splits: DatasetDict, label_column: str) -> DatasetDict:
+def _number_labels(splits: DatasetDict, sources: dict[str, str], label_column: str) -> DatasetDict:
     """Labels as the `ClassLabel` that the training split defines."""
     where = f"label_column={label_column!r}"
     feature = splits["train"].features["label"]
@@ -142,17 +144,17 @@ def _number_labels(splits: DatasetDict, label_column: str) -> DatasetDict:
         allowed = set(range(max(seen) + 1))
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
-            raise ValueError(f"{where}: train holds {_some(seen)}, expected every integer from 0 to K-1 and no other")
+            raise ValueError(f"{where}: {sources['train']} holds {_some(seen)}, expected each of 0..K-1")
     else:
-        raise ValueError(f"{where}: train holds {feature}, expected ClassLabel, integers from 0 or strings")
+        raise ValueError(f"{where}: {sources['train']} holds {feature}, expected ClassLabel, integers or strings")
     for name, split in splits.items():
+        source, labels = sources[name], set(split.unique("label"))
         if split.features["label"] != feature:
-            raise ValueError(f"{where}: {name} holds {split.features['label']}, expected {feature} as in train")
-        labels = set(split.unique("label"))
+            raise ValueError(f"{where}: {source} holds {split.features['label']}, expected {feature} as in train")
         if not labels <= allowed:
-            raise ValueError(f"{where}: {name} holds {_some(labels - allowed)}, expected one of {_some(allowed)}")
+            raise ValueError(f"{where}: {source} holds {_some(labels - allowed)}, expected one of {_some(allowed)}")
         if not labels <= seen:
-            raise ValueError(f"{where}: {name} holds {_some(labels - seen)}, expected labels that train has")
+            raise ValueError(f"{where}: {source} holds {_some(labels - seen)}, expected labels that train has")
     return splits.cast_column("label", ClassLabel(names=names))
 
 
