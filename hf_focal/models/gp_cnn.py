@@ -188,7 +188,8 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
     vocabulary = tokenizer.get_vocab()
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            word, *values = line.rstrip().split(" ")
+            # The first line shows the width. Later, what is left of the values is the word: a few of GloVe's hold spaces.
+            word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
             if len(values) != embedding_size:
                 raise ValueError(
                     f"{path}, line {number}: {len(values)} values, expected embedding_size={embedding_size}"

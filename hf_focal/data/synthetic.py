@@ -1,0 +1,164 @@
+"""A generated text corpus with a known true posterior, so that calibration can be measured without sampling noise."""
+
+import numpy as np
+from datasets import ClassLabel, Dataset, Features, List, Value
+
+_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_SYLLABLES = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]
+
+
+def generate_topics(
+    num_samples: int,
+    *,
+    num_topics: int = 10,
+    vocab_size: int = 2000,
+    min_words: int = 30,
+    max_words: int = 80,
+    topic_share: float = 0.15,
+    label_noise: float = 0.1,
+    seed: int = 0,
+    language_seed: int = 0,
+) -> Dataset:
+    """Draw texts about topics, with noisy labels and the exact probability of each label.
+
+    A topic and a length are drawn uniformly, then words independently from the topic's distribution: Zipf's law over
+    the vocabulary in an order that all topics share, mixed with Zipf's law in an order of the topic's own, which has
+    the weight `topic_share`. The label is the topic, or with probability `label_noise` one of the others.
+
+    Args:
+        num_samples: texts to draw, at least 1.
+        num_topics: K, at least 2.
+        vocab_size: distinct words.
+        min_words, max_words: bounds of the length of a text, both included.
+        topic_share: between 0 (nothing to learn) and 1.
+        label_noise: between 0 and 1.
+        seed: of the samples.
+        language_seed: of the topics' distributions: splits of one corpus share it and differ in `seed`.
+
+    Returns:
+        `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics) and "posterior" (K float64,
+        P(label | text), which sum to 1).
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    for name, value, low in (
+        ("num_samples", num_samples, 1),
+        ("num_topics", num_topics, 2),
+        ("min_words", min_words, 1),
+    ):
+        if value < low:
+            raise ValueError(f"{name}={value}: expected at least {low}")
+    for name, value in (("topic_share", topic_share), ("label_noise", label_noise)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name}={value}: expected a number from 0 to 1")
+    if max_words < min_words:
+        raise ValueError(f"max_words={max_words}: expected at least min_words={min_words}")
+
+    distributions = _topic_distributions(num_topics, vocab_size, topic_share, language_seed)
+    rng = np.random.default_rng(seed)
+    topics = rng.integers(num_topics, size=num_samples)
+    ends = rng.integers(min_words, max_words + 1, size=num_samples).cumsum()
+    words = _draw_words(distributions, np.repeat(topics, np.diff(ends, prepend=0)), rng)
+    others = (topics + rng.integers(1, num_topics, size=num_samples)) % num_topics
+    labels = np.where(rng.random(num_samples) < label_noise, others, topics)
+    names = np.array([_word(i) for i in range(vocab_size)])
+    return Dataset.from_dict(
+        {
+            "text": [" ".join(text) for text in np.split(names[words], ends[:-1])],
+            "label": labels,
+            "posterior": label_posterior(words, ends, distributions, label_noise),
+        },
+        features=Features(
+            text=Value("string"),
+            label=ClassLabel(names=[f"topic {k}" for k in range(num_topics)]),
+            posterior=List(Value("float64"), length=num_topics),
+        ),
+    )
+
+
+def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarray, label_noise: float) -> np.ndarray:
+    """P(label | text) under the model of `generate_topics`, by Bayes' rule in log space.
+
+    Args:
+        words: integers, the words of all texts one after the other.
+        ends: integers, (N,), where each text ends in `words`; every text has a word.
+        distributions: float64, (K, vocab_size), positive; each row sums to 1.
+        label_noise: probability that a label is not the topic.
+
+    Returns:
+        float64, (N, K).
+    """
+    starts = np.concatenate([[0], ends[:-1]])
+    likelihood = np.add.reduceat(np.log(distributions).T[words], starts)
+    topic = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
+    topic /= topic.sum(axis=1, keepdims=True)
+    return (1 - label_noise) * topic + label_noise * (1 - topic) / (len(distributions) - 1)
+
+
+def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> float:
+    """ECE (Naeini et al., AAAI 2015) with the accuracy of a bin replaced by its expectation under the true posterior.
+
+    Bins are of equal width, ((i-1)/num_bins, i/num_bins], on the confidence; the result is the mean over samples of
+    their bin's |mean confidence - mean true posterior of the predicted class|. ECE on sampled labels tends to it as
+    samples grow; the true posterior itself scores 0.
+
+    Args:
+        probabilities: (N, K), the model's; the first of equal maxima is the prediction.
+        posteriors: (N, K), the true ones.
+        num_bins: number of bins.
+
+    Returns:
+        A fraction, 0 to 1.
+    """
+    confidence, expected = _confidence_and_truth(probabilities, posteriors)
+    bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
+    return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
+
+
+def posterior_gap(probabilities: np.ndarray, posteriors: np.ndarray) -> float:
+    """Mean over samples of |confidence - true posterior of the predicted class|: never below `true_calibration_error`,
+    since errors of opposite signs in one bin do not cancel. Arguments and result as there.
+    """
+    confidence, expected = _confidence_and_truth(probabilities, posteriors)
+    return float(np.abs(confidence - expected).mean())
+
+
+def _confidence_and_truth(probabilities: np.ndarray, posteriors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    probabilities, posteriors = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
+    if probabilities.shape != posteriors.shape or probabilities.ndim != 2:
+        raise ValueError(
+            f"probabilities {probabilities.shape} and posteriors {posteriors.shape}: expected both (N, K)"
+        )
+    rows, prediction = np.arange(len(probabilities)), probabilities.argmax(axis=1)
+    return probabilities[rows, prediction], posteriors[rows, prediction]
+
+
+def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:
+    """P(word | topic), float64, (num_topics, vocab_size)."""
+    zipf = 1 / np.arange(1, vocab_size + 1)
+    zipf /= zipf.sum()
+    rng = np.random.default_rng(language_seed)
+    own = np.stack([rng.permutation(zipf) for _ in range(num_topics)])
+    return (1 - topic_share) * zipf + topic_share * own
+
+
+def _draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A word from the distribution of each of `topics`, by inversion of the cumulative distribution."""
+    uniform, words = rng.random(len(topics)), np.empty(len(topics), np.int64)
+    for topic, distribution in enumerate(distributions):
+        cumulative = distribution.cumsum()
+        mine = topics == topic
+        # Divided, the last value is 1 and above every draw, whatever the rounding of the sum.
+        words[mine] = np.searchsorted(cumulative / cumulative[-1], uniform[mine], side="right")
+    return words
+
+
+def _word(number: int) -> str:
+    """A pronounceable word of at least two syllables, different for each number."""
+    number += len(_SYLLABLES)
+    word = ""
+    while number:
+        number, syllable = divmod(number, len(_SYLLABLES))
+        word += _SYLLABLES[syllable]
+    return word

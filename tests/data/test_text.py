@@ -1,0 +1,162 @@
+from collections import Counter
+
+import pytest
+from datasets import ClassLabel, Dataset, Value
+
+from hf_focal.data import label_names, load_splits
+
+TEXTS = [f"text {i}" for i in range(40)]
+LABELS = ["spam", "ham", "ham", "eggs"] * 10
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(name, text=..., label=...): a file of these columns, in the format of the name's suffix."""
+
+    def write(name, **columns):
+        path, dataset = tmp_path / name, Dataset.from_dict(columns)
+        writers = {
+            "csv": dataset.to_csv,
+            "json": dataset.to_json,
+            "jsonl": dataset.to_json,
+            "parquet": dataset.to_parquet,
+        }
+        writers[path.suffix[1:]](path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "jsonl", "parquet"])
+def test_string_labels_become_sorted_classes(write, suffix):
+    train = write(f"train.{suffix}", text=TEXTS, label=LABELS)
+    test = write("test.parquet", text=["a", "b"], label=["spam", "eggs"])
+    splits = load_splits(train_file=train, test_file=test)
+    assert list(splits) == ["train", "validation", "test"]
+    assert label_names(splits) == ["eggs", "ham", "spam"]
+    assert all(split.features == splits["train"].features for split in splits.values())
+    assert splits["train"].features == {"text": Value("string"), "label": ClassLabel(names=["eggs", "ham", "spam"])}
+    assert splits["test"][:] == {"text": ["a", "b"], "label": [2, 0]}
+    by_text = dict(zip(TEXTS, LABELS, strict=True))
+    names = label_names(splits)
+    assert all(names[row["label"]] == by_text[row["text"]] for row in splits["train"])
+
+
+def test_integer_labels(write):
+    splits = load_splits(train_file=write("train.csv", text=TEXTS, label=[0, 1, 2, 0] * 10))
+    assert list(splits) == ["train", "validation"]
+    assert label_names(splits) == ["0", "1", "2"]
+
+
+def test_class_labels_keep_their_names(tmp_path):
+    features = ClassLabel(names=["b", "a", "never seen"])
+    dataset = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 20}).cast_column("label", features)
+    dataset.to_parquet(tmp_path / "train.parquet")
+    assert label_names(load_splits(train_file=tmp_path / "train.parquet")) == ["b", "a", "never seen"]
+
+
+def test_validation_cut_is_stratified_seeded_and_disjoint(write):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    splits = load_splits(train_file=train, validation_fraction=0.2)
+    assert Counter(splits["validation"]["label"]) == {0: 2, 1: 4, 2: 2}
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(TEXTS)
+    again = load_splits(train_file=train, validation_size=8)
+    assert again["validation"][:] == splits["validation"][:]
+    other = load_splits(train_file=train, validation_size=8, seed=1)
+    assert other["validation"][:] != splits["validation"][:]
+
+
+def test_given_validation_file_is_used(write):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    validation = write("validation.csv", text=["v"], label=["ham"])
+    splits = load_splits(train_file=train, validation_file=validation)
+    assert splits["validation"]["text"][:] == ["v"] and splits["train"]["text"][:] == TEXTS
+
+
+def test_columns_can_have_other_names(write):
+    train = write("train.csv", label=TEXTS, text=LABELS, other=LABELS)
+    splits = load_splits(train_file=train, text_column="label", label_column="text", validation_size=4)
+    assert splits["train"].column_names == ["text", "label"]
+    assert splits["train"][0]["text"].startswith("text ")
+
+
+def test_only_empty_cells_of_csv_are_null(write):
+    train = write("train.csv", text=["NA", "null", "None", "nan"] * 10, label=["None", "NA"] * 20)
+    assert label_names(load_splits(train_file=train)) == ["NA", "None"]
+
+
+def test_dataset_folder(write, tmp_path):
+    write("train.csv", text=TEXTS, label=LABELS)
+    with pytest.raises(ValueError, match=r"has the splits \['train'\], expected 'test' too"):
+        load_splits(str(tmp_path))
+    write("test.csv", text=["t"], label=["ham"])
+    write("dev.csv", text=["d"], label=["eggs"])
+    splits = load_splits(str(tmp_path))
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [40, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": ["a"], "label": ["bacon"]}, "'bacon', expected one of 'eggs', 'ham', 'spam'"),
+        ({"text": ["a"], "label": [1]}, "test.csv' holds Value.'int64'., expected Value.'string'. as in train"),
+        ({"text": [], "label": []}, "has no rows"),
+        ({"text": ["a", None], "label": ["ham"] * 2}, "text_column='text': 1 of 2 values of test_file=.* are null"),
+        ({"text": ["a", "b"], "label": ["ham", None]}, "label_column='label': 1 of 2 values of test_file=.* are null"),
+        ({"txt": ["a"], "label": ["ham"]}, r"text_column='text': .* \['txt', 'label'\]; did you mean 'txt'\?"),
+        ({"text": [1.5], "label": ["ham"]}, "float64.*expected strings"),
+        ({"text": TEXTS[::-1], "label": LABELS[::-1]}, "test_file=.*: holds the same rows as train_file="),
+    ],
+)
+def test_bad_test_file(write, columns, message):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    with pytest.raises(ValueError, match=message):
+        load_splits(train_file=train, test_file=write("test.csv", **columns))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, 1.0] * 20, "float64.*expected ClassLabel, integers or strings"),
+        ([-1, 0, 1, 0] * 10, "holds -1, 0, 1, expected each of 0..K-1"),
+        ([0, 2] * 20, "holds 0, 2, expected each of 0..K-1"),
+        ([True, False] * 20, "bool.*expected ClassLabel, integers or strings"),
+    ],
+)
+def test_bad_training_labels(write, labels, message):
+    with pytest.raises(ValueError, match=message):
+        load_splits(train_file=write("train.parquet", text=TEXTS, label=labels))
+
+
+def test_hidden_class_labels(tmp_path):
+    train = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 20}).cast_column("label", ClassLabel(names=["a", "b"]))
+    train.to_parquet(tmp_path / "train.parquet")
+    hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
+    hidden.to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(ValueError, match=r"split 'test' of dataset_name=.* holds -1, expected one of 0, 1"):
+        load_splits(str(tmp_path))
+
+
+def test_bad_arguments(write, tmp_path):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    for arguments, error, message in [
+        ({}, ValueError, "dataset_name=None and train_file=None"),
+        ({"dataset_name": "a/b", "train_file": train}, ValueError, "dataset_name='a/b' and train_file: expected one"),
+        ({"train_file": tmp_path / "none.csv"}, FileNotFoundError, "train_file=.*none.csv"),
+        ({"train_file": "train.tsv"}, ValueError, r"train_file='train.tsv': .* .csv, .json, .jsonl, .parquet"),
+        ({"train_file": train, "validation_file": train}, ValueError, "validation_file=.* same rows as train_file"),
+        ({"train_file": train, "validation_size": 40}, ValueError, "validation_size=40: expected 1 to 39"),
+        ({"train_file": train, "validation_size": 1}, ValueError, "validation_size=1: .* every class can be split"),
+        ({"train_file": train, "validation_fraction": 1.0}, ValueError, "validation_fraction=1.0"),
+        ({"train_file": train, "label_column": "text"}, ValueError, "label_column='text': is the text_column too"),
+    ]:
+        with pytest.raises(error, match=message):
+            load_splits(**arguments)
+
+
+@pytest.mark.real_data
+def test_newsgroups(real_data):
+    folder = real_data / "newsgroups"
+    splits = load_splits(train_file=folder / "train.parquet", test_file=folder / "test.parquet", validation_size=1000)
+    assert {name: len(split) for name, split in splits.items()} == {"train": 10314, "validation": 1000, "test": 7532}
+    assert label_names(splits)[:2] == ["alt.atheism", "comp.graphics"]
