@@ -1,0 +1,79 @@
+"""Argument checks. Every error names the argument, the value seen and what was expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = Tensor | np.ndarray
+
+
+def check_num_bins(num_bins: int) -> None:
+    if isinstance(num_bins, bool) or not isinstance(num_bins, int | np.integer):
+        raise TypeError(f"num_bins must be an int, got {type(num_bins).__name__}")
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+
+
+def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
+    scores = torch.as_tensor(scores).detach()
+    labels = torch.as_tensor(labels).detach()
+    if not scores.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {scores.dtype}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    if scores.ndim < 1 or scores.shape[:-1] != labels.shape:
+        raise ValueError(
+            f"labels must have the shape of {name} without its last dimension, the classes: got labels of shape "
+            f"{tuple(labels.shape)} for {name} of shape {tuple(scores.shape)}"
+        )
+    num_classes = scores.shape[-1]
+    if num_classes < 2:
+        raise ValueError(f"{name} must have at least 2 classes in the last dimension, got {num_classes}")
+    labels = labels.reshape(-1).to(device=scores.device, dtype=torch.int64)
+    wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
+    if wrong.any():
+        seen = int(labels[wrong][0])
+        raise ValueError(f"labels must be in [0, {num_classes}) or equal to ignore_index {ignore_index}, got {seen}")
+    return scores.reshape(-1, num_classes), labels
+
+
+def probability_tolerance(dtype: torch.dtype) -> float:
+    """How far a probability, or a row's sum, may be from its range. At least what a float32 softmax leaves."""
+    return max(1e-5, 4 * torch.finfo(dtype).eps)
+
+
+def check_probability_range(name: str, values: Tensor, slack: float) -> None:
+    """Raise unless all values are in [0, 1] up to `slack`; NaN raises too."""
+    if not values.numel():
+        return
+    low, high = (float(bound) for bound in torch.aminmax(values))
+    if not (low >= -slack and high <= 1 + slack):
+        seen = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
+        raise ValueError(f"{name} must be in [0, 1], got {seen}")
+
+
+def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
+    """Confidences (N,) as float32, or float64 where they are float64, clipped to [0, 1], and hits as booleans."""
+    confidence = torch.as_tensor(confidence).detach().cpu()
+    correct = torch.as_tensor(correct).detach().cpu()
+    if not confidence.is_floating_point():
+        raise TypeError(f"confidence must be floating point, got {confidence.dtype}")
+    if correct.is_floating_point() or correct.is_complex():
+        raise TypeError(f"correct must be boolean or integers 0 and 1, got {correct.dtype}")
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        raise ValueError(
+            f"confidence and correct must be one-dimensional and equally long, got shapes {tuple(confidence.shape)} "
+            f"and {tuple(correct.shape)}"
+        )
+    check_probability_range("confidence", confidence, probability_tolerance(confidence.dtype))
+    if correct.dtype != torch.bool:
+        hits = correct == 1
+        if not (hits | (correct == 0)).all():
+            raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[correct > 1].max())}")
+        correct = hits
+    if confidence.dtype != torch.float64:
+        confidence = confidence.float()
+    return confidence.clamp(0, 1), correct

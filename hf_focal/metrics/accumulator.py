@@ -1,0 +1,210 @@
+"""Calibration metrics of a stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from . import _bins, _bootstrap, _mass
+from ._checks import Array, check_num_bins
+from ._classwise import CellSums, classwise_error
+from ._rows import Rows, read_rows
+
+# What is summed over rows, apart for incorrect (0) and correct (1) ones: the columns of `_scores`.
+_COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
+
+
+@dataclass(frozen=True)
+class ReliabilityBins:
+    """The equal-width bins of a reliability diagram: edges (M + 1,), and for each bin (M,) the number of its samples,
+    their mean confidence and their accuracy, NaN where the bin is empty."""
+
+    edges: np.ndarray
+    count: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+
+class CalibrationMetrics:
+    """Calibration errors and scores, summed over batches and over processes.
+
+    Sums are float64. Besides them, for the equal-mass bins and the bootstrap, one float32 confidence and its hit are
+    kept for each sample: four bytes (eight where float64 scores were given). Logits are not kept. The result depends
+    on the samples alone, neither on their order nor on their batches. Objects pickle to little more than those bytes:
+    gather them as objects over ranks and `merge` them.
+
+    Args:
+        num_bins: M, for equal-width, equal-mass and classwise bins.
+        ignore_index: rows with this label are left out.
+        classwise: also sum the K·M cells of classwise ECE, 16 bytes each; worth switching off for large vocabularies.
+
+    Raises:
+        TypeError, ValueError: for a num_bins that is not an int of at least 1. `update` raises what `functional`
+            lists; a batch that raises leaves the object as it was.
+    """
+
+    def __init__(self, num_bins: int = 15, ignore_index: int = -100, classwise: bool = True) -> None:
+        check_num_bins(num_bins)
+        self.num_bins = num_bins
+        self.ignore_index = ignore_index
+        self.classwise = classwise
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all samples, and the number of classes."""
+        self.num_classes: int | None = None
+        self._scores = np.zeros((2, 7))
+        self._bins = _bins.BinSums.zeros(self.num_bins)
+        self._cells: CellSums | None = None
+        self._samples = _mass.SampleBuffer()
+
+    def update(self, logits: Array, labels: Array) -> None:
+        """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
+        self._update("logits", logits, labels)
+
+    def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
+        """Add probabilities (..., K), in [0, 1] and summing to 1 up to their dtype's rounding, and labels (...)."""
+        self._update("probabilities", probabilities, labels)
+
+    def _update(self, inputs: str, scores: Array, labels: Array) -> None:
+        # The batch gets an object of its own, so that one that raises halfway leaves nothing behind.
+        batch = CalibrationMetrics(self.num_bins, self.ignore_index, self.classwise)
+        batch.num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
+        batch._add(blocks)
+        self.merge(batch)
+
+    def _add(self, blocks: Iterator[Rows]) -> None:
+        for rows in blocks:
+            confidence, correct = rows.confidence, rows.correct
+            columns = [torch.ones_like(rows.nll), rows.nll, rows.entropy, rows.brier, confidence, confidence >= 0.99]
+            columns.append(rows.in_top5 if self.num_classes > 5 else torch.ones_like(correct))
+            table = torch.stack([column.double() for column in columns])
+            self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
+            if self.classwise:
+                if self._cells is None:
+                    self._cells = CellSums.zeros(self.num_classes, self.num_bins, confidence.device)
+                self._cells.add(rows)
+            self._add_confidences(confidence.cpu(), correct.cpu())
+        if self._cells is not None:
+            self._cells = CellSums(self._cells.gap.cpu(), self._cells.squares.cpu())
+
+    def _add_confidences(self, confidence: torch.Tensor, correct: torch.Tensor) -> None:
+        self._bins += _bins.BinSums.of(confidence, correct, self.num_bins)
+        self._samples.extend(_mass.pack(confidence, correct))
+
+    def merge(self, other: CalibrationMetrics) -> CalibrationMetrics:
+        """Add the other's samples to this object's, and return this object.
+
+        Raises TypeError for another type and ValueError where num_bins, classwise or the number of classes differ.
+        """
+        if not isinstance(other, CalibrationMetrics):
+            raise TypeError(f"other must be CalibrationMetrics, got {type(other).__name__}")
+        for name in ("num_bins", "classwise", "num_classes"):
+            mine, others = getattr(self, name), getattr(other, name)
+            if mine != others and None not in (mine, others):
+                raise ValueError(
+                    f"{name} must be the same to add samples: it is {mine} here and {others} in the other"
+                )
+        if self.num_classes is None:
+            self.num_classes = other.num_classes
+        self._scores = self._scores + other._scores
+        self._bins = self._bins + other._bins
+        if other._cells is not None:
+            if self._cells is None:
+                self._cells = CellSums.zeros(self.num_classes, self.num_bins)
+            self._cells.gap += other._cells.gap
+            self._cells.squares += other._cells.squares
+        self._samples.extend(other._samples.keys)
+        return self
+
+    def compute(self) -> dict[str, float]:
+        """All metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
+
+        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of the same
+        names. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
+        nll_incorrect, entropy_correct, entropy_incorrect: means over the correctly and the wrongly predicted samples.
+        s99, s99_accuracy: the share of samples with confidence of at least 0.99, and their accuracy. num_samples.
+        """
+        total = self._scores.sum(0)
+        incorrect, correct = self._scores
+        size = total[_COUNT]
+        metrics = self._calibration_errors()
+        metrics["nll"] = _ratio(total[_NLL], size)
+        metrics["brier"] = _ratio(total[_BRIER], size)
+        metrics["accuracy"] = _ratio(correct[_COUNT], size)
+        metrics["error"] = _ratio(incorrect[_COUNT], size)
+        if self.num_classes is not None and self.num_classes > 5:
+            metrics["top5_accuracy"] = _ratio(total[_TOP5], size)
+        metrics["confidence"] = _ratio(total[_CONFIDENCE], size)
+        metrics["entropy"] = _ratio(total[_ENTROPY], size)
+        for name, part in (("correct", correct), ("incorrect", incorrect)):
+            metrics[f"nll_{name}"] = _ratio(part[_NLL], part[_COUNT])
+            metrics[f"entropy_{name}"] = _ratio(part[_ENTROPY], part[_COUNT])
+        metrics["s99"] = _ratio(total[_S99], size)
+        metrics["s99_accuracy"] = _ratio(correct[_S99], total[_S99])
+        metrics["num_samples"] = float(size)
+        return metrics
+
+    def _calibration_errors(self) -> dict[str, float]:
+        sums = self._bins
+        errors = {name: float(error(sums.count, sums.gap)) for name, error in _bins.EQUAL_WIDTH_ERRORS.items()}
+        errors["adaece"] = _mass.adaptive_error(self._samples.keys, self.num_bins)
+        if self.classwise:
+            size = len(self._samples.keys)
+            errors["classwise_ece"] = classwise_error(self._cells.gap.numpy(), size) if self._cells else float("nan")
+        return errors
+
+    def bins(self) -> ReliabilityBins:
+        """The equal-width bins of the samples so far, for a reliability diagram."""
+        sums, empty = self._bins, self._bins.count == 0
+        count = np.where(empty, 1, sums.count)
+        return ReliabilityBins(
+            edges=np.arange(self.num_bins + 1) / self.num_bins,
+            count=sums.count.astype(np.int64),
+            confidence=np.where(empty, np.nan, sums.confidence / count),
+            accuracy=np.where(empty, np.nan, sums.hits / count),
+        )
+
+    def bootstrap(
+        self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, tuple[float, float]]:
+        """Confidence intervals (low, high) of the calibration errors: ece, adaece, mce, ace, rmsce, classwise_ece.
+
+        Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
+        basic ("reverse percentile") ones, [2θ - q_high, 2θ - q_low] clipped to [0, 1], for estimate θ and quantiles q
+        of the resampled values. A binned error is an absolute value and so biased upward in small samples (Kumar et
+        al., *Verified Uncertainty Calibration*, NeurIPS 2019), and a resample adds that bias once more: percentile
+        intervals lie too high and may not even hold the estimate, where basic ones mirror the bias back (Davison and
+        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). They cover the binned error of the
+        population. MCE is the maximum of noisy bins, for which no bootstrap is reliable: read its interval with care.
+
+        For classwise ECE no samples are kept. Resampling changes a cell's sum of gaps by noise of mean 0 and variance
+        Σ d² - (Σ d)²/N, d = p - hit, which is drawn from the normal law (central limit theorem) from sums that are
+        kept. Cells are drawn as independent; the correlation of the classes, -1/(K-1) on average, is left out (with
+        two classes it is -1, and the two are drawn as one).
+
+        Raises ValueError for num_resamples < 1 or a level outside (0, 1). NaN intervals where there are no samples.
+        """
+        if num_resamples < 1:
+            raise ValueError(f"num_resamples must be at least 1, got {num_resamples}")
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
+        estimates = self._calibration_errors()
+        keys = self._samples.keys
+        if not len(keys):
+            return dict.fromkeys(estimates, (float("nan"), float("nan")))
+        generator = np.random.default_rng(seed)
+        resampled = _bootstrap.resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
+        if self._cells is not None:
+            gap, squares = self._cells.gap.numpy(), self._cells.squares.numpy()
+            resampled["classwise_ece"] = _bootstrap.resample_classwise_error(
+                gap, squares, len(keys), num_resamples, generator
+            )
+        return {name: _bootstrap.basic_interval(estimates[name], resampled[name], level) for name in estimates}
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else float("nan")
