@@ -22,6 +22,9 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 
+from hf_focal.metrics._bins import bin_index
+from hf_focal.metrics._checks import Array, check_num_bins, check_scores
+
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
@@ -51,7 +54,7 @@ class Temperature:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"Temperature: value must be finite and positive, got {self.value!r}")
+            raise ValueError(f"value must be finite and positive, got {self.value!r}")
 
     def __float__(self) -> float:
         return self.value
@@ -87,8 +90,8 @@ class Temperature:
 
 
 def fit_temperature(
-    logits: torch.Tensor | np.ndarray,
-    labels: torch.Tensor | np.ndarray,
+    logits: Array,
+    labels: Array,
     objective: str = "ece",
     num_bins: int = 15,
     grid: Sequence[float] | np.ndarray | None = None,
@@ -120,16 +123,15 @@ def fit_temperature(
     if objective not in OBJECTIVES:
         close = difflib.get_close_matches(str(objective).lower(), OBJECTIVES, n=1, cutoff=0.3)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"fit_temperature: objective must be 'ece' or 'nll', got {objective!r}{hint}")
-    if num_bins < 1:
-        raise ValueError(f"fit_temperature: num_bins must be at least 1, got {num_bins}")
+        raise ValueError(f"objective must be 'ece' or 'nll', got {objective!r}{hint}")
+    check_num_bins(num_bins)
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
-        raise ValueError(f"fit_temperature: grid must be a non-empty list of temperatures, got {grid!r}")
+        raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
     if not (np.isfinite(temperatures) & (temperatures > 0)).all():
-        raise ValueError(f"fit_temperature: grid must hold finite positive temperatures, got {grid!r}")
+        raise ValueError(f"grid must hold finite positive temperatures, got {grid!r}")
 
-    rows = _Rows(torch.as_tensor(logits).detach(), torch.as_tensor(labels), ignore_index)
+    rows = _Rows(logits, labels, ignore_index)
     candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
     ece, nll = _exact(rows, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
@@ -148,29 +150,16 @@ def fit_temperature(
 class _Rows:
     """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks."""
 
-    def __init__(self, logits: torch.Tensor, labels: torch.Tensor, ignore_index: int) -> None:
-        if not logits.is_floating_point():
-            raise TypeError(f"fit_temperature: logits must be floating, got {logits.dtype}")
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise TypeError(f"fit_temperature: labels must be integers, got {labels.dtype}")
-        if logits.dim() < 2 or logits.shape[:-1] != labels.shape:
-            raise ValueError(
-                "fit_temperature: logits must be (..., K) and labels (...), "
-                f"got {tuple(logits.shape)} and {tuple(labels.shape)}"
-            )
-        self.num_classes = logits.shape[-1]
-        labels = labels.to(logits.device, torch.int64).reshape(-1)
+    def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
+        logits, labels = check_scores("logits", logits, labels, ignore_index)
         kept = labels != ignore_index
         self.labels = labels[kept]
         if not len(self.labels):
-            raise ValueError(f"fit_temperature: no label left of {len(labels)} (ignore_index={ignore_index})")
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= self.num_classes:
-            wrong = low if low < 0 else high
             raise ValueError(
-                f"fit_temperature: labels must lie in [0, {self.num_classes}) or be {ignore_index}, got {wrong}"
+                f"labels must have at least one that is not ignore_index {ignore_index}, got none of {len(labels)}"
             )
-        self._logits = logits.reshape(-1, self.num_classes)
+        self.num_classes = logits.shape[1]
+        self._logits = logits
         self._index = None if len(self.labels) == len(labels) else kept.nonzero().squeeze(1)
         self._score_labels()
 
@@ -188,7 +177,7 @@ class _Rows:
             gaps.append(peak - logits.gather(1, labels[:, None]).squeeze(1))
         # A row's largest logit is NaN or ±inf exactly where the row has a NaN, a +inf or nothing finite.
         if not torch.cat(peaks).isfinite().all():
-            raise ValueError("fit_temperature: logits must be finite (-inf only for masked classes), got NaN or inf")
+            raise ValueError("logits must be finite (-inf only for masked classes), got NaN, +inf or a row of -inf")
         self.correct = torch.cat(correct).double()
         self.label_gaps = torch.cat(gaps)
 
@@ -215,16 +204,11 @@ def _exact(rows: _Rows, temperatures: Sequence[float], num_bins: int) -> tuple[n
         for i, temperature in enumerate(temperatures):
             sums = torch.exp2(torch.mul(gaps, -_LOG2E / temperature, out=terms), out=terms).sum(1)
             confidence = 1 / sums
-            bins = _bin_index(confidence, num_bins)
+            bins = bin_index(confidence, num_bins)
             surplus[i] += torch.bincount(bins, confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
     # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
     return (surplus.abs().sum(1) / len(rows)).cpu().numpy(), (nll / len(rows)).cpu().numpy()
-
-
-def _bin_index(confidence: torch.Tensor, num_bins: int) -> torch.Tensor:
-    """Bin of ((i-1)/M, i/M], from 0."""
-    return (confidence * num_bins).ceil_().sub_(1).clamp_(0, num_bins - 1).to(torch.int64)
 
 
 def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
@@ -303,15 +287,15 @@ def _nll_optimum(rows: _Rows) -> float:
     label_gap = float(rows.label_gaps.mean())
     advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
-        raise ValueError("fit_temperature: the NLL is infinite at every T: the logit of a label is -inf")
+        raise ValueError("the NLL is infinite at every T: the logit of a label is -inf")
     if label_gap == 0:
         raise ValueError(
-            f"fit_temperature: the NLL has no minimum, it falls as T -> 0: the labels of all {len(rows)} samples "
+            f"the NLL has no minimum, it falls as T -> 0: the labels of all {len(rows)} samples "
             "have the largest logit (the set is perfectly separated)" + advice
         )
     if label_gap >= (1 - 1e-9) * _mean_expected_gap(rows, 0.0):
         raise ValueError(
-            "fit_temperature: the NLL has no minimum, it falls as T -> ∞: the logits of the labels are no larger than "
+            "the NLL has no minimum, it falls as T -> ∞: the logits of the labels are no larger than "
             "the average logit (accuracy no better than chance; are the labels those of these logits?)" + advice
         )
 

@@ -1,0 +1,102 @@
+"""A fitted temperature moved into the weights of the classifier, so that nobody has to remember it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from hf_focal.temperature import Temperature
+
+# Where Transformers' classification models keep their heads; the first name that a model has is its head.
+_HEADS = (
+    ("classifier",),
+    ("classification_head",),
+    ("score",),
+    ("logits_proj",),
+    ("cls_classifier", "distillation_classifier"),  # distilled DeiT: the logits are the mean of the two
+)
+# The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel.
+_LAST_LAYERS = ("out_proj", "out", "linear_out")
+
+
+def fold_temperature(model, temperature: Temperature | float):
+    """Divides the classifier's weight and bias by T, so that plain `from_pretrained` gives calibrated probabilities.
+
+    Every prediction stays what it was; the logits become `logits / T` up to the rounding of the weights' dtype. The
+    temperature is recorded in `model.config.calibration` (`{"temperature": T, "objective": ..., ...}`); folding again
+    multiplies the recorded temperature.
+
+    Args:
+        model: a Transformers model with a classification head: `classifier`, `classification_head`, `score` or
+            `logits_proj`, a Linear or Conv2d or a head that ends in one; or a `timm_model`. Changed in place.
+        temperature: a `Temperature` or a number.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: a temperature that is not finite and positive, or a regression model.
+        TypeError: no such head; a head whose last layer is not plain; weights that other layers share (tied
+            embeddings) or that are not floating (quantised).
+    """
+    value = float(temperature)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"temperature must be finite and positive, got {value!r}")
+    if model.config.problem_type == "regression":
+        raise ValueError("model must be a classifier, got a regression model, which has no probabilities to calibrate")
+    layers = _last_layers(model)
+    parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias) if parameter is not None]
+    _check_foldable(model, parameters)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.div_(value)
+
+    record = temperature.to_dict() if isinstance(temperature, Temperature) else {}
+    record.pop("value", None)
+    earlier = getattr(model.config, "calibration", None) or {"temperature": 1.0}
+    model.config.calibration = {"temperature": earlier["temperature"] * value, **record}
+    return model
+
+
+def _last_layers(model) -> list[nn.Module]:
+    """The layers whose output is the logits."""
+    if hasattr(model, "timm_model"):
+        found = model.timm_model.get_classifier()
+        heads = list(found) if isinstance(found, tuple) else [found]
+    else:
+        names = next((names for names in _HEADS if hasattr(model, names[0])), ())
+        heads = [getattr(model, name) for name in names]
+    if not heads:
+        looked_for = ", ".join(name for names in _HEADS for name in names)
+        raise TypeError(
+            f"model must have a classification head ({looked_for} or timm_model), "
+            f"got {type(model).__name__}, which has none"
+        )
+    return [_last_layer(head, model) for head in heads]
+
+
+def _last_layer(head: nn.Module, model) -> nn.Module:
+    layer = head
+    if isinstance(head, nn.Sequential):
+        layer = head[-1]
+    else:
+        layer = next((getattr(head, name) for name in _LAST_LAYERS if hasattr(head, name)), head)
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise TypeError(
+            "the head must be a Linear or Conv2d layer, or end in one "
+            f"({', '.join(_LAST_LAYERS)}, or the last of a Sequential), got {type(head).__name__} of "
+            f"{type(model).__name__}"
+        )
+    return layer
+
+
+def _check_foldable(model, parameters: list[nn.Parameter]) -> None:
+    own = {id(parameter) for parameter in parameters}
+    uses = [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
+    if len(uses) != len(parameters):
+        raise TypeError(f"the head's weights must be its own, but they are shared: {uses}")
+    for parameter in parameters:
+        if not parameter.is_floating_point():
+            raise TypeError(f"the head's weights must be floating, got {parameter.dtype}")

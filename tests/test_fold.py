@@ -1,0 +1,168 @@
+"""Folding a temperature into tiny random models of several families, through save_pretrained and back."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from hf_focal._fold import fold_temperature
+from hf_focal.temperature import Temperature
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
+BART = {
+    "vocab_size": 50,
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 32,
+}
+IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+SMALL_T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+MODELS = {
+    "BertForSequenceClassification": TINY,
+    "BertForTokenClassification": TINY,
+    "RobertaForSequenceClassification": TINY,
+    "DistilBertForSequenceClassification": {
+        "vocab_size": 50,
+        "dim": 16,
+        "n_layers": 1,
+        "n_heads": 2,
+        "hidden_dim": 24,
+    },
+    "DebertaV2ForSequenceClassification": TINY,
+    "ModernBertForSequenceClassification": TINY,
+    "ElectraForSequenceClassification": TINY | {"embedding_size": 16},
+    "XLNetForSequenceClassification": {"vocab_size": 50, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24},
+    "GPT2ForSequenceClassification": {"vocab_size": 50, "n_embd": 16, "n_layer": 1, "n_head": 2},
+    "LlamaForSequenceClassification": TINY,
+    "BartForSequenceClassification": BART,
+    "ViTForImageClassification": IMAGE | {"intermediate_size": 24},
+    "DeiTForImageClassificationWithTeacher": IMAGE | {"intermediate_size": 24},
+    "ResNetForImageClassification": RESNET,
+}
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    model_class = getattr(transformers, name)
+    config = model_class.config_class(**{"num_labels": 3, "pad_token_id": 0} | options)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # no zero bias, no unit norm: a fold that forgets one shows
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def inputs(model):
+    generator = torch.Generator().manual_seed(1)
+    if model.main_input_name == "pixel_values":
+        size = getattr(model.config, "image_size", 32)
+        return {"pixel_values": torch.randn(4, 3, size, size, generator=generator)}
+    ids = torch.randint(3, 50, (4, 7), generator=generator)
+    ids[:, -1] = 2  # BART's classification head reads the end-of-sequence token
+    return {"input_ids": ids}
+
+
+@torch.no_grad()
+def logits_of(model):
+    return model(**inputs(model)).logits
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_divided_after_a_round_trip(name, tmp_path):
+    model = build(name, **MODELS[name])
+    before = logits_of(model)
+    assert fold_temperature(model, 1.7) is model
+    model.save_pretrained(tmp_path)
+    reloaded = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(reloaded), before / 1.7, rtol=1e-6, atol=1e-6)
+    assert reloaded.config.calibration == {"temperature": 1.7}
+    torch.testing.assert_close(before.argmax(-1), logits_of(reloaded).argmax(-1))
+
+
+def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
+    model = build("BertForSequenceClassification", **TINY)
+    before = logits_of(model)
+    fit = Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15)
+    fold_temperature(model, fit)
+    assert model.config.calibration == {
+        "temperature": 1.5,
+        "objective": "nll",
+        "ece_before": 0.03,
+        "ece_after": 0.02,
+        "nll_before": 0.6,
+        "nll_after": 0.5,
+        "num_samples": 900,
+        "num_bins": 15,
+    }
+    fold_temperature(model, 2.0)
+    assert model.config.calibration == {"temperature": 3.0}
+    torch.testing.assert_close(logits_of(model), before / 3, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Conv2d(6, 3, 1)], ids=["linear", "convolution"])
+@pytest.mark.parametrize("form", ["timm", "sequential", "distilled"])
+def test_other_forms_of_heads(layer, form):
+    model = nn.Module()
+    model.config = SimpleNamespace(problem_type=None)
+    second = nn.Linear(6, 3)
+    if form == "sequential":
+        model.classifier = nn.Sequential(nn.Flatten(), nn.Linear(3, 3), layer)
+    else:
+        model.timm_model = nn.ModuleList([layer, second])
+        model.timm_model.get_classifier = lambda: layer if form == "timm" else (layer, second)
+    before = [parameter.clone() for parameter in (layer.weight, layer.bias, second.weight)]
+    fold_temperature(model, 2.0)
+    torch.testing.assert_close(layer.weight, before[0] / 2)
+    torch.testing.assert_close(layer.bias, before[1] / 2)
+    torch.testing.assert_close(second.weight, before[2] / (2 if form == "distilled" else 1))
+
+
+def test_timm_round_trip(tmp_path):
+    pytest.importorskip("timm")
+    config = transformers.TimmWrapperConfig(architecture="resnet18", num_labels=3)
+    model = transformers.TimmWrapperForImageClassification(config).eval()
+    pixels = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        before = model(pixels).logits
+        fold_temperature(model, 1.7).save_pretrained(tmp_path)
+        after = type(model).from_pretrained(tmp_path).eval()(pixels).logits
+    torch.testing.assert_close(after, before / 1.7, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["MarianMTModel", "T5ForConditionalGeneration", "GPT2LMHeadModel"])
+def test_generation_models_are_refused(name):
+    options = {"MarianMTModel": BART | {"decoder_vocab_size": 50}, "T5ForConditionalGeneration": SMALL_T5}
+    model = build(name, **options.get(name, MODELS["GPT2ForSequenceClassification"]))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match=f"classification head .*classifier.*score.*timm_model.*got {name}"):
+        fold_temperature(model, 2.0)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert not hasattr(model.config, "calibration")
+
+
+def test_unclear_heads_are_refused():
+    model = build("BertForSequenceClassification", **TINY)
+    model.classifier = nn.Sequential(nn.Linear(16, 3), nn.LayerNorm(3))
+    with pytest.raises(TypeError, match=r"end in one .*got Sequential of BertForSequenceClassification"):
+        fold_temperature(model, 2.0)
+    model.classifier = nn.Linear(16, 50, bias=False)
+    model.classifier.weight = model.bert.embeddings.word_embeddings.weight
+    with pytest.raises(TypeError, match=r"shared.*word_embeddings"):
+        fold_temperature(model, 2.0)
+    model = build("BertForSequenceClassification", **TINY, problem_type="regression")
+    with pytest.raises(ValueError, match="regression"):
+        fold_temperature(model, 2.0)
+
+
+@pytest.mark.parametrize("value", [0.0, -2.0, float("nan"), float("inf")])
+def test_temperature_must_be_finite_and_positive(value):
+    with pytest.raises(ValueError, match="finite and positive"):
+        fold_temperature(build("BertForSequenceClassification", **TINY), value)
