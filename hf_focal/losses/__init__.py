@@ -1,0 +1,39 @@
+"""What is minimised: losses of the focal family and the baselines that they are compared with."""
+
+from .config import LOSSES, LossConfig, build_loss
+from .functional import (
+    brier,
+    cross_entropy,
+    focal,
+    focal_from_cross_entropy,
+    label_smoothing,
+    mmce,
+    soft_target_focal,
+)
+from .gamma import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
+from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
+
+__all__ = [
+    "LOSSES",
+    "MMCE",
+    "Brier",
+    "ByBin",
+    "ByProbability",
+    "CrossEntropyFamily",
+    "Fixed",
+    "GammaPolicy",
+    "LabelSmoothing",
+    "Loss",
+    "LossConfig",
+    "Scheduled",
+    "adafocal_update",
+    "brier",
+    "build_loss",
+    "cross_entropy",
+    "focal",
+    "focal_from_cross_entropy",
+    "gamma_for_threshold",
+    "label_smoothing",
+    "mmce",
+    "soft_target_focal",
+]

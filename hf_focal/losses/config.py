@@ -1,0 +1,313 @@
+"""`LossConfig`: the one value that says which loss, from the command line to the model card."""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import yaml
+
+from .gamma import ByBin, ByProbability, Fixed, Scheduled, gamma_for_threshold
+from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
+
+
+class LossSpec(NamedTuple):
+    """What `hf_focal` knows of a loss: how it is built, its options and where it comes from."""
+
+    build: Callable[..., Loss]
+    options: dict[str, "Option"]
+    summary: str
+    source: str
+
+
+class Option(NamedTuple):
+    """An option's kind ("number", "integer", "numbers", "flag" or a tuple of choices), default and explanation."""
+
+    kind: str | tuple[str, ...]
+    default: Any
+    help: str
+
+
+def _focal(gamma, schedule, switches, p0) -> Loss:
+    given = [name for name, value in (("gamma", gamma), ("schedule", schedule), ("p0", p0)) if value is not None]
+    if len(given) != 1:
+        raise ValueError(f"give one of gamma, schedule and p0, got {' and '.join(given) or 'none of them'}")
+    if schedule is None:
+        return CrossEntropyFamily(Fixed(_at_least_0("gamma", gamma_for_threshold(p0) if gamma is None else gamma)))
+    switches = (100 / 350, 250 / 350) if switches is None else switches
+    if len(switches) != len(schedule) - 1:
+        raise ValueError(
+            f"switches must be one fewer than the gammas of schedule, got {len(switches)} switches for "
+            f"{len(schedule)} gammas"
+        )
+    return CrossEntropyFamily(Scheduled(*zip((0.0, *switches), schedule, strict=True)))
+
+
+def _flsd(thresholds, gammas, p0) -> Loss:
+    if (gammas is None) == (p0 is None):
+        raise ValueError("give either gammas or p0 (one more than thresholds), got both or neither")
+    return CrossEntropyFamily(ByProbability(thresholds, gammas or [gamma_for_threshold(p) for p in p0]))
+
+
+def _label_smoothing(alpha, convention) -> Loss:
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must be within [0, 1), got {alpha}")
+    return LabelSmoothing(alpha, convention)
+
+
+_MUKHOTI = "Mukhoti et al. 2020"
+_GAMMA = Option("number", None, "γ, at least 0")
+
+LOSSES: dict[str, LossSpec] = {
+    "cross_entropy": LossSpec(lambda: CrossEntropyFamily(Fixed(0)), {}, "-log p", "the baseline"),
+    "label_smoothing": LossSpec(
+        _label_smoothing,
+        {
+            "alpha": Option("number", 0.05, "share of the target that is spread over the classes, within [0, 1)"),
+            "convention": Option(
+                ("torch", "paper"), "torch", "torch: α/K on all classes; paper: α/(K-1) on the others"
+            ),
+        },
+        "cross-entropy against a smoothed target",
+        "Szegedy et al. 2016; Kapoor 2023",
+    ),
+    "brier": LossSpec(Brier, {}, "Σ (softmax - onehot)²", "Brier 1950"),
+    "mmce": LossSpec(
+        lambda lam, weighted: MMCE(_at_least_0("lam", lam), weighted),
+        {
+            "lam": Option("number", 2.0, "λ, the weight of the MMCE term: 2 for images, 8 for documents"),
+            "weighted": Option("flag", False, "the weighted form of the term"),
+        },
+        "cross-entropy + λ · maximum mean calibration error",
+        "Kumar et al. 2018",
+    ),
+    "focal": LossSpec(
+        _focal,
+        {
+            "gamma": _GAMMA,
+            "schedule": Option("numbers", None, "γ of each stage of the training: 5/3/2"),
+            "switches": Option("numbers", None, "shares of the training where the stage changes; 100/350 and 250/350"),
+            "p0": Option("number", None, "instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1"),
+        },
+        "(1-p)^γ · -log p",
+        f"Lin et al. 2017; {_MUKHOTI}",
+    ),
+    "flsd53": LossSpec(lambda: _flsd((0.2,), (5, 3), None), {}, "focal, γ = 5 if p < 0.2 else 3", _MUKHOTI),
+    "flsd532": LossSpec(
+        lambda: _flsd((0.2, 0.5), (5, 3, 2), None), {}, "focal, γ = 5 if p < 0.2, 3 if p < 0.5, else 2", _MUKHOTI
+    ),
+    "flsd": LossSpec(
+        _flsd,
+        {
+            "thresholds": Option("numbers", (0.2,), "probabilities where γ changes, increasing within (0, 1)"),
+            "gammas": Option("numbers", None, "γ below, between and above the thresholds: 5/3"),
+            "p0": Option("numbers", None, "instead of gammas: the probabilities where g(p0, γ) = 1"),
+        },
+        "focal, γ by the row's own p",
+        _MUKHOTI,
+    ),
+    "inverse_focal": LossSpec(
+        lambda gamma: CrossEntropyFamily(Fixed(-_at_least_0("gamma", gamma))),
+        {"gamma": Option("number", 2.0, "γ, at least 0")},
+        "(1+p)^γ · -log p: raises confidence",
+        "Ghosh et al. 2022",
+    ),
+    "adafocal": LossSpec(
+        lambda bins, **options: CrossEntropyFamily(ByBin(bins, **options)),
+        {
+            "bins": Option("integer", 15, "number of bins, each with its own γ"),
+            "lam": Option("number", 1.0, "λ, how fast γ follows the calibration gap"),
+            "switch": Option("number", 0.2, "S, below which |γ| changes sign (focal ↔ inverse focal)"),
+            "gamma_max": Option("number", 20.0, "largest γ"),
+            "gamma_min": Option("number", -2.0, "smallest γ"),
+        },
+        "focal or inverse focal, γ of each bin moved by its calibration on held-out data",
+        "Ghosh et al. 2022",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Which loss with which options. Made by `parse`; equal configs describe equal losses.
+
+    Attributes:
+        name: a key of `LOSSES`.
+        options: every option of that loss, defaults filled in. Read-only.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __post_init__(self):
+        if self.name not in LOSSES:
+            raise ValueError(
+                f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}{_nearest(self.name, LOSSES)}"
+            )
+        known = LOSSES[self.name].options
+        for key in self.options:
+            if key not in known:
+                expected = f"takes {', '.join(known)}" if known else "takes no options"
+                raise ValueError(f"loss {self.name} {expected}, got {key!r}{_nearest(key, known)}")
+        given = dict(self.options)
+        if self.name == "focal" and not {"schedule", "p0"} & given.keys():
+            given.setdefault("gamma", 3.0)
+        if self.name == "flsd" and not {"gammas", "p0"} & given.keys():
+            given.setdefault("gammas", (5.0, 3.0))
+        values = {
+            key: _convert(self.name, key, given.get(key, option.default), option) for key, option in known.items()
+        }
+        object.__setattr__(self, "options", MappingProxyType(values))
+        build_loss(self)  # options that do not fit together are refused here, not when training starts
+
+    @classmethod
+    def parse(cls, value: "str | Mapping[str, Any] | LossConfig") -> "LossConfig":
+        """A `LossConfig` from any way of writing one.
+
+        Args:
+            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping
+                ``{"name": "focal", "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file
+                with it; or a `LossConfig`, returned as it is.
+
+        Raises:
+            ValueError: an unknown loss or option (the nearest is suggested), or a value out of range.
+            TypeError: any other type.
+        """
+        if isinstance(value, LossConfig):
+            return value
+        if isinstance(value, str):
+            text = value.strip()
+            if text.endswith((".yaml", ".yml")):
+                value = yaml.safe_load(Path(text).read_text(encoding="utf-8"))
+            elif text.startswith("{") or ": " in text or "\n" in text:
+                value = yaml.safe_load(text)
+            else:
+                return cls._parse_short(text)
+            if isinstance(value, str):
+                return cls._parse_short(value)
+        if not isinstance(value, Mapping):
+            raise TypeError(f"loss must be a string, a mapping or a LossConfig, got {value!r}")
+        options = dict(value)
+        if "name" not in options:
+            raise ValueError(f"loss needs a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
+        return cls(str(options.pop("name")), options)
+
+    @classmethod
+    def _parse_short(cls, text: str) -> "LossConfig":
+        name, _, rest = text.partition(":")
+        options: dict[str, str] = {}
+        for item in filter(None, rest.split(",")):
+            key, equals, option = item.partition("=")
+            if not equals or not option.strip():
+                raise ValueError(f"loss options must be written name:key=value,key=value, got {item!r} in {text!r}")
+            if key.strip() in options:
+                raise ValueError(f"loss option {key.strip()!r} is given twice in {text!r}")
+            options[key.strip()] = option.strip()
+        return cls(name.strip(), options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON and YAML values: the name and every option; `parse` reads it back."""
+        return {
+            "name": self.name,
+            **{
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in self.options.items()
+                if value is not None
+            },
+        }
+
+    def __str__(self) -> str:
+        """The short form, without the options that have their default; `parse` reads it back."""
+        known = LOSSES[self.name].options
+        shown = [
+            f"{key}={_format(value)}"
+            for key, value in self.options.items()
+            if value != known[key].default or key in ("gamma", "alpha")
+            if value is not None
+        ]
+        return self.name + (":" + ",".join(shown) if shown else "")
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self):
+        return type(self).parse, (self.to_dict(),)
+
+
+def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
+    """The loss module that a config describes.
+
+    Args:
+        config: anything that `LossConfig.parse` takes.
+
+    Returns:
+        A module called as ``loss(logits, labels, reduction="mean", num_items=None)``; see `Loss.forward`.
+    """
+    config = LossConfig.parse(config)
+    try:
+        return LOSSES[config.name].build(**config.options)
+    except ValueError as error:
+        raise ValueError(f"loss {config.name}: {error}") from None
+
+
+def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
+    if value is None:
+        return None
+    problem = f"loss {loss}: {key} must be {{}}, got {value!r}"
+    if isinstance(option.kind, tuple):
+        if value not in option.kind:
+            raise ValueError(problem.format(f"one of {', '.join(option.kind)}") + _nearest(str(value), option.kind))
+        return value
+    if option.kind == "flag":
+        flag = {"true": True, "false": False}.get(str(value).lower())
+        if flag is None:
+            raise ValueError(problem.format("true or false"))
+        return flag
+    if option.kind == "numbers":
+        parts = value.split("/") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        try:
+            return tuple(_number(part) for part in parts)
+        except ValueError:
+            raise ValueError(problem.format("numbers separated by '/', as 5/3/2")) from None
+    try:
+        number = _number(value)
+    except ValueError:
+        raise ValueError(problem.format("a finite number")) from None
+    if option.kind == "integer":
+        if number != int(number):
+            raise ValueError(problem.format("a whole number"))
+        return int(number)
+    return number
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(_format(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(value)
+
+
+def _at_least_0(name: str, value: float) -> float:
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}")
+    return value
+
+
+def _nearest(word: str, known) -> str:
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f": did you mean {matches[0]!r}?" if matches else ""

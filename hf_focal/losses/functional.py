@@ -1,0 +1,226 @@
+"""Losses as functions of logits and labels that return one value a row; MMCE, one value a batch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ._rows import RowLoss, RowStatistics, accumulation_dtype, check_labels, raise_unless, row_losses
+from .gamma import Fixed, GammaPolicy
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
+    """Cross-entropy ``-log p`` of each row. See `focal` for shapes, dtypes and errors."""
+    return focal(logits, labels, Fixed(0), ignore_index=ignore_index)
+
+
+def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_index: int = -100) -> Tensor:
+    """Focal loss ``(1-p)^γ · -log p`` of each row; for γ < 0 inverse focal loss ``(1+p)^|γ| · -log p``.
+
+    The gradient is that of cross-entropy, each row scaled by φ'(ce) (Mukhoti et al. 2020, proposition 1); it is exact
+    and finite for every γ, also at p = 1.
+
+    Args:
+        logits: (..., K), any floating dtype. Logits of -inf (masked classes) are allowed on classes other than the
+            label.
+        labels: (...) integers in [0, K), or `ignore_index`.
+        gamma: γ for all rows, or a policy that chooses it from p.
+        ignore_index: rows with this label are 0 and carry no gradient.
+
+    Returns:
+        Rows of labels' shape in float32 (float64 for float64 logits).
+
+    Raises:
+        TypeError: logits that are not floating, labels that are not integers.
+        ValueError: shapes that do not match, labels out of range.
+    """
+    policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
+
+    def row_function(row: RowStatistics) -> RowLoss:
+        value, slope = focal_value_and_slope(row.ce, policy(torch.exp(-row.ce)))
+        return RowLoss(value, linear=slope / row.normaliser, label=-slope * row.others)
+
+    return row_losses(logits, labels, row_function, ignore_index=ignore_index)
+
+
+def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    """φ(ce) and φ'(ce): what focal (γ ≥ 0) and inverse focal loss (γ < 0) make of a row's cross-entropy.
+
+    φ = u^γ · ce and φ' = u^γ (1 + γ · ce / (e^ce - 1)), with u = 1 - p = -expm1(-ce); finite at ce = 0 for every γ.
+    Inverse: φ = (1+p)^m · ce and φ' = (1+p)^m - m p (1+p)^(m-1) · ce, with m = |γ|.
+
+    Args:
+        ce: cross-entropy of any shape, float32 or float64, at least 0, without gradient.
+        gamma: a number, or a tensor of `ce`'s shape and dtype.
+    """
+    if isinstance(gamma, Tensor):
+        focal_value, focal_slope = _focal(ce, gamma.clamp(min=0))
+        inverse_value, inverse_slope = _inverse_focal(ce, -gamma.clamp(max=0))
+        inverse = gamma < 0
+        return torch.where(inverse, inverse_value, focal_value), torch.where(inverse, inverse_slope, focal_slope)
+    return _focal(ce, gamma) if gamma >= 0 else _inverse_focal(ce, -gamma)
+
+
+def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
+    """Focal loss from rows of cross-entropy that some other kernel computed, with the exact gradient.
+
+    Args:
+        ce: rows of cross-entropy of any shape, float32 or float64; gradients flow through it.
+        gamma: γ for all rows, or a policy that chooses it from p = exp(-ce).
+    """
+    policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
+    detached = ce.detach().clamp(min=0)  # a kernel's rounding may leave a confident row just below 0
+    return _WithSlope.apply(ce, *focal_value_and_slope(detached, policy(torch.exp(-detached))))
+
+
+def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0) -> Tensor:
+    """Focal loss against a distribution, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
+
+    Args:
+        logits: (..., K), any floating dtype.
+        targets: (..., K) floating, each row a distribution over the K classes.
+        gamma: γ ≥ 0 for all rows; 0 is the cross-entropy of soft targets.
+
+    Returns:
+        Rows (...) in float32 (float64 for float64 logits).
+
+    Raises:
+        ValueError: shapes that differ, targets that are negative or do not sum to 1.
+    """
+    if targets.shape != logits.shape:
+        raise ValueError(f"targets must have the shape of logits {tuple(logits.shape)}, got {tuple(targets.shape)}")
+    raise_unless(
+        (targets >= 0).all() & ((targets.float().sum(-1) - 1).abs() < 1e-2).all(),
+        "targets must be distributions over the classes: non-negative, each row with sum 1",
+    )
+    targets = targets.to(accumulation_dtype(logits))
+    surprise = -F.log_softmax(logits, dim=-1, dtype=targets.dtype)
+    # A class of probability 0 with a masked logit contributes 0, not 0 · inf.
+    surprise = torch.where(targets > 0, surprise, torch.zeros_like(surprise))
+    return (targets * focal_from_cross_entropy(surprise, Fixed(gamma))).sum(-1)
+
+
+def label_smoothing(
+    logits: Tensor, labels: Tensor, alpha: float, *, convention: str = "torch", ignore_index: int = -100
+) -> Tensor:
+    """Cross-entropy against the smoothed target, one value a row. See `focal` for shapes, dtypes and errors.
+
+    Args:
+        logits: (..., K).
+        labels: (...).
+        alpha: share of the target's mass that is spread, in [0, 1).
+        convention: "torch", α/K on every class (PyTorch, Transformers, Kapoor 2023); "paper", α/(K-1) on each class
+            but the label (Mukhoti et al. 2020).
+        ignore_index: rows with this label are 0 and carry no gradient.
+    """
+    if not 0 <= alpha < 1:
+        raise ValueError(f"alpha must be within [0, 1), got {alpha}")
+    if convention not in ("torch", "paper"):
+        raise ValueError(f"convention must be 'torch' or 'paper', got {convention!r}")
+
+    def row_function(row: RowStatistics) -> RowLoss:
+        spread = alpha if convention == "torch" else alpha * row.num_classes / (row.num_classes - 1)
+        uniform = spread / row.num_classes
+        value = row.ce + spread * (row.label_logit - row.moment / row.num_classes)
+        return RowLoss(
+            value,
+            linear=1 / row.normaliser,
+            label=spread - uniform - row.others,
+            constant=torch.full_like(value, -uniform),
+        )
+
+    return row_losses(logits, labels, row_function, moment="sum", ignore_index=ignore_index)
+
+
+def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
+    """Brier score ``Σ_k (softmax_k - onehot_k)²`` of each row. See `focal` for shapes, dtypes and errors."""
+
+    def row_function(row: RowStatistics) -> RowLoss:
+        p = row.label_logit.exp() / row.normaliser
+        other_squares = row.moment / row.normaliser.square()
+        value = row.others.square() + other_squares
+        c = other_squares - p * row.others  # ‖softmax‖² - p
+        return RowLoss(
+            value,
+            linear=-2 * c / row.normaliser,
+            label=-2 * p * value,
+            quadratic=2 / row.normaliser.square(),
+        )
+
+    return row_losses(logits, labels, row_function, moment="squares", ignore_index=ignore_index)
+
+
+def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100) -> Tensor:
+    """Maximum mean calibration error of the batch, a differentiable scalar (Kumar et al. 2018).
+
+    ``MMCE² = Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4)`` with r the top-1 confidence, c the correctness, n of m rows right:
+
+    - plain (equation 4): ``w_i = (c_i - r_i) / m``,
+    - weighted (equation 6): ``w_i = (1 - r_i) / n`` for correct rows, ``-r_i / (m - n)`` for the others.
+
+    This is the definition. Published code differs: its plain form leaves out the root, and its weighted form is
+    normalised otherwise and is 0 when either group is empty; here an empty group just contributes nothing.
+
+    The kernel is a product of exponentials on sorted confidences, so a sort and a cumulative sum replace the m × m
+    matrix; sums are in float64.
+
+    Args:
+        logits: (..., K), any floating dtype.
+        labels: (...) integers in [0, K), or `ignore_index`.
+        weighted: the weighted form.
+        ignore_index: rows with this label are left out.
+
+    Returns:
+        A float32 scalar (float64 for float64 logits), 0 when no row counts.
+    """
+    check_labels(logits, labels, ignore_index)
+    dtype = accumulation_dtype(logits)
+    probabilities = torch.softmax(logits.flatten(0, -2), dim=-1, dtype=dtype)
+    confidence, prediction = probabilities.max(-1)
+    labels = labels.flatten()
+    confidence = confidence.double()
+    valid = (labels != ignore_index).double()
+    correct = (prediction == labels).double()
+    if weighted:
+        right, wrong = correct * valid, (1 - correct) * valid
+        weight = (1 - confidence) * right / right.sum().clamp(min=1) - confidence * wrong / wrong.sum().clamp(min=1)
+    else:
+        weight = (correct - confidence) * valid / valid.sum().clamp(min=1)
+    confidence, order = confidence.sort()
+    weight = weight[order]
+    scaled = confidence / _MMCE_KERNEL_WIDTH
+    # Σ_{j ≤ i} w_j exp(-(r_i - r_j) / h): confidences lie in [0, 1], so neither factor overflows.
+    below = torch.exp(-scaled) * torch.cumsum(weight * torch.exp(scaled), dim=0)
+    squared = (weight * (2 * below - weight)).sum()
+    # The clamp gives the root's gradient 0 instead of NaN when every row is right with confidence 1.
+    return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0).to(dtype)
+
+
+_MMCE_KERNEL_WIDTH = 0.4
+
+
+class _WithSlope(torch.autograd.Function):
+    """A value with a given derivative: finite wherever value and slope are, unlike differentiating the formula."""
+
+    @staticmethod
+    def forward(ctx, ce, value, slope):
+        ctx.save_for_backward(slope)
+        return value
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (slope,) = ctx.saved_tensors
+        return grad * slope, None, None
+
+
+def _focal(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    scale = (-torch.expm1(-ce)).pow(gamma)
+    # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
+    bounded = ce.clamp(1e-30, 1e3)
+    return scale * ce, scale * (1 + gamma * (bounded / torch.expm1(bounded)))
+
+
+def _inverse_focal(ce: Tensor, m: float | Tensor) -> tuple[Tensor, Tensor]:
+    p = torch.exp(-ce)
+    scale = (1 + p).pow(m)
+    return scale * ce, scale - m * p * (1 + p).pow(m - 1) * ce.clamp(max=1e3)

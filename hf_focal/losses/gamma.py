@@ -1,0 +1,256 @@
+"""How γ is chosen: one small policy per idea, each a callable from the true-class probability to γ.
+
+γ ≥ 0 is focal loss, ``(1-p)^γ · ce``; γ < 0 is inverse focal loss, ``(1+p)^|γ| · ce``. No gradient flows through the
+choice.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from scipy.special import lambertw
+from torch import Tensor
+
+
+class GammaPolicy:
+    """Chooses γ from the probability of the true class. Policies hold plain numbers, so they follow any device."""
+
+    def __call__(self, p: Tensor) -> float | Tensor:
+        """γ for each row: one float for all rows, or a tensor of `p`'s shape and dtype."""
+        raise TypeError(f"{type(self).__name__} must define __call__")
+
+    def set_progress(self, fraction: float) -> None:
+        """Tell the policy how much of the training is done, in [0, 1]. Only `Scheduled` listens."""
+
+    def state_dict(self) -> dict:
+        """The policy's changing state as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore what `state_dict` returned."""
+
+
+class Fixed(GammaPolicy):
+    """The same γ for every row."""
+
+    def __init__(self, gamma: float):
+        self.gamma = _finite("gamma", gamma)
+
+    def __call__(self, p: Tensor) -> float:
+        return self.gamma
+
+
+class Scheduled(GammaPolicy):
+    """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
+
+    Args:
+        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1):
+            ``(0, 5), (100/350, 3), (250/350, 2)``.
+    """
+
+    def __init__(self, *stages: tuple[float, float]):
+        self.starts = [_finite("start", start) for start, _ in stages]
+        self.gammas = [_non_negative("gamma", gamma) for _, gamma in stages]
+        if not stages or self.starts[0] != 0 or not _increasing(self.starts) or self.starts[-1] >= 1:
+            raise ValueError(f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
+        self.progress = 0.0
+
+    def __call__(self, p: Tensor) -> float:
+        return self.gammas[bisect_right(self.starts, self.progress) - 1]
+
+    def set_progress(self, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must be within [0, 1], got {fraction}")
+        self.progress = float(fraction)
+
+    def state_dict(self) -> dict:
+        return {"progress": self.progress}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.set_progress(state["progress"])
+
+
+class ByProbability(GammaPolicy):
+    """γ by the row's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
+
+    Args:
+        thresholds: increasing, each in (0, 1).
+        gammas: one more than thresholds; ``gammas[i]`` serves ``thresholds[i-1] <= p < thresholds[i]``.
+    """
+
+    def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
+        self.thresholds = [_finite("thresholds", t) for t in thresholds]
+        self.gammas = [_non_negative("gammas", g) for g in gammas]
+        if not self.thresholds or not _increasing([0.0, *self.thresholds, 1.0]):
+            raise ValueError(f"thresholds must increase within (0, 1), got {self.thresholds}")
+        if len(self.gammas) != len(self.thresholds) + 1:
+            raise ValueError(
+                f"gammas must be one more than thresholds, got {len(self.gammas)} gammas for "
+                f"{len(self.thresholds)} thresholds"
+            )
+
+    def __call__(self, p: Tensor) -> Tensor:
+        thresholds = torch.tensor(self.thresholds, dtype=p.dtype, device=p.device)
+        gammas = torch.tensor(self.gammas, dtype=p.dtype, device=p.device)
+        return gammas[torch.bucketize(p, thresholds, right=True)]
+
+
+class ByBin(GammaPolicy):
+    """AdaFocal's γ: one for each bin of the true-class probability, moved by its calibration (Ghosh et al. 2022).
+
+    Args:
+        num_bins: number of bins, at least 1. They start with γ = 1 and edges ``i / num_bins``.
+        lam: λ, how fast γ follows the calibration gap.
+        switch: S > 0; a γ nearer to zero than this changes sign (focal ↔ inverse focal).
+        gamma_max: largest γ, at least 1.
+        gamma_min: smallest γ, at most ``-switch``.
+    """
+
+    def __init__(
+        self, num_bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20, gamma_min: float = -2
+    ):
+        if num_bins < 1:
+            raise ValueError(f"bins must be at least 1, got {num_bins}")
+        self.lam = _non_negative("lam", lam)
+        self.switch = _finite("switch", switch)
+        self.gamma_max, self.gamma_min = _finite("gamma_max", gamma_max), _finite("gamma_min", gamma_min)
+        if not 0 < self.switch <= 1:
+            raise ValueError(f"switch must be within (0, 1], got {switch}")
+        if self.gamma_max < 1:
+            raise ValueError(f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
+        if self.gamma_min > -self.switch:
+            raise ValueError(f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
+        self.gammas = [1.0] * num_bins
+        self.edges = [i / num_bins for i in range(num_bins + 1)]
+
+    def __call__(self, p: Tensor) -> Tensor:
+        # Only the inner edges decide: what lies below the first or above the last belongs to the outer bins.
+        inner = torch.tensor(self.edges[1:-1], dtype=p.dtype, device=p.device)
+        gammas = torch.tensor(self.gammas, dtype=p.dtype, device=p.device)
+        return gammas[torch.bucketize(p, inner, right=True)]
+
+    def update(self, confidence: Tensor, correct: Tensor) -> None:
+        """Move γ and the edges by the calibration of held-out samples (`adafocal_update`).
+
+        Args:
+            confidence: (N,) top-1 confidences in [0, 1] of the calibration set.
+            correct: (N,) whether each prediction was right, bool or 0/1.
+        """
+        self.gammas, self.edges = adafocal_update(
+            self.gammas,
+            confidence,
+            correct,
+            lam=self.lam,
+            switch=self.switch,
+            gamma_max=self.gamma_max,
+            gamma_min=self.gamma_min,
+        )
+
+    def state_dict(self) -> dict:
+        return {"gammas": list(self.gammas), "edges": list(self.edges)}
+
+    def load_state_dict(self, state: dict) -> None:
+        if len(state["gammas"]) != len(self.gammas) or len(state["edges"]) != len(self.edges):
+            raise ValueError(f"state must have {len(self.gammas)} bins, got {len(state['gammas'])}")
+        self.gammas, self.edges = list(state["gammas"]), list(state["edges"])
+
+
+def adafocal_update(
+    gammas: Sequence[float],
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    lam: float = 1.0,
+    switch: float = 0.2,
+    gamma_max: float = 20.0,
+    gamma_min: float = -2.0,
+) -> tuple[list[float], list[float]]:
+    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
+
+    The confidences are cut into as many equal-mass bins as there are γ; ``gap = mean confidence - accuracy`` of each
+    moves its γ. Tied confidences are ordered by correctness, so the result does not depend on the samples' order.
+
+    Args:
+        gammas: M values of γ, lowest confidence first.
+        confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
+        correct: (N,) whether each prediction was right, bool or 0/1.
+        lam: λ of the paper.
+        switch: S of the paper; γ with ``|γ| < switch`` becomes ``-switch`` if it was positive, else ``+switch``.
+        gamma_max: upper bound of γ.
+        gamma_min: lower bound of γ.
+
+    Returns:
+        The M new γ and the M + 1 new edges, the outer ones 0 and 1.
+
+    Raises:
+        ValueError: fewer samples than bins, unequal shapes, or a confidence outside [0, 1] or NaN.
+    """
+    num_bins, num_samples = len(gammas), confidence.numel()
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        raise ValueError(
+            f"confidence and correct must be one-dimensional and of one length, got shapes "
+            f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        )
+    if num_samples < num_bins:
+        raise ValueError(
+            f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: "
+            "use a larger calibration set or fewer bins"
+        )
+    confidence, correct = confidence.double().cpu(), correct.double().cpu()
+    if not bool(((confidence >= 0) & (confidence <= 1)).all()):
+        raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
+    order = torch.argsort(correct, stable=True)
+    order = order[torch.argsort(confidence[order], stable=True)]
+    confidence_bins = torch.tensor_split(confidence[order], num_bins)
+    correct_bins = torch.tensor_split(correct[order], num_bins)
+    new_gammas = []
+    for gamma, bin_confidence, bin_correct in zip(gammas, confidence_bins, correct_bins, strict=True):
+        gap = float(bin_confidence.mean() - bin_correct.mean())
+        moved = gamma * math.exp(lam * gap if gamma > 0 else -lam * gap)
+        if abs(moved) < switch:
+            moved = -switch if moved > 0 else switch
+        new_gammas.append(min(max(moved, gamma_min), gamma_max))
+    edges = [0.0, *(float(values[0]) for values in confidence_bins[1:]), 1.0]
+    return new_gammas, edges
+
+
+def gamma_for_threshold(p0: float) -> float:
+    """The γ of focal loss whose gradient equals that of cross-entropy at probability `p0`.
+
+    Below `p0` focal loss then pulls harder than cross-entropy, above it more gently (Mukhoti et al. 2020,
+    proposition 2, by the branch W₋₁ of the Lambert W function): γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses
+    5 and 3.
+
+    Args:
+        p0: the threshold, in (0, 0.5).
+
+    Returns:
+        γ > 0, falling to 0 as `p0` nears 0.5.
+
+    Raises:
+        ValueError: `p0` outside (0, 0.5), where no such γ exists.
+    """
+    if not 0 < p0 < 0.5:
+        raise ValueError(f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
+    log_a = math.log1p(-p0)
+    ratio = (1 - p0) / (p0 * math.log(p0))
+    argument = -math.exp((1 - ratio) * log_a) * log_a / (p0 * math.log(p0))
+    return float(ratio + lambertw(argument, -1).real / log_a)
+
+
+def _finite(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def _non_negative(name: str, value: float) -> float:
+    if _finite(name, value) < 0:
+        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return float(value)
+
+
+def _increasing(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))

@@ -1,0 +1,125 @@
+"""The losses as modules with one face: ``loss(logits, labels, reduction=..., num_items=...)``."""
+
+import torch
+from torch import Tensor, nn
+
+from . import functional
+from .gamma import GammaPolicy, Scheduled
+
+IGNORE_INDEX = -100
+
+
+class Loss(nn.Module):
+    """A loss over classes. Subclasses define `rows`; this class alone says how rows are summed and divided."""
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Values of shape (...) for logits (..., K) and labels (...): 0 where labels are -100.
+
+        float32, or float64 for float64 logits.
+        """
+        raise TypeError(f"{type(self).__name__} must define rows")
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
+    ) -> Tensor:
+        """The reduced loss.
+
+        Args:
+            logits: (..., K), any floating dtype.
+            labels: (...) integers in [0, K), or -100 to be ignored. The cross-entropy family with one γ for all rows
+                also takes soft targets: floating, of the logits' shape, each row a distribution.
+            reduction: "mean" over the rows that count (0 if there are none), "sum", or "none": rows of labels' shape.
+            num_items: divide the sum by this number instead, as a trainer that accumulates gradients must.
+
+        Returns:
+            A scalar, or rows: float32 (float64 for float64 logits).
+
+        Raises:
+            TypeError: logits or labels of a wrong dtype.
+            ValueError: wrong shapes, labels out of range, an unknown reduction, `num_items` together with "sum" or
+                "none", or below 1.
+        """
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        if num_items is not None and reduction != "mean":
+            raise ValueError(f"num_items divides the sum, so it goes with reduction='mean', got {reduction!r}")
+        if isinstance(num_items, int | float) and num_items < 0:
+            raise ValueError(f"num_items must not be negative, got {num_items}")
+        rows = self.rows(logits, labels)
+        if reduction == "none":
+            return rows
+        if reduction == "sum":
+            return rows.sum()
+        if num_items is None:
+            num_items = (labels != IGNORE_INDEX).sum() if labels.shape == rows.shape else rows.numel()
+        # A batch in which every label is ignored has a sum of 0 and no items: its loss is 0, not 0/0.
+        num_items = torch.as_tensor(num_items, device=rows.device).clamp(min=1)
+        return rows.sum() / num_items
+
+    def set_progress(self, fraction: float) -> None:
+        """Tell the loss how much of the training is done, in [0, 1]. Only a scheduled γ listens."""
+
+
+class CrossEntropyFamily(Loss):
+    """Cross-entropy and everything that is a function of it: focal, FLSc, FLSD, inverse focal, AdaFocal."""
+
+    def __init__(self, policy: GammaPolicy):
+        super().__init__()
+        self.policy = policy
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if labels.is_floating_point() and labels.shape == logits.shape:
+            gamma = self.policy(labels)
+            if isinstance(gamma, Tensor):
+                raise ValueError(
+                    f"labels must be class indices: {type(self.policy).__name__} chooses gamma from the probability "
+                    "of one true class, which soft targets do not have"
+                )
+            return functional.soft_target_focal(logits, labels, gamma)
+        return functional.focal(logits, labels, self.policy)
+
+    def set_progress(self, fraction: float) -> None:
+        self.policy.set_progress(fraction)
+
+    @property
+    def follows_progress(self) -> bool:
+        """Whether γ depends on the training's progress, so that somebody must call `set_progress`."""
+        return isinstance(self.policy, Scheduled)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in vars(self.policy).items())
+
+
+class LabelSmoothing(Loss):
+    """`functional.label_smoothing` as a module."""
+
+    def __init__(self, alpha: float = 0.05, convention: str = "torch"):
+        super().__init__()
+        self.alpha, self.convention = alpha, convention
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.label_smoothing(logits, labels, self.alpha, convention=self.convention)
+
+
+class Brier(Loss):
+    """`functional.brier` as a module."""
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.brier(logits, labels)
+
+
+class MMCE(Loss):
+    """Cross-entropy plus λ times `functional.mmce`.
+
+    The MMCE of a batch is no sum over its rows: each row gets its cross-entropy plus the whole term, so that the mean
+    is ``ce + λ · MMCE`` and the sum N times that. Over several micro-batches or processes the term is therefore the
+    average of the parts' own MMCE, weighted by their rows, not the MMCE of the union.
+    """
+
+    def __init__(self, lam: float = 2.0, weighted: bool = False):
+        super().__init__()
+        self.lam, self.weighted = lam, weighted
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        term = self.lam * functional.mmce(logits, labels, weighted=self.weighted)
+        return functional.cross_entropy(logits, labels) + torch.where(labels != IGNORE_INDEX, term, 0.0)
