@@ -70,10 +70,10 @@ def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor
         )
     check_probability_range("confidence", confidence, probability_tolerance(confidence.dtype))
     if correct.dtype != torch.bool:
-        hits = correct == 1
-        if not (hits | (correct == 0)).all():
-            raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[correct > 1].max())}")
-        correct = hits
+        wrong = (correct != 0) & (correct != 1)
+        if wrong.any():
+            raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[wrong][0])}")
+        correct = correct == 1
     if confidence.dtype != torch.float64:
         confidence = confidence.float()
     return confidence.clamp(0, 1), correct

@@ -169,7 +169,7 @@ def _blocks(inputs: str, scores: Tensor, labels: Tensor, ignore_index: int) -> I
             block, block_labels = block[kept], block_labels[kept]
         if not len(block_labels):
             continue
-        block = block.to(dtype)
+        block = block.to(dtype).contiguous()  # the order of a sum follows the layout
         if inputs == "logits":
             yield LogitRows(block, block_labels)
         else:

@@ -1,0 +1,316 @@
+"""Cases in which calibration metrics have been seen to go wrong, against the exact value."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from hf_focal.metrics import (
+    CalibrationMetrics,
+    adaece_from_confidences,
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    ece_from_confidences,
+    expected_calibration_error,
+)
+
+from . import reference
+
+ONE_ULP_ABOVE = float(np.nextafter(np.float32(1), np.float32(2)))
+
+
+def draw(confidence, seed=0):
+    """Hits of a calibrated model with these confidences."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(len(confidence), generator=generator) < confidence
+
+
+def uniform(n, seed=1):
+    return torch.rand(n, generator=torch.Generator().manual_seed(seed))
+
+
+def with_values(value, share, n=3000):
+    confidence = uniform(n)
+    confidence[: int(share * n)] = value
+    return confidence
+
+
+def half(values):
+    """Every other sample is a hit."""
+    return torch.arange(len(values)) % 2 == 0
+
+
+BETA = uniform(20_000) ** 0.2  # Beta(5, 1)
+CONFIDENCES = {
+    "random": (uniform(5000), half),
+    "exactly_one_beside_.95": (torch.tensor([1.0] * 50 + [0.95] * 50), lambda c: torch.arange(100) % 20 != 0),
+    "exactly_zero": (with_values(0.0, 0.2), half),
+    "negative_zero": (with_values(-0.0, 0.2), half),
+    "exactly_one": (with_values(1.0, 0.3), half),
+    "all_one": (torch.ones(1000), lambda c: torch.arange(1000) % 5 != 0),
+    "one_ulp_above_one": (with_values(ONE_ULP_ABOVE, 0.001), half),
+    "constant": (torch.full((1001,), 0.7), half),
+    "fewer_samples_than_bins": (torch.tensor([0.25, 0.5, 0.75]), lambda c: torch.tensor([True, False, True])),
+    "one_sample": (torch.tensor([0.25]), lambda c: torch.tensor([True])),
+    "bin_edges": (torch.arange(16) / 15, half),
+    "bin_edges_float64": (torch.arange(16, dtype=torch.float64) / 15, half),
+    "around_bin_edges": (
+        torch.cat([torch.nextafter(torch.arange(1, 15) / 15, torch.tensor(side)) for side in (0.0, 1.0)]),
+        half,
+    ),
+    "few_values": ((uniform(997) * 7).floor() / 7, half),
+    "float16": (uniform(2000).half(), half),
+    "bfloat16": (uniform(2000).bfloat16(), half),
+    "beta": (BETA[:5000], draw),
+}
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15, 100])
+@pytest.mark.parametrize("case", CONFIDENCES)
+def test_from_confidences(case, num_bins):
+    confidence, hits = CONFIDENCES[case]
+    correct = hits(confidence)
+    exact = confidence.double().clamp(0, 1).numpy()
+    assert ece_from_confidences(confidence, correct, num_bins) == pytest.approx(
+        reference.ece(exact, correct.numpy(), num_bins), abs=1e-12
+    )
+    assert adaece_from_confidences(confidence, correct, num_bins) == pytest.approx(
+        reference.adaece(exact, correct.numpy(), num_bins), abs=1e-12
+    )
+
+
+def test_edges_belong_to_the_bin_below():
+    # .5 is alone in (.4, .5]: its gap counts by itself. In [.5, .6) it would cancel with .55's.
+    confidence, correct = torch.tensor([0.5, 0.55]), torch.tensor([True, False])
+    assert ece_from_confidences(confidence, correct, 10) == pytest.approx((0.5 + 0.55) / 2)
+    assert ece_from_confidences(torch.tensor([0.5, 0.55]), torch.tensor([False, True]), 10) == pytest.approx(0.475)
+
+
+@pytest.mark.parametrize(("confidence", "accuracy"), [(0.7, 0.5), (1.0, 0.8)])
+def test_constant_confidence(confidence, accuracy):
+    correct = torch.arange(1000) < 1000 * accuracy
+    for metric in (ece_from_confidences, adaece_from_confidences):
+        assert metric(torch.full((1000,), confidence), correct) == pytest.approx(0.2, abs=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 3e-4), (torch.bfloat16, 3e-3)])
+def test_half_precision_counts_beyond_its_range(dtype, tolerance):
+    confidence = uniform(100_000) * 0.9 + 0.1
+    correct = draw(confidence - 0.1)
+    exact = reference.ece(confidence.numpy(), correct.numpy())
+    assert exact == pytest.approx(0.1, abs=5e-3)
+    assert ece_from_confidences(confidence.to(dtype), correct) == pytest.approx(exact, abs=tolerance)
+    assert adaece_from_confidences(confidence.to(dtype), correct) == pytest.approx(exact, abs=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_logits_of_every_dtype(dtype):
+    logits = (torch.randn(2000, 10, generator=torch.Generator().manual_seed(0)) * 3).to(dtype)
+    labels = logits.double().softmax(1).multinomial(1, generator=torch.Generator().manual_seed(1)).squeeze(1)
+    check_against_reference(logits, labels)
+
+
+def test_forty_million_samples():
+    # As many as make float32 sums stop at 2^24.
+    metrics = CalibrationMetrics()
+    logits = torch.tensor([0.7, 0.3]).log().expand(1_000_000, 2)
+    metrics.update(logits, torch.arange(1_000_000) % 2)
+    for _ in range(2):
+        metrics.merge(metrics)
+    ten = CalibrationMetrics()
+    for _ in range(10):
+        ten.merge(metrics)
+    result = ten.compute()
+    assert result["num_samples"] == 40_000_000
+    for name in ("ece", "adaece", "classwise_ece", "mce"):
+        assert result[name] == pytest.approx(0.2, abs=1e-7), name
+
+
+def test_beta_confidences_in_many_batches():
+    metrics = CalibrationMetrics()
+    confidence = BETA.clamp(min=0.5)
+    correct = draw(confidence - 0.05)
+    probabilities = torch.stack([confidence, 1 - confidence], 1)
+    for batch in torch.arange(len(confidence)).split(777):
+        metrics.update_from_probabilities(probabilities[batch], (~correct[batch]).long())
+    exact = reference.ece(confidence.numpy(), correct.numpy())
+    assert metrics.compute()["ece"] == pytest.approx(exact, abs=1e-6)
+
+
+# --- from logits ---------------------------------------------------------------------------------------------------
+
+
+def check_against_reference(logits, labels, num_bins=15, tolerance=2e-6):
+    """All metrics; confidences at an edge may fall on either side, so inputs avoid edges."""
+    metrics = CalibrationMetrics(num_bins)
+    metrics.update(logits, labels)
+    expected = reference.all_metrics(reference.softmax(logits.double().numpy()), labels.numpy(), num_bins)
+    computed = metrics.compute()
+    assert computed.keys() == expected.keys()
+    for name, value in expected.items():
+        assert computed[name] == pytest.approx(value, abs=tolerance, rel=tolerance, nan_ok=True), name
+
+
+def normal(n, num_classes, scale=1.0, seed=0):
+    return torch.randn(n, num_classes, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def labels_of(logits, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return logits.softmax(-1).reshape(-1, logits.shape[-1]).multinomial(1, generator=generator).view(logits.shape[:-1])
+
+
+LOGITS = {
+    "ordinary": normal(3000, 10, 3),
+    "all_in_unit_interval": uniform(30_000).view(3000, 10),
+    "saturated": normal(2000, 10, 100),
+    "two_classes": normal(3000, 2, 2),
+    "three_classes": normal(3000, 3, 2),
+    "six_classes": normal(500, 6, 2),
+    "many_classes": normal(700, 300, 3),
+}
+
+
+@pytest.mark.parametrize("num_bins", [1, 7, 15])
+@pytest.mark.parametrize("case", LOGITS)
+def test_logits(case, num_bins):
+    check_against_reference(LOGITS[case], labels_of(LOGITS[case]), num_bins)
+
+
+@pytest.mark.parametrize("case", LOGITS)
+def test_probabilities_give_what_logits_give(case):
+    logits = LOGITS[case].double()
+    labels = labels_of(logits)
+    from_logits, from_probabilities = CalibrationMetrics(), CalibrationMetrics()
+    from_logits.update(logits, labels)
+    from_probabilities.update_from_probabilities(logits.softmax(-1), labels)
+    expected = from_logits.compute()
+    for name, value in from_probabilities.compute().items():
+        assert value == pytest.approx(expected[name], abs=1e-9, nan_ok=True), name
+
+
+def test_all_zero_logits():
+    labels = torch.arange(3000) * 7 % 10
+    logits = torch.zeros(3000, 10)
+    assert expected_calibration_error(logits, labels, 15) == pytest.approx(0, abs=1e-8)
+    labels[:300] = 1  # the first of equal scores is predicted: class 0
+    accuracy = (labels == 0).double().mean().item()
+    assert expected_calibration_error(logits, labels) == pytest.approx(abs(accuracy - 0.1), abs=1e-8)
+    metrics = CalibrationMetrics()
+    metrics.update(logits, labels)
+    assert metrics.compute()["accuracy"] == accuracy
+    assert metrics.compute()["top5_accuracy"] == pytest.approx((labels < 5).double().mean().item())
+
+
+def test_one_batch_in_unit_interval_streamed():
+    logits = LOGITS["ordinary"].clone()
+    logits[160:176] = uniform(160).view(16, 10)
+    labels = labels_of(logits)
+    streamed = CalibrationMetrics()
+    for part in torch.arange(3000).split(16):
+        streamed.update(logits[part], labels[part])
+    confidence, correct = reference.top_label(reference.softmax(logits.numpy()), labels.numpy())
+    assert streamed.compute()["ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-7)
+
+
+@pytest.mark.parametrize("present", [(0, 1), (5, 9), (3,)])
+def test_absent_labels(present):
+    logits = normal(2000, 10, 2)
+    check_against_reference(logits, torch.tensor(present)[torch.arange(2000) % len(present)])
+
+
+def test_two_classes_are_binned_by_the_top_label():
+    logits = normal(3000, 2, 2)
+    labels = torch.arange(3000) % 2
+    probabilities = reference.softmax(logits.numpy())
+    second = reference.ece(probabilities[:, 1], labels.numpy() == 1)
+    top = reference.ece(*reference.top_label(probabilities, labels.numpy()))
+    assert abs(top - second) > 1e-6
+    assert expected_calibration_error(logits, labels) == pytest.approx(top, abs=1e-7)
+
+
+def test_ignored_rows_are_left_out_unread():
+    logits, labels = LOGITS["ordinary"].clone(), labels_of(LOGITS["ordinary"])
+    kept = torch.arange(3000) % 2 == 0
+    expected = CalibrationMetrics()
+    expected.update(logits[kept], labels[kept])
+    logits[~kept] = float("nan")
+    labels[~kept] = -100
+    metrics = CalibrationMetrics()
+    metrics.update(logits, labels)
+    assert metrics.compute() == expected.compute()
+    other = CalibrationMetrics(ignore_index=99)
+    other.update(logits, labels.where(kept, 99))
+    assert other.compute() == expected.compute()
+
+
+def test_token_logits():
+    logits = normal(4 * 50, 30, 3).view(4, 50, 30)
+    labels = labels_of(logits)
+    labels[:, 40:] = -100
+    flat = CalibrationMetrics()
+    flat.update(logits[:, :40].reshape(-1, 30), labels[:, :40].reshape(-1))
+    tokens = CalibrationMetrics()
+    tokens.update(logits, labels)
+    assert tokens.compute() == pytest.approx(flat.compute(), abs=1e-12)
+
+
+def test_no_samples():
+    metrics = CalibrationMetrics()
+    before = metrics.compute()
+    metrics.update(torch.empty(0, 10), torch.empty(0, dtype=torch.long))
+    metrics.update(torch.zeros(3, 10), torch.full((3,), -100))
+    after = metrics.compute()
+    assert after.pop("num_samples") == before.pop("num_samples") == 0
+    assert "top5_accuracy" in after
+    assert all(math.isnan(value) for value in (*before.values(), *after.values()))
+    assert all(math.isnan(bound) for interval in metrics.bootstrap(5).values() for bound in interval)
+    for metric in (expected_calibration_error, adaptive_calibration_error, classwise_calibration_error):
+        assert math.isnan(metric(torch.empty(0, 10), torch.empty(0, dtype=torch.long)))
+    for metric in (ece_from_confidences, adaece_from_confidences):
+        assert math.isnan(metric(torch.empty(0), torch.empty(0, dtype=torch.bool)))
+
+
+def test_no_incorrect_samples():
+    logits = torch.eye(10) * 3
+    metrics = CalibrationMetrics()
+    metrics.update(logits, torch.arange(10))
+    result = metrics.compute()
+    assert math.isnan(result["nll_incorrect"]) and math.isnan(result["entropy_incorrect"])
+    assert math.isnan(result["s99_accuracy"]) and result["s99"] == 0
+
+
+def test_masked_classes_have_probability_zero():
+    logits = normal(500, 10, 2)
+    logits[:, 7:] = float("-inf")
+    labels = labels_of(logits)
+    check_against_reference(logits, labels)
+    labels[0] = 8
+    metrics = CalibrationMetrics()
+    metrics.update(logits, labels)
+    assert metrics.compute()["nll"] == math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_probabilities_up_to_rounding(dtype):
+    probabilities = LOGITS["ordinary"].softmax(1).to(dtype)
+    probabilities[0] = 0
+    probabilities[0, 3] = torch.nextafter(torch.tensor(1.0, dtype=dtype), torch.tensor(2.0, dtype=dtype))
+    labels = labels_of(LOGITS["ordinary"])
+    metrics = CalibrationMetrics()
+    metrics.update_from_probabilities(probabilities, labels)
+    confidence, correct = reference.top_label(probabilities.double().clamp(0, 1).numpy(), labels.numpy())
+    assert metrics.compute()["ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-9)
+    # Half-precision probabilities above 65,504 samples: see torch-uncertainty's classwise ECE of 0.
+    exact = reference.classwise_ece(probabilities.double().clamp(0, 1).numpy(), labels.numpy())
+    assert metrics.compute()["classwise_ece"] == pytest.approx(exact, abs=1e-9)
+
+
+def test_classwise_of_seventy_thousand_half_precision_rows():
+    logits = normal(70_000, 5, 2)
+    labels = torch.arange(70_000) % 5
+    probabilities = logits.softmax(1).half()
+    exact = reference.classwise_ece(probabilities.double().numpy(), labels.numpy())
+    computed = classwise_calibration_error(probabilities, labels, inputs="probabilities")
+    assert computed == pytest.approx(exact, abs=1e-9)

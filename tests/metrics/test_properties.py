@@ -1,0 +1,220 @@
+"""Laws that hold for any input, and agreement with other libraries where they compute the same."""
+
+import pickle
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+import torchmetrics.functional.classification as peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_focal import metrics as hf
+from hf_focal.metrics import CalibrationMetrics
+
+from . import reference
+
+CLOSE = {"abs": 1e-12, "rel": 1e-12, "nan_ok": True}
+
+
+@st.composite
+def batches(draw):
+    """Logits (N, K), with ties and saturation among them, and labels."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    n, k = draw(st.integers(1, 200)), draw(st.integers(2, 12))
+    logits = torch.randn(n, k, generator=generator) * draw(st.sampled_from([0.1, 1.0, 5.0, 100.0]))
+    if draw(st.booleans()):
+        logits = logits.round()
+    if draw(st.booleans()):
+        logits[: n // 2] = logits[0]
+    labels = torch.randint(k, (n,), generator=generator)
+    dtype = draw(st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]))
+    return logits.to(dtype), labels, generator
+
+
+def computed(logits, labels, num_bins=15):
+    metrics = CalibrationMetrics(num_bins)
+    metrics.update(logits, labels)
+    return metrics.compute()
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches())
+def test_order_does_not_matter(batch):
+    logits, labels, generator = batch
+    order = torch.randperm(len(labels), generator=generator)
+    assert computed(logits[order], labels[order]) == pytest.approx(computed(logits, labels), **CLOSE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches(), st.integers(1, 50))
+def test_batches_and_merges_do_not_matter(batch, size):
+    logits, labels, _ = batch
+    expected = computed(logits, labels)
+    streamed = CalibrationMetrics()
+    merged = CalibrationMetrics()
+    for rows, row_labels in zip(logits.split(size), labels.split(size), strict=True):
+        streamed.update(rows, row_labels)
+        part = CalibrationMetrics()
+        part.update(rows, row_labels)
+        assert merged.merge(pickle.loads(pickle.dumps(part))) is merged
+    assert streamed.compute() == pytest.approx(expected, **CLOSE)
+    assert merged.compute() == pytest.approx(expected, **CLOSE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches(), st.integers(1, 30))
+def test_one_function_a_metric_agrees_with_the_accumulator(batch, num_bins):
+    logits, labels, _ = batch
+    result = computed(logits, labels, num_bins)
+    assert hf.expected_calibration_error(logits, labels, num_bins) == pytest.approx(result["ece"], **CLOSE)
+    assert hf.adaptive_calibration_error(logits, labels, num_bins) == pytest.approx(result["adaece"], **CLOSE)
+    assert hf.classwise_calibration_error(logits, labels, num_bins) == pytest.approx(result["classwise_ece"], **CLOSE)
+    assert hf.maximum_calibration_error(logits, labels, num_bins) == pytest.approx(result["mce"], **CLOSE)
+    assert hf.average_calibration_error(logits, labels, num_bins) == pytest.approx(result["ace"], **CLOSE)
+    rmsce = hf.root_mean_squared_calibration_error(logits, labels, num_bins)
+    assert rmsce == pytest.approx(result["rmsce"], **CLOSE)
+    assert hf.negative_log_likelihood(logits, labels) == pytest.approx(result["nll"], **CLOSE)
+    assert hf.brier_score(logits, labels) == pytest.approx(result["brier"], **CLOSE)
+    assert hf.mean_entropy(logits, labels) == pytest.approx(result["entropy"], **CLOSE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches())
+def test_renaming_the_classes_does_not_matter(batch):
+    logits, labels, generator = batch
+    # Without equal scores, of which the lower class is predicted.
+    logits = logits.double() + torch.rand(logits.shape, generator=generator, dtype=torch.float64)
+    new = torch.randperm(logits.shape[1], generator=generator)
+    renamed = torch.empty_like(logits)
+    renamed[:, new] = logits
+    assert computed(renamed, new[labels]) == pytest.approx(computed(logits, labels), abs=1e-9, nan_ok=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches(), st.integers(1, 30))
+def test_ranges_and_order_of_the_errors(batch, num_bins):
+    logits, labels, _ = batch
+    result = computed(logits, labels, num_bins)
+    for name in ("ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "accuracy", "confidence", "s99"):
+        assert 0 <= result[name] <= 1, name
+    assert 0 <= result["brier"] <= 2 + 1e-6
+    assert 0 <= result["entropy"] <= np.log(logits.shape[1]) + 1e-6
+    assert result["ece"] <= result["rmsce"] + 1e-9 and result["rmsce"] <= result["mce"] + 1e-9
+    assert result["accuracy"] + result["error"] == pytest.approx(1)
+    gap = abs(result["confidence"] - result["accuracy"])  # what one bin sees is the least that more bins can see
+    assert gap <= result["ece"] + 1e-9 and gap <= result["adaece"] + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=60),
+    st.integers(1, 20),
+)
+def test_any_confidences(samples, num_bins):
+    confidence = torch.tensor([sample[0] for sample in samples])
+    correct = torch.tensor([sample[1] for sample in samples])
+    exact = confidence.double().numpy()
+    ece = hf.ece_from_confidences(confidence, correct, num_bins)
+    assert ece == pytest.approx(reference.ece(exact, correct.numpy(), num_bins), abs=1e-12)
+    adaece = hf.adaece_from_confidences(confidence, correct, num_bins)
+    assert adaece == pytest.approx(reference.adaece(exact, correct.numpy(), num_bins), abs=1e-12)
+
+
+# --- the object ----------------------------------------------------------------------------------------------------
+
+
+def example(n=2000, k=10, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator) * 2
+    return logits, (logits * 0.8).softmax(1).multinomial(1, generator=generator).squeeze(1)
+
+
+def test_a_single_row_of_a_large_vocabulary_is_what_it_is_in_a_batch():
+    logits, labels = example(4, 50_000)
+    streamed = CalibrationMetrics(classwise=False)
+    for row in range(4):
+        streamed.update(logits[row : row + 1], labels[row : row + 1])
+    together = CalibrationMetrics(classwise=False)
+    together.update(logits, labels)
+    assert "classwise_ece" not in together.compute()
+    assert streamed.compute() == pytest.approx(together.compute(), **CLOSE)
+
+
+def test_float32_and_float64_may_be_mixed():
+    logits, labels = example()
+    mixed = CalibrationMetrics()
+    mixed.update(logits[:1000], labels[:1000])
+    mixed.update(logits[1000:].double(), labels[1000:])
+    mixed.update(logits[:1000], labels[:1000])
+    twice = torch.cat([logits, logits[:1000]]).double(), torch.cat([labels, labels[:1000]])
+    assert mixed.compute() == pytest.approx(computed(*twice), abs=1e-6)
+
+
+def test_arrays_and_gradients_are_fine():
+    logits, labels = example()
+    expected = computed(logits, labels)
+    assert computed(logits.numpy(), labels.numpy().astype(np.int32)) == expected
+    assert computed(logits.clone().requires_grad_(), labels) == expected
+    assert computed(logits.T.contiguous().T, labels) == expected
+
+
+def test_state_is_four_bytes_a_sample():
+    sizes = []
+    for n in (1000, 101_000):
+        metrics = CalibrationMetrics()
+        logits, labels = example(n)
+        for batch, batch_labels in zip(logits.split(999), labels.split(999), strict=True):
+            metrics.update(batch, batch_labels)
+        sizes.append(len(pickle.dumps(metrics)))
+    assert (sizes[1] - sizes[0]) / 100_000 < 4.01
+    assert sizes[0] < 12_000
+
+
+def test_reset_forgets_everything():
+    metrics = CalibrationMetrics()
+    metrics.update(*example())
+    metrics.reset()
+    metrics.update(*example(100, 3))
+    assert metrics.compute() == computed(*example(100, 3))
+
+
+def test_bins_of_a_reliability_diagram():
+    metrics = CalibrationMetrics(num_bins=4)
+    probabilities = torch.tensor([[1.0, 0.0], [0.75, 0.25], [0.4, 0.6], [0.5, 0.5]])
+    metrics.update_from_probabilities(probabilities, torch.tensor([0, 1, 1, 0]))
+    bins = metrics.bins()
+    np.testing.assert_array_equal(bins.edges, [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_array_equal(bins.count, [0, 1, 2, 1])
+    np.testing.assert_allclose(bins.confidence, [np.nan, 0.5, 0.675, 1])
+    np.testing.assert_array_equal(bins.accuracy, [np.nan, 1, 0.5, 1])
+    with pytest.raises(AttributeError):
+        bins.count = None
+
+
+# --- other libraries -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "num_bins"), [(10, 15), (3, 10), (100, 15)])
+def test_torchmetrics(k, num_bins):
+    logits, labels = example(5000, k)
+    for name, norm in (("ece", "l1"), ("mce", "max"), ("rmsce", "l2")):
+        expected = peer.multiclass_calibration_error(logits, labels, k, n_bins=num_bins, norm=norm)
+        assert computed(logits, labels, num_bins)[name] == pytest.approx(expected.item(), abs=1e-5)
+    expected = peer.multiclass_accuracy(logits, labels, k, average="micro")
+    assert computed(logits, labels)["accuracy"] == pytest.approx(expected.item(), abs=1e-6)
+    if k > 5:
+        expected = peer.multiclass_accuracy(logits, labels, k, top_k=5, average="micro")
+        assert computed(logits, labels)["top5_accuracy"] == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("k", [2, 10])
+def test_scikit_learn(k):
+    logits, labels = example(2000, k)
+    probabilities = reference.softmax(logits.numpy())
+    nll = sklearn.metrics.log_loss(labels, probabilities, labels=range(k))
+    assert hf.negative_log_likelihood(logits, labels) == pytest.approx(nll, abs=1e-6)
+    if k == 2:  # its score is of the second class alone: half of the sum over classes
+        brier = 2 * sklearn.metrics.brier_score_loss(labels, probabilities[:, 1])
+        assert hf.brier_score(logits, labels) == pytest.approx(brier, abs=1e-6)
