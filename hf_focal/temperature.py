@@ -31,8 +31,10 @@ PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 _LOG2E = math.log2(math.e)
 # Elements of the largest array that a block of rows makes: few large operations, but cache-sized ones.
 _BLOCK_ELEMENTS = 2**18
-# Nodes to an octave of β, and points of the local polynomial, of the screen in `_interpolation`.
-_NODES_PER_OCTAVE, _STENCIL = 5, 12
+# Of the screen in `_interpolation`: nodes to an octave of β, points of the local polynomial, nodes from one exp2.
+_NODES_PER_OCTAVE, _STENCIL, _CHAIN = 5, 12, 3
+# What is smaller than 2^-31 counts as that. Squared twice it is still no subnormal number, which would be slow.
+_SMALLEST_EXPONENT = -31
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
     most 2/N; all others move it by at most δ each on average. So the true ECE lies within `δ + 2 near/N` of the
     screened one, and only temperatures whose interval reaches below the lowest upper end are kept.
     """
-    betas, weights, error = _interpolation(temperatures, rows.num_classes)
+    betas, chains, weights, error = _interpolation(temperatures, rows.num_classes)
     device = rows.labels.device
     weights, error = torch.from_numpy(weights).float().to(device), torch.from_numpy(error).to(device)
     surplus = torch.zeros(weights.shape[0] * num_bins, dtype=torch.float64, device=device)
@@ -228,13 +230,7 @@ def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
     # 1e-6: the rounding of the bin coordinate itself.
     margin = (num_bins * (error + 1e-6))[:, None].float()
     for block, gaps in rows.gaps(torch.float32, width=len(temperatures)):
-        terms = torch.empty_like(gaps)
-        sums = torch.empty(len(betas), len(gaps), device=device)
-        for i, beta in enumerate(betas):
-            # Below 2^-126 lie the subnormal numbers, which are slow and add nothing.
-            exponents = torch.mul(gaps, -_LOG2E * beta, out=terms).clamp_(min=-126)
-            torch.sum(torch.exp2(exponents, out=terms), 1, out=sums[i])
-        confidence = (weights @ sums).reciprocal_()
+        confidence = (weights @ _node_sums(gaps, betas, chains)).reciprocal_()
         # The upper end of the last bin is no edge that a confidence could cross.
         position = (confidence * num_bins).clamp_(max=num_bins - 0.5)
         near += ((position - position.round()).abs_() <= margin).sum(1)
@@ -246,15 +242,31 @@ def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
 
 
-def _interpolation(temperatures: np.ndarray, num_classes: int) -> tuple[list[float], np.ndarray, np.ndarray]:
-    """Nodes β_j, weights W and error δ with `S(1/T_i) ≈ Σ_j W_ij S(β_j)` and each confidence within δ_i.
+def _node_sums(gaps: torch.Tensor, betas: list[float], chains: list[range]) -> torch.Tensor:
+    """S(β) of each node, (nodes, rows), float32. Along a chain β doubles, and a square takes the place of exp2."""
+    terms = torch.empty_like(gaps)
+    sums = torch.empty(len(betas), len(gaps), device=gaps.device)
+    for chain in chains:
+        exponents = torch.mul(gaps, -_LOG2E * betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
+        torch.exp2(exponents, out=terms)
+        for node in chain:
+            if node != chain[0]:
+                terms.square_()
+            torch.sum(terms, 1, out=sums[node])
+    return sums
+
+
+def _interpolation(
+    temperatures: np.ndarray, num_classes: int
+) -> tuple[list[float], list[range], np.ndarray, np.ndarray]:
+    """Nodes β_j, their chains, weights W and error δ: `S(1/T_i) ≈ Σ_j W_ij S(β_j)`, each confidence within δ_i.
 
     exp(-β d) is, as a function of log β, equally smooth for every gap d. So a polynomial through the nearest of a few
     nodes to an octave follows it to about 1e-9 whatever the logits are, and S, a sum of K of these, to K times that.
     Confidence is 1/S with S >= 1, so it is at least as accurate. The second part of δ is the float32 rounding of S at
     the nodes. Relative to S it is that of exp2, sum and product (1e-6, generously) and that of the exponents, three
-    roundings of 2^-24 times the mean exponent, which is below the largest entropy, log K. And
-    S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) says how large S may be at a smaller β.
+    roundings of 2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles both the
+    exponent and its error.) And S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) says how large S may be at a smaller β.
     """
     float32_error = 1e-6 + 2e-7 * math.log(num_classes)
     octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
@@ -262,7 +274,9 @@ def _interpolation(temperatures: np.ndarray, num_classes: int) -> tuple[list[flo
     lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
     nodes = np.arange(lowest, highest + 1)
     if len(nodes) >= len(temperatures):
-        return list(1 / temperatures), np.eye(len(temperatures)), np.full(len(temperatures), float32_error)
+        error = np.full(len(temperatures), num_classes * 2.0**_SMALLEST_EXPONENT + float32_error)
+        chains = [range(node, node + 1) for node in range(len(temperatures))]
+        return list(1 / temperatures), chains, np.eye(len(temperatures)), error
 
     weights = np.zeros((len(temperatures), len(nodes)))
     first = np.floor(octaves).astype(int) - _STENCIL // 2 + 1 - lowest
@@ -274,12 +288,19 @@ def _interpolation(temperatures: np.ndarray, num_classes: int) -> tuple[list[flo
     betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
 
     # A dense scan over every gap at which the terms change at all; the factor covers what lies between its points.
-    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 4000)
+    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 1500)
     terms = np.exp(-gaps / temperatures[:, None])
     truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
     growth = num_classes ** np.maximum(0, 1 - betas * temperatures[:, None])
     rounding = float32_error * (np.abs(weights) * growth).sum(1)
-    return betas.tolist(), weights, num_classes * truncation + rounding
+    smallest = 2.0**_SMALLEST_EXPONENT * np.abs(weights).sum(1)
+    span = _CHAIN * _NODES_PER_OCTAVE
+    chains = [
+        range(node, min(start + span, len(nodes)), _NODES_PER_OCTAVE)
+        for start in range(0, len(nodes), span)
+        for node in range(start, min(start + _NODES_PER_OCTAVE, len(nodes)))
+    ]
+    return betas.tolist(), chains, weights, num_classes * (truncation + smallest) + rounding
 
 
 def _nll_optimum(rows: _Rows) -> float:
