@@ -27,6 +27,7 @@ class RowStatistics(NamedTuple):
     """What a row loss may use, each (R,) in the accumulation dtype (float32, or float64 for float64 logits)."""
 
     ce: Tensor  # cross-entropy, -log p
+    p: Tensor  # softmax of the label, 1/K to the last bit where all logits are equal
     others: Tensor  # 1 - p, exact also where p rounds to 1
     normaliser: Tensor  # Z
     label_logit: Tensor  # z_y - max z
@@ -145,7 +146,8 @@ def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment
     label = label_logit.exp()
     normaliser = others + label
     ce = torch.where(label_logit > -1, torch.log1p(others / label), normaliser.log() - label_logit)
-    return RowStatistics(ce, others / normaliser, normaliser, label_logit, moments if moment else None, num_classes)
+    moments = moments if moment else None
+    return RowStatistics(ce, label / normaliser, others / normaliser, normaliser, label_logit, moments, num_classes)
 
 
 def _blocks(rows_by_classes: Tensor) -> list[slice]:

@@ -36,7 +36,7 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
     policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
 
     def row_function(row: RowStatistics) -> RowLoss:
-        value, slope = focal_value_and_slope(row.ce, policy(torch.exp(-row.ce)))
+        value, slope = focal_value_and_slope(row.ce, policy(row.p))
         return RowLoss(value, linear=slope / row.normaliser, label=-slope * row.others)
 
     return row_losses(logits, labels, row_function, ignore_index=ignore_index)
@@ -135,14 +135,13 @@ def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor
     """Brier score ``Σ_k (softmax_k - onehot_k)²`` of each row. See `focal` for shapes, dtypes and errors."""
 
     def row_function(row: RowStatistics) -> RowLoss:
-        p = row.label_logit.exp() / row.normaliser
         other_squares = row.moment / row.normaliser.square()
         value = row.others.square() + other_squares
-        c = other_squares - p * row.others  # ‖softmax‖² - p
+        c = other_squares - row.p * row.others  # ‖softmax‖² - p
         return RowLoss(
             value,
             linear=-2 * c / row.normaliser,
-            label=-2 * p * value,
+            label=-2 * row.p * value,
             quadratic=2 / row.normaliser.square(),
         )
 
