@@ -57,7 +57,8 @@ def row_losses(
         logits: (..., K), any floating dtype.
         labels: (...) integers in [0, K), or `ignore_index`.
         row_function: from statistics to value and gradient coefficients, all of shape (R,).
-        moment: what `RowStatistics.moment` holds: "sum", of all z_k - max z; "squares", of e_k but the label's.
+        moment: what `RowStatistics.moment` holds, summed over all classes but the label: "sum" of z_k - max z or
+            "squares" of e_k.
         ignore_index: rows with this label are 0 and carry no gradient.
     """
     check_labels(logits, labels, ignore_index)
@@ -132,7 +133,7 @@ def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment
             block.sub_(block.amax(-1, keepdim=True))
         label_logit[rows] = block.gather(-1, index[rows])
         if moment == "sum":
-            moments[rows] = block.sum(-1, keepdim=True)
+            moments[rows] = block.scatter_(-1, index[rows], 0.0).sum(-1, keepdim=True)
         # exp2 is several times faster than exp on CPUs, where exp also slows down as it underflows.
         block.mul_(LOG2_E).exp2_()
         # Without the label the sum keeps all digits of 1 - p, however confident the row is.

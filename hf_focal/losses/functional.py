@@ -117,15 +117,19 @@ def label_smoothing(
     if convention not in ("torch", "paper"):
         raise ValueError(f"convention must be 'torch' or 'paper', got {convention!r}")
 
+    if alpha == 0:  # not 0 · inf where classes are masked
+        return cross_entropy(logits, labels, ignore_index=ignore_index)
+
     def row_function(row: RowStatistics) -> RowLoss:
-        spread = alpha if convention == "torch" else alpha * row.num_classes / (row.num_classes - 1)
-        uniform = spread / row.num_classes
-        value = row.ce + spread * (row.label_logit - row.moment / row.num_classes)
+        other_target = alpha / (row.num_classes if convention == "torch" else row.num_classes - 1)
+        label_target = 1 - other_target * (row.num_classes - 1)
+        # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
+        value = row.normaliser.log() - label_target * row.label_logit - other_target * row.moment
         return RowLoss(
             value,
             linear=1 / row.normaliser,
-            label=spread - uniform - row.others,
-            constant=torch.full_like(value, -uniform),
+            label=1 - label_target - row.others,
+            constant=torch.full_like(value, -other_target),
         )
 
     return row_losses(logits, labels, row_function, moment="sum", ignore_index=ignore_index)
