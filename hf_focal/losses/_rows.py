@@ -22,6 +22,9 @@ LOG2_E = 1 / math.log(2)
 _BLOCK_ELEMENTS = {"cpu": 1 << 21}
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 
+# float16 buffers hold e_k times this, or a row of confidence 0.9999 would lose digits that a gradient scaler needs.
+_FLOAT16_SCALE = 2.0**15
+
 
 class RowStatistics(NamedTuple):
     """What a row loss may use, each (R,) in the accumulation dtype (float32, or float64 for float64 logits)."""
@@ -104,6 +107,10 @@ class _InPlaceRows(torch.autograd.Function):
             None if coefficient is None else (coefficient * grad).where(ctx.valid, 0).unsqueeze(-1)
             for coefficient in (row.linear, row.label, row.quadratic, row.constant)
         )
+        scale = _scale(buffer)
+        if scale != 1:
+            linear = linear / scale
+            quadratic = None if quadratic is None else quadratic / scale**2
         for rows in _blocks(buffer):
             block = buffer[rows].to(linear.dtype)  # the buffer itself unless the logits are half precision
             if quadratic is None:
@@ -142,13 +149,17 @@ def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment
         if moment == "squares":
             moments[rows] = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
         if buffer is not None and not in_place:
-            buffer[rows] = block
+            buffer[rows] = block.mul_(_scale(buffer))
     label_logit, others, moments = label_logit.squeeze(-1), others.squeeze(-1), moments.squeeze(-1)
     label = label_logit.exp()
     normaliser = others + label
     ce = torch.where(label_logit > -1, torch.log1p(others / label), normaliser.log() - label_logit)
     moments = moments if moment else None
     return RowStatistics(ce, label / normaliser, others / normaliser, normaliser, label_logit, moments, num_classes)
+
+
+def _scale(buffer: Tensor) -> float:
+    return _FLOAT16_SCALE if buffer.dtype == torch.float16 else 1.0
 
 
 def _blocks(rows_by_classes: Tensor) -> list[slice]:
