@@ -208,9 +208,10 @@ def adafocal_update(
     new_gammas = []
     for gamma, bin_confidence, bin_correct in zip(gammas, confidence_bins, correct_bins, strict=True):
         gap = float(bin_confidence.mean() - bin_correct.mean())
-        moved = gamma * math.exp(lam * gap if gamma > 0 else -lam * gap)
+        exponent = lam * gap if gamma > 0 else -lam * gap
+        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, and no overflow
         if abs(moved) < switch:
-            moved = -switch if moved > 0 else switch
+            moved = -switch if gamma > 0 else switch
         new_gammas.append(min(max(moved, gamma_min), gamma_max))
     edges = [0.0, *(float(values[0]) for values in confidence_bins[1:]), 1.0]
     return new_gammas, edges
