@@ -177,9 +177,9 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     """
     check_labels(logits, labels, ignore_index)
     dtype = accumulation_dtype(logits)
-    probabilities = torch.softmax(logits.flatten(0, -2), dim=-1, dtype=dtype)
+    probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
     confidence, prediction = probabilities.max(-1)
-    labels = labels.flatten()
+    labels = labels.reshape(-1)
     confidence = confidence.double()
     valid = (labels != ignore_index).double()
     correct = (prediction == labels).double()
@@ -191,14 +191,23 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     confidence, order = confidence.sort()
     weight = weight[order]
     scaled = confidence / _MMCE_KERNEL_WIDTH
-    # Σ_{j ≤ i} w_j exp(-(r_i - r_j) / h): confidences lie in [0, 1], so neither factor overflows.
-    below = torch.exp(-scaled) * torch.cumsum(weight * torch.exp(scaled), dim=0)
-    squared = (weight * (2 * below - weight)).sum()
+    # Σ_j w_j exp(-(r_i - r_j) / h) over r_j < r_i: confidences lie in [0, 1], so neither factor overflows. Ties stand
+    # apart: their kernel is 1, and its derivative 0 from both sides together, whatever order the sort left them in.
+    first = torch.searchsorted(confidence.detach(), confidence.detach())
+    last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)
+    below = torch.exp(-scaled) * _exclusive_cumsum(weight * torch.exp(scaled))[first]
+    sums = _exclusive_cumsum(weight)
+    squared = (weight * (2 * below + sums[last] - sums[first])).sum()
     # The clamp gives the root's gradient 0 instead of NaN when every row is right with confidence 1.
     return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0).to(dtype)
 
 
 _MMCE_KERNEL_WIDTH = 0.4
+
+
+def _exclusive_cumsum(values: Tensor) -> Tensor:
+    """(m + 1,): the sum of all values before each, and of all."""
+    return F.pad(torch.cumsum(values, dim=0), (1, 0))
 
 
 class _WithSlope(torch.autograd.Function):
