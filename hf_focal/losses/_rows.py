@@ -64,8 +64,8 @@ def row_losses(
             "squares" of e_k.
         ignore_index: rows with this label are 0 and carry no gradient.
     """
-    check_labels(logits, labels, ignore_index)
-    return _apply(logits, labels.long(), row_function, moment, ignore_index)
+    labels = check_labels(logits, labels, ignore_index)
+    return _apply(logits, labels, row_function, moment, ignore_index)
 
 
 # An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
@@ -178,8 +178,8 @@ def accumulation_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
-def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> None:
-    """Raise unless labels (...) are class indices (or `ignore_index`) for the floating logits (..., K)."""
+def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:
+    """labels (...) as int64; raise unless they are class indices (or `ignore_index`) for floating logits (..., K)."""
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating, got {logits.dtype}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -192,6 +192,7 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> No
     num_classes = logits.shape[-1]
     if num_classes < 2:
         raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
+    labels = labels.long()  # before any comparison: in uint8, -100 is 156
     wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
     if labels.device.type == "cpu" and bool(wrong.any()):
         raise ValueError(
@@ -200,6 +201,7 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> No
         )
     # On an accelerator the message comes with the next synchronisation, without waiting for the device here.
     raise_unless(~wrong.any(), f"labels must be within [0, {num_classes}), or {ignore_index} to be ignored")
+    return labels
 
 
 def raise_unless(condition: Tensor, message: str) -> None:

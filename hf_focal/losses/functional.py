@@ -175,7 +175,7 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     Returns:
         A float32 scalar (float64 for float64 logits), 0 when no row counts.
     """
-    check_labels(logits, labels, ignore_index)
+    labels = check_labels(logits, labels, ignore_index)
     dtype = accumulation_dtype(logits)
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
     confidence, prediction = probabilities.max(-1)

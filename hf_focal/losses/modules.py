@@ -37,7 +37,7 @@ class Loss(nn.Module):
         Raises:
             TypeError: logits or labels of a wrong dtype.
             ValueError: wrong shapes, labels out of range, an unknown reduction, `num_items` together with "sum" or
-                "none", or below 1.
+                "none", or negative.
         """
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
@@ -51,7 +51,7 @@ class Loss(nn.Module):
         if reduction == "sum":
             return rows.sum()
         if num_items is None:
-            num_items = (labels != IGNORE_INDEX).sum() if labels.shape == rows.shape else rows.numel()
+            num_items = (labels.long() != IGNORE_INDEX).sum() if labels.shape == rows.shape else rows.numel()
         # A batch in which every label is ignored has a sum of 0 and no items: its loss is 0, not 0/0.
         num_items = torch.as_tensor(num_items, device=rows.device).clamp(min=1)
         return rows.sum() / num_items
@@ -122,4 +122,4 @@ class MMCE(Loss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         term = self.lam * functional.mmce(logits, labels, weighted=self.weighted)
-        return functional.cross_entropy(logits, labels) + torch.where(labels != IGNORE_INDEX, term, 0.0)
+        return functional.cross_entropy(logits, labels) + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
