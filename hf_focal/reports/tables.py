@@ -1,0 +1,82 @@
+"""Tables that compare losses, in Markdown, with the columns of the papers' tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+# Key of `CalibrationMetrics.compute()`, title, factor, decimals.
+_COLUMNS = (
+    ("nll", "NLL", 1, 3),
+    ("ece", "ECE %", 100, 2),
+    ("adaece", "AdaECE %", 100, 2),
+    ("classwise_ece", "classwise ECE %", 100, 2),
+    ("mce", "MCE %", 100, 2),
+)
+_TRUE = ("true_calibration_error", "true error %", 100, 2)
+_MISSING = "–"
+
+
+def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
+    """A row a run: error, then NLL and calibration errors before → after temperature scaling, and the temperature.
+
+    Args:
+        rows: one mapping a run:
+            `"loss"`: its name;
+            `"pre"`, `"post"`: metrics before and after temperature scaling, as `CalibrationMetrics.compute()` gives
+            them (fractions; nats for NLL). Without `"post"` only the former are shown. The error is read from
+            `"pre"`: it does not depend on T;
+            `"temperature"`: optional number;
+            `"true_calibration_error"`: optional (pre, post) fractions, where the true probabilities are known;
+            `"intervals"`, `"post_intervals"`: optional mapping of a metric to (low, high), fractions, shown behind it.
+        bold_best: put the smallest value of each column, before and after apart, in bold, as printed (ties too),
+            where there are at least two rows.
+
+    Returns:
+        The table, ending in a newline. What a run lacks, or is NaN, is shown as "–".
+
+    Raises:
+        ValueError: no rows.
+    """
+    if not rows:
+        raise ValueError("rows must hold at least one run, got none")
+    columns = [*_COLUMNS, *([_TRUE] if any("true_calibration_error" in row for row in rows) else [])]
+    errors = [_number(row["pre"].get("error"), 100, 2) for row in rows]
+    table = [[row["loss"] for row in rows], _bold(errors, bold_best)]
+    for key, _, factor, decimals in columns:
+        before, after = ([_value(row, key, when, factor, decimals) for row in rows] for when in ("pre", "post"))
+        before, after = _bold(before, bold_best), _bold(after, bold_best)
+        cells = []
+        for row, first, second in zip(rows, before, after, strict=True):
+            first += _interval(row.get("intervals", {}).get(key), factor, decimals)
+            second += _interval(row.get("post_intervals", {}).get(key), factor, decimals)
+            cells.append(f"{first} → {second}" if row.get("post") else first)
+        table.append(cells)
+    table.append([_number(row.get("temperature"), 1, 2) for row in rows])
+
+    titles = ["Loss", "Error %", *(title for _, title, _, _ in columns), "T"]
+    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(*table, strict=True)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _value(row: Mapping, key: str, when: str, factor: float, decimals: int) -> str:
+    if key == "true_calibration_error":
+        value = row[key][when == "post"] if key in row else None
+    else:
+        value = (row.get(when) or {}).get(key)
+    return _number(value, factor, decimals)
+
+
+def _number(value: float | None, factor: float, decimals: int) -> str:
+    return _MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
+
+
+def _interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:
+    return "" if bounds is None else f" [{', '.join(_number(bound, factor, decimals) for bound in bounds)}]"
+
+
+def _bold(cells: list[str], wanted: bool) -> list[str]:
+    numbers = [float(cell) for cell in cells if cell != _MISSING]
+    if not wanted or len(numbers) < 2:
+        return cells
+    return [f"**{cell}**" if cell != _MISSING and float(cell) == min(numbers) else cell for cell in cells]

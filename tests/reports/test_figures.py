@@ -1,0 +1,127 @@
+"""What the figures hold: axes, bars, texts, files; and that drawing them changes nothing global."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from hf_focal.metrics import CalibrationMetrics
+from hf_focal.reports import comparison_figure, reliability_diagram
+
+LOGITS = 3 * torch.randn(600, 5, generator=torch.Generator().manual_seed(0))
+LABELS = torch.multinomial((LOGITS / 2).softmax(1), 1, generator=torch.Generator().manual_seed(1)).squeeze(1)
+
+
+def gathered(logits=LOGITS, num_bins=15):
+    metrics = CalibrationMetrics(num_bins=num_bins)
+    metrics.update(logits, LABELS)
+    return metrics
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+@pytest.mark.parametrize("num_bins", [5, 15, 25])
+def test_reliability_diagram_shows_the_bins(num_bins, tmp_path):
+    path = tmp_path / "diagram.png"
+    figure = reliability_diagram(LOGITS, LABELS, num_bins=num_bins, title="A title", path=path)
+    diagram, histogram = figure.axes
+    metrics = gathered(num_bins=num_bins)
+    bins, values = metrics.bins(), metrics.compute()
+    filled = bins.count > 0
+    accuracy_bars, gap_bars = diagram.containers
+    assert len(accuracy_bars) == len(gap_bars) == filled.sum()
+    assert [bar.get_width() for bar in accuracy_bars] == pytest.approx([1 / num_bins] * filled.sum())
+    assert [bar.get_x() for bar in accuracy_bars] == pytest.approx(bins.edges[:-1][filled].tolist())
+    assert [bar.get_height() for bar in accuracy_bars] == pytest.approx(bins.accuracy[filled].tolist())
+    ends = [bar.get_y() + bar.get_height() for bar in gap_bars]
+    assert ends == pytest.approx(bins.confidence[filled].tolist())
+    assert texts(diagram) == [f"ECE {100 * values['ece']:.1f} %"]
+    assert len(histogram.patches) == num_bins
+    assert sum(bar.get_height() for bar in histogram.patches) == pytest.approx(100)
+    assert [line.get_label() for line in histogram.lines] == [
+        f"accuracy {100 * values['accuracy']:.1f} %",
+        f"mean confidence {100 * values['confidence']:.1f} %",
+    ]
+    assert figure.get_suptitle() == "A title"
+    assert (histogram.get_xlabel(), diagram.get_ylabel()) == ("Confidence", "Accuracy")
+    assert imread(path).std() > 0.1
+
+
+def test_metrics_arrays_and_temperature_are_understood():
+    expected = texts(reliability_diagram(LOGITS, LABELS).axes[0])
+    assert texts(reliability_diagram(metrics=gathered()).axes[0]) == expected
+    assert texts(reliability_diagram(LOGITS.numpy(), LABELS.numpy()).axes[0]) == expected
+    cooled = texts(reliability_diagram(LOGITS, LABELS, temperature=2.0).axes[0])
+    assert cooled == texts(reliability_diagram(LOGITS / 2, LABELS).axes[0]) != expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"logits": LOGITS}, {"labels": LABELS}, {"logits": LOGITS, "labels": LABELS, "metrics": gathered()}],
+    ids=["nothing", "logits", "labels", "both"],
+)
+def test_the_samples_come_from_one_place(arguments):
+    with pytest.raises(TypeError, match="takes logits and labels, or metrics"):
+        reliability_diagram(**arguments)
+
+
+def test_other_errors():
+    with pytest.raises(TypeError, match="temperature cannot be applied"):
+        reliability_diagram(metrics=gathered(), temperature=2.0)
+    with pytest.raises(ValueError, match="needs samples"):
+        reliability_diagram(metrics=CalibrationMetrics())
+    with pytest.raises(ValueError, match="at least one run"):
+        comparison_figure({})
+
+
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_comparison_has_a_column_a_run(num_runs, tmp_path):
+    before, after = gathered(), gathered(LOGITS / 2)
+    path = tmp_path / "comparison.png"
+    names = [f"run {number} with a rather long name" for number in range(num_runs)]
+    figure = comparison_figure({name: (before.bins(), after.bins()) for name in names}, path)
+    assert len(figure.axes) == 2 * num_runs
+    for column in range(num_runs):
+        assert texts(figure.axes[column]) == [f"ECE {100 * before.compute()['ece']:.1f} %"]
+        assert texts(figure.axes[num_runs + column]) == [f"ECE {100 * after.compute()['ece']:.1f} %"]
+        assert figure.axes[column].get_title().replace("\n", " ") == names[column]
+    assert [figure.axes[0].get_ylabel(), figure.axes[num_runs].get_ylabel()] == [
+        "Accuracy\nbefore T",
+        "Accuracy\nafter T",
+    ]
+    assert imread(path).std() > 0.1
+
+
+def test_texts_do_not_overlap():
+    figure = reliability_diagram(LOGITS, LABELS, title="A title")
+    figure.canvas.draw()
+    diagram, histogram = figure.axes
+    boxes = [figure._suptitle.get_window_extent()]
+    boxes += [axes.get_legend().get_window_extent() for axes in (diagram, histogram)]
+    boxes += [diagram.get_window_extent(), histogram.get_window_extent()]
+    for i, box in enumerate(boxes):
+        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
+    width, height = figure.canvas.get_width_height()
+    extents = np.array([box.extents for box in boxes])
+    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+
+
+def test_matplotlib_is_only_imported_to_draw_and_left_as_it_was():
+    code = """
+import sys
+import torch
+from hf_focal.reports import markdown_table, reliability_diagram
+assert not any(name.startswith("matplotlib") for name in sys.modules)
+import matplotlib
+before = dict(matplotlib.rcParams)
+reliability_diagram(torch.eye(3), torch.arange(3))
+assert dict(matplotlib.rcParams) == before
+import matplotlib.pyplot
+assert not matplotlib.pyplot.get_fignums()
+"""
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], check=True)
