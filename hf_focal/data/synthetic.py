@@ -14,7 +14,7 @@ def generate_topics(
     vocab_size: int = 2000,
     min_words: int = 30,
     max_words: int = 80,
-    topic_share: float = 0.15,
+    topic_share: float = 0.13,
     label_noise: float = 0.1,
     seed: int = 0,
     language_seed: int = 0,
@@ -23,7 +23,8 @@ def generate_topics(
 
     A topic and a length are drawn uniformly, then words independently from the topic's distribution: Zipf's law over
     the vocabulary in an order that all topics share, mixed with Zipf's law in an order of the topic's own, which has
-    the weight `topic_share`. The label is the topic, or with probability `label_noise` one of the others.
+    the weight `topic_share`. The label is the topic, or with probability `label_noise` one of the others. With the
+    defaults the best possible classifier errs on 17 % of the labels.
 
     Args:
         num_samples: texts to draw, at least 1.
@@ -37,7 +38,8 @@ def generate_topics(
 
     Returns:
         `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics) and "posterior" (K float64,
-        P(label | text), which sum to 1).
+        P(label | text), which sum to 1; `np.array(dataset["posterior"])` keeps the precision, the "numpy" format of
+        `datasets` does not).
 
     Raises:
         ValueError: an argument is out of its range.
