@@ -226,7 +226,7 @@ def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
     weights, error = torch.from_numpy(weights).float().to(device), torch.from_numpy(error).to(device)
     surplus = torch.zeros(weights.shape[0] * num_bins, dtype=torch.float64, device=device)
     near = torch.zeros(weights.shape[0], dtype=torch.float64, device=device)
-    first_bin = num_bins * torch.arange(weights.shape[0], device=device)[:, None]
+    first_bin = num_bins * torch.arange(weights.shape[0], dtype=torch.int32, device=device)[:, None]
     # 1e-6: the rounding of the bin coordinate itself.
     margin = (num_bins * (error + 1e-6))[:, None].float()
     for block, gaps in rows.gaps(torch.float32, width=len(temperatures)):
@@ -234,7 +234,7 @@ def _screen(rows: _Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
         # The upper end of the last bin is no edge that a confidence could cross.
         position = (confidence * num_bins).clamp_(max=num_bins - 0.5)
         near += ((position - position.round()).abs_() <= margin).sum(1)
-        bins = position.ceil_().sub_(1).to(torch.int64).add_(first_bin)
+        bins = position.ceil_().sub_(1).to(torch.int32).add_(first_bin)
         excess = confidence.double().sub_(rows.correct[block])
         surplus += torch.bincount(bins.view(-1), excess.view(-1), len(surplus))
     ece = surplus.view(-1, num_bins).abs().sum(1) / len(rows)
@@ -288,7 +288,7 @@ def _interpolation(
     betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
 
     # A dense scan over every gap at which the terms change at all; the factor covers what lies between its points.
-    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 1500)
+    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
     terms = np.exp(-gaps / temperatures[:, None])
     truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
     growth = num_classes ** np.maximum(0, 1 - betas * temperatures[:, None])
