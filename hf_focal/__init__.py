@@ -1,3 +1,34 @@
-"""Calibrated classifiers with Hugging Face: train with focal-family losses, measure, correct, ship."""
+"""Calibrated classifiers with Hugging Face: train with focal-family losses, measure, correct, ship.
+
+The names below are loaded when they are first used: a loss needs no Transformers, a metric no plotting library.
+"""
+
+from importlib import import_module
 
 __version__ = "0.1.0.dev0"
+
+_MODULES = {
+    "CalibrationMetrics": "metrics",
+    "FocalTrainer": "trainer",
+    "FocalTrainingArguments": "trainer",
+    "LossConfig": "losses",
+    "Temperature": "temperature",
+    "build_loss": "losses",
+    "fit_temperature": "temperature",
+    "fold_temperature": "_fold",
+    "gamma_for_threshold": "losses",
+    "loss_func": "trainer",
+    "reliability_diagram": "reports",
+}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -196,6 +196,29 @@ class LossConfig:
         return cls(str(options.pop("name")), options)
 
     @classmethod
+    def parse_list(cls, text: str) -> "list[LossConfig]":
+        """The configs of ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``: a comma also separates the
+        options of one loss, so what has a "=" but no name belongs to the loss before it.
+
+        Raises:
+            ValueError: what `parse` raises; an empty list; the same loss twice.
+        """
+        items: list[str] = []
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            is_option = "=" in part and ":" not in part
+            if is_option and items:
+                items[-1] += f",{part}"
+            else:
+                items.append(part)
+        configs = [cls.parse(item) for item in items]
+        if not configs:
+            raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
+        for index, config in enumerate(configs):
+            if config in configs[:index]:
+                raise ValueError(f"losses must differ from each other, got {config} twice in {text!r}")
+        return configs
+
+    @classmethod
     def _parse_short(cls, text: str) -> "LossConfig":
         name, _, rest = text.partition(":")
         options: dict[str, str] = {}

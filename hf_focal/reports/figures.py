@@ -29,7 +29,7 @@ def reliability_diagram(
     logits: Array | None = None,
     labels: Array | None = None,
     *,
-    metrics: CalibrationMetrics | None = None,
+    metrics: CalibrationMetrics | ReliabilityBins | None = None,
     num_bins: int = 15,
     temperature: Temperature | float | None = None,
     title: str | None = None,
@@ -40,7 +40,7 @@ def reliability_diagram(
     Args:
         logits: `(..., K)`, floating; with `labels`, unless `metrics` is given.
         labels: `(...)`, integers; -100 is left out.
-        metrics: samples gathered already, instead of logits and labels; its bins are drawn.
+        metrics: samples gathered already, or their bins, instead of logits and labels.
         num_bins: equal-width bins, for logits and labels.
         temperature: divides the logits.
         title: a line above the diagram.
@@ -62,7 +62,7 @@ def reliability_diagram(
         metrics.update(logits if temperature is None else torch.as_tensor(logits) / float(temperature), labels)
     elif temperature is not None:
         raise TypeError("temperature cannot be applied to metrics: their logits are gone; give logits and labels")
-    bins = metrics.bins()
+    bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
     figure = Figure(figsize=(5, 6.2), layout="constrained")
     diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))

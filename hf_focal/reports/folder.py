@@ -1,0 +1,144 @@
+"""A run's report folder: its result as JSON, a Markdown table and figures."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from torch import Tensor
+
+from ..losses import LossConfig
+from ..metrics import CalibrationMetrics, ReliabilityBins
+from ..temperature import Temperature
+from .figures import comparison_figure, reliability_diagram
+from .tables import markdown_table
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run is compared by: metrics on the test set before and after temperature scaling.
+
+    Attributes:
+        loss: the loss, as `str(LossConfig)`.
+        temperature: fitted on the validation set.
+        pre, post: `CalibrationMetrics.compute()` before and after it, fractions.
+        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high).
+        pre_bins, post_bins: the bins of the reliability diagrams.
+        true_calibration_error: (pre, post) against the true posterior, where the data's is known.
+        details: anything else worth keeping, JSON values.
+    """
+
+    loss: str
+    temperature: Temperature
+    pre: dict[str, float]
+    post: dict[str, float]
+    pre_intervals: dict[str, tuple[float, float]]
+    post_intervals: dict[str, tuple[float, float]]
+    pre_bins: ReliabilityBins
+    post_bins: ReliabilityBins
+    true_calibration_error: tuple[float, float] | None
+    details: dict[str, Any]
+
+    @classmethod
+    def measure(
+        cls,
+        loss: LossConfig,
+        temperature: Temperature,
+        logits: Tensor,
+        labels: Tensor,
+        num_bins: int = 15,
+        true_calibration_error: tuple[float, float] | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> "RunResult":
+        """The result of test logits (..., K) and labels (...)."""
+        before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
+        before.update(logits, labels)
+        after.update(temperature.apply(logits), labels)
+        return cls(
+            loss=str(loss),
+            temperature=temperature,
+            pre=before.compute(),
+            post=after.compute(),
+            pre_intervals=before.bootstrap(),
+            post_intervals=after.bootstrap(),
+            pre_bins=before.bins(),
+            post_bins=after.bins(),
+            true_calibration_error=true_calibration_error,
+            details=details or {},
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON; undefined metrics (NaN) become null."""
+        Path(path).write_text(json.dumps(_plain(asdict(self)), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RunResult":
+        """Read what `save` wrote."""
+        fields = json.loads(Path(path).read_text(encoding="utf-8"))
+        for name in ("pre", "post"):
+            fields[name] = {key: math.nan if value is None else value for key, value in fields[name].items()}
+            bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
+            fields[f"{name}_bins"] = ReliabilityBins(**bins)
+        return cls(**{**fields, "temperature": Temperature.from_dict(fields["temperature"])})
+
+
+def write_report(folder: str | Path, result: RunResult) -> list[Path]:
+    """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
+
+    Returns:
+        The files, the JSON last: where it exists, the report is complete.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, loss, metrics = folder / "table.md", folder / "loss.yaml", folder / "metrics.json"
+    before, after = folder / "reliability_before.png", folder / "reliability_after.png"
+    table.write_text(results_table([result]) + "\n", encoding="utf-8")
+    loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
+    reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
+    reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
+    result.save(metrics)
+    return [table, before, after, loss, metrics]
+
+
+def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
+    """Write the comparison of several runs: table.md and comparison.png."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, figure = folder / "table.md", folder / "comparison.png"
+    table.write_text(results_table(results) + "\n", encoding="utf-8")
+    comparison_figure({result.loss: (result.pre_bins, result.post_bins) for result in results}, path=figure)
+    return [table, figure]
+
+
+def results_table(results: Sequence[RunResult]) -> str:
+    """The Markdown table of the results, a row each (`markdown_table`)."""
+    rows = []
+    for result in results:
+        row = {
+            "loss": result.loss,
+            "pre": result.pre,
+            "post": result.post,
+            "temperature": result.temperature.value,
+            "intervals": {"ece": result.pre_intervals["ece"]},
+            "post_intervals": {"ece": result.post_intervals["ece"]},
+        }
+        if result.true_calibration_error is not None:
+            row["true_calibration_error"] = result.true_calibration_error
+        rows.append(row)
+    return markdown_table(rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,52 @@
+"""The trainer's arguments: `TrainingArguments` and what calibration adds."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from transformers import TrainingArguments
+
+from ..losses import LossConfig
+
+
+@dataclass
+class FocalTrainingArguments(TrainingArguments):
+    """`transformers.TrainingArguments` plus the loss and the calibration metrics.
+
+    `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
+
+    Raises:
+        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` below 1, or
+            a `label_smoothing_factor` (which would be a second loss).
+    """
+
+    _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
+
+    loss: dict[str, Any] | str | None = field(
+        default="cross_entropy",
+        metadata={"help": "The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf_focal.LossConfig` lists them."},
+    )
+    loss_reduction: str = field(
+        default="mean",
+        metadata={
+            "help": "'mean' over the items of an optimiser step (Transformers' habit) or their 'sum' (the papers' "
+            "code: set max_grad_norm=2 and the papers' learning rates with it)."
+        },
+    )
+    calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
+
+    def __post_init__(self):
+        if isinstance(self.loss, LossConfig):
+            self.loss = str(self.loss)
+        super().__post_init__()
+        LossConfig.parse(self.loss)
+        if self.loss_reduction not in ("mean", "sum"):
+            raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
+        if self.calibration_bins < 1:
+            raise ValueError(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        if self.label_smoothing_factor:
+            raise ValueError(
+                f"label_smoothing_factor must be 0, got {self.label_smoothing_factor}: "
+                f"use loss='label_smoothing:alpha={self.label_smoothing_factor}'"
+            )
+        if self.ddp_find_unused_parameters is None:
+            self.ddp_find_unused_parameters = False

@@ -1,0 +1,52 @@
+"""What an evaluation keeps of its batches: the sufficient statistics of the metrics, never the logits."""
+
+from functools import reduce
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from ..losses import Loss
+from ..metrics import CalibrationMetrics
+from ..temperature import Temperature
+
+
+class StreamedEvaluation:
+    """Loss and calibration metrics of this process's rows, merged over processes by `compute`.
+
+    Args:
+        loss: the training loss, of which the mean over rows is reported.
+        num_bins: bins of the calibration errors.
+        temperature: also measure softmax(z / T), under the metrics' names with the suffix ``_post_t``.
+    """
+
+    def __init__(self, loss: Loss, num_bins: int, temperature: Temperature | None = None):
+        self.loss, self.temperature = loss, temperature
+        self.before = CalibrationMetrics(num_bins)
+        self.after = CalibrationMetrics(num_bins) if temperature is not None else None
+        self.loss_sum: Tensor | float = 0.0
+
+    @torch.no_grad()
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits (N, ..., K) and labels (N, ...), -100 left out."""
+        self.before.update(logits, labels)
+        if self.temperature is not None:
+            self.after.update(self.temperature.apply(logits.float()), labels)
+        self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
+
+    def compute(self) -> dict[str, float]:
+        """The metrics over all processes, equal on each of them; empty where no sample was seen."""
+        parts = gather_object([(self.before, self.after, float(self.loss_sum))])
+        before = reduce(CalibrationMetrics.merge, (part[0] for part in parts)).compute()
+        if not before["num_samples"]:
+            return {}
+        metrics = {"loss": sum(part[2] for part in parts) / before["num_samples"], **before}
+        if self.temperature is not None:
+            after = reduce(CalibrationMetrics.merge, (part[1] for part in parts)).compute()
+            metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
+            metrics["temperature"] = self.temperature.value
+        return metrics
+
+
+# What no temperature changes.
+_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")

@@ -1,0 +1,53 @@
+"""A loss in the form that Transformers' Trainer takes one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..losses import ByBin, CrossEntropyFamily, Loss, LossConfig, Scheduled, build_loss
+
+
+class LossFunction:
+    """What `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
+
+    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False):
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
+        self.loss, self.reduction, self.shift_labels = loss, reduction, shift_labels
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
+        if labels is None:
+            raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
+        logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        if self.shift_labels:
+            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        if self.reduction == "sum":
+            return self.loss(logits, labels, reduction="sum")
+        return self.loss(logits, labels, num_items=num_items_in_batch)
+
+
+def loss_func(
+    loss: str | Mapping[str, Any] | LossConfig, reduction: str = "mean", shift_labels: bool = False
+) -> LossFunction:
+    """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
+
+    Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
+    processes.
+
+    Args:
+        loss: anything that `LossConfig.parse` takes.
+        reduction: "mean" over the items of an optimiser step, or their "sum".
+        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`).
+
+    Raises:
+        ValueError: what `LossConfig.parse` raises; or a loss whose γ moves during training, which a stock trainer
+            would never tell about its progress.
+    """
+    built = build_loss(loss)
+    if isinstance(built, CrossEntropyFamily) and isinstance(built.policy, Scheduled | ByBin):
+        raise ValueError(
+            f"loss {LossConfig.parse(loss)} changes γ during training, which a stock Trainer does not drive: "
+            "use FocalTrainer"
+        )
+    return LossFunction(built, reduction, shift_labels)
