@@ -1,0 +1,48 @@
+# Everything runs in .venv, which the first target that needs it creates.
+VENV ?= .venv
+PYTHON ?= python3
+# The version that tests and figures were last run with; any torch >= 2.11 will do: make demo TORCH=torch
+TORCH ?= torch==2.13.0
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format benchmark newsgroups clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python recipes/text_classification.py --config recipes/configs/demo.yaml --output_dir out/demo \
+		--compare cross_entropy,label_smoothing,focal:gamma=3,flsd53
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/loss.py --json benchmarks/results/loss.json
+	$(BIN)/python benchmarks/metrics.py --json benchmarks/results/metrics.json
+
+# The table of docs/results/newsgroups.md, about an hour on two cores. DATA holds train.parquet and test.parquet.
+DATA ?= ../shared/data/newsgroups
+newsgroups: $(VENV)/.installed
+	$(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn_cpu.yaml \
+		--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --output_dir out/newsgroups \
+		--compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53"
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[test]"
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info
