@@ -17,9 +17,9 @@ from torch import Tensor
 
 LOG2_E = 1 / math.log(2)
 
-# Rows are worked on in blocks of about this many logits: small enough for a block to stay in a CPU's cache from one
-# operation to the next, large enough for the cost of a call not to count.
-_BLOCK_ELEMENTS = {"cpu": 1 << 21}
+# Rows are worked on in blocks of about this many logits: small enough for a block to stay in the cache of a CPU's
+# cores from one operation to the next, large enough for the cost of a call not to count.
+_BLOCK_ELEMENTS_PER_CPU_THREAD = 1 << 18
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 
 # float16 buffers hold e_k times this, or a row of confidence 0.9999 would lose digits that a gradient scaler needs.
@@ -64,32 +64,30 @@ def row_losses(
             "squares" of e_k.
         ignore_index: rows with this label are 0 and carry no gradient.
     """
-    labels = check_labels(logits, labels, ignore_index)
-    return _apply(logits, labels, row_function, moment, ignore_index)
+    index, valid = check_labels(logits, labels, ignore_index)
+    return _apply(logits, index, valid, row_function, moment)
 
 
 # An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
 @torch.compiler.disable
-def _apply(logits, labels, row_function, moment, ignore_index):
-    return _InPlaceRows.apply(logits, labels, row_function, moment, ignore_index)
+def _apply(logits, index, valid, row_function, moment):
+    return _InPlaceRows.apply(logits, index, valid, row_function, moment)
 
 
 class _InPlaceRows(torch.autograd.Function):
     """Rows of a loss, keeping one buffer of the logits' size that becomes their gradient in backward."""
 
     @staticmethod
-    def forward(ctx, logits, labels, row_function, moment, ignore_index):
-        num_classes = logits.shape[-1]
-        flat = logits.reshape(-1, num_classes)
-        flat_labels = labels.reshape(-1)
-        valid = flat_labels != ignore_index
-        index = flat_labels.where(valid, 0).unsqueeze(-1)
+    def forward(ctx, logits, index, valid, row_function, moment):
+        rows_shape = valid.shape
+        flat = logits.reshape(-1, logits.shape[-1])
+        index, valid = index.reshape(-1, 1), valid.reshape(-1)
         buffer = torch.empty_like(flat, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
         statistics = _row_statistics(flat, index, buffer, moment)
         row = row_function(statistics)
         if buffer is not None:
             ctx.buffer, ctx.index, ctx.valid, ctx.row, ctx.shape = buffer, index, valid, row, logits.shape
-        return row.value.where(valid, 0).reshape(labels.shape)
+        return row.value.where(valid, 0).reshape(rows_shape)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -102,9 +100,9 @@ class _InPlaceRows(torch.autograd.Function):
         else:
             ctx.buffer = None
         row = ctx.row
-        grad = grad_rows.reshape(-1).to(row.linear.dtype)
+        grad = grad_rows.reshape(-1).to(row.linear.dtype).where(ctx.valid, 0)
         linear, label, quadratic, constant = (
-            None if coefficient is None else (coefficient * grad).where(ctx.valid, 0).unsqueeze(-1)
+            None if coefficient is None else (coefficient * grad).unsqueeze(-1)
             for coefficient in (row.linear, row.label, row.quadratic, row.constant)
         )
         scale = _scale(buffer)
@@ -113,73 +111,79 @@ class _InPlaceRows(torch.autograd.Function):
             quadratic = None if quadratic is None else quadratic / scale**2
         for rows in _blocks(buffer):
             block = buffer[rows].to(linear.dtype)  # the buffer itself unless the logits are half precision
-            if quadratic is None:
-                block.mul_(linear[rows])
-            else:
-                block.mul_(torch.mul(block, quadratic[rows]).add_(linear[rows]))
+            # Not addcmul: it is several times slower where it broadcasts.
+            block.mul_(linear[rows] if quadratic is None else torch.mul(block, quadratic[rows]).add_(linear[rows]))
             if constant is not None:
                 block.add_(constant[rows])
+            block.scatter_(-1, ctx.index[rows], label[rows])
             if block.dtype != buffer.dtype:
                 buffer[rows] = block
-        _put_label(buffer, ctx.index, label)
         return buffer.view(ctx.shape), None, None, None, None
 
 
 def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> RowStatistics:
     """Statistics of (R, K) logits with the labels (R, 1); `buffer` receives e_k, 0 at the label."""
-    num_rows, num_classes = logits.shape
-    dtype = accumulation_dtype(logits)
-    label_logit, others, moments = (torch.empty(num_rows, 1, dtype=dtype, device=logits.device) for _ in range(3))
-    in_place = buffer is not None and buffer.dtype == dtype
-    for rows in _blocks(logits):
-        block = logits[rows]
-        if block.dtype == dtype:
-            block = torch.sub(block, block.amax(-1, keepdim=True), out=buffer[rows] if in_place else None)
-        else:
-            block = block.to(dtype)
-            block.sub_(block.amax(-1, keepdim=True))
-        label_logit[rows] = block.gather(-1, index[rows])
-        if moment == "sum":
-            moments[rows] = block.scatter_(-1, index[rows], 0.0).sum(-1, keepdim=True)
-        # exp2 is several times faster than exp on CPUs, where exp also slows down as it underflows.
-        block.mul_(LOG2_E).exp2_()
-        # Without the label the sum keeps all digits of 1 - p, however confident the row is.
-        block.scatter_(-1, index[rows], 0.0)
-        others[rows] = block.sum(-1, keepdim=True)
-        if moment == "squares":
-            moments[rows] = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
-        if buffer is not None and not in_place:
-            buffer[rows] = block.mul_(_scale(buffer))
-    label_logit, others, moments = label_logit.squeeze(-1), others.squeeze(-1), moments.squeeze(-1)
+    blocks = [
+        _block_statistics(logits[rows], index[rows], None if buffer is None else buffer[rows], moment)
+        for rows in _blocks(logits)
+    ]
+    label_logit, others, moments = (
+        torch.cat(parts).squeeze(-1) if parts[0] is not None else None for parts in zip(*blocks, strict=True)
+    )
     label = label_logit.exp()
     normaliser = others + label
-    ce = torch.where(label_logit > -1, torch.log1p(others / label), normaliser.log() - label_logit)
-    moments = moments if moment else None
-    return RowStatistics(ce, label / normaliser, others / normaliser, normaliser, label_logit, moments, num_classes)
+    # log Z, with all digits also where the label holds nearly all of Z: then z_y is the maximum and its expm1 is 0.
+    ce = torch.log1p(others + label_logit.expm1()) - label_logit
+    return RowStatistics(
+        ce, label / normaliser, others / normaliser, normaliser, label_logit, moments, num_classes=logits.shape[-1]
+    )
+
+
+def _block_statistics(logits, index, buffer, moment) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment."""
+    dtype = accumulation_dtype(logits)
+    if logits.dtype == dtype:
+        block = torch.sub(logits, logits.amax(-1, keepdim=True), out=buffer)
+    else:
+        block = logits.to(dtype)
+        block.sub_(block.amax(-1, keepdim=True))
+    label_logit = block.gather(-1, index)
+    moments = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True) if moment == "sum" else None
+    # exp2 is several times faster than exp on CPUs, where exp also slows down as it underflows.
+    block.mul_(LOG2_E).exp2_()
+    # Without the label the sum keeps all digits of 1 - p, however confident the row is.
+    others = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True)
+    if moment == "squares":
+        moments = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
+    if buffer is not None and logits.dtype != dtype:
+        buffer.copy_(block.mul_(_scale(buffer)))
+    return label_logit, others, moments
+
+
+def _blocks(rows_by_classes: Tensor) -> list[slice]:
+    """At least one slice, if only of no rows."""
+    num_rows, num_classes = rows_by_classes.shape
+    if rows_by_classes.device.type == "cpu":
+        elements = _BLOCK_ELEMENTS_PER_CPU_THREAD * torch.get_num_threads()
+    else:
+        elements = _BLOCK_ELEMENTS_ACCELERATOR
+    size = max(1, elements // num_classes)
+    return [slice(start, start + size) for start in range(0, max(1, num_rows), size)]
 
 
 def _scale(buffer: Tensor) -> float:
     return _FLOAT16_SCALE if buffer.dtype == torch.float16 else 1.0
 
 
-def _blocks(rows_by_classes: Tensor) -> list[slice]:
-    num_rows, num_classes = rows_by_classes.shape
-    size = max(1, _BLOCK_ELEMENTS.get(rows_by_classes.device.type, _BLOCK_ELEMENTS_ACCELERATOR) // num_classes)
-    return [slice(start, start + size) for start in range(0, num_rows, size)]
-
-
-def _put_label(buffer: Tensor, index: Tensor, values: Tensor) -> None:
-    # index_put_, because scatter_ on half-precision CPU tensors works on a dense float32 copy.
-    rows = torch.arange(len(buffer), device=buffer.device)
-    buffer.index_put_((rows, index.squeeze(-1)), values.squeeze(-1).to(buffer.dtype))
-
-
 def accumulation_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
-def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:
-    """labels (...) as int64; raise unless they are class indices (or `ignore_index`) for floating logits (..., K)."""
+def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
+    """labels (...) as int64 with 0 for `ignore_index`, and where they are not `ignore_index`.
+
+    Raises unless labels are class indices (or `ignore_index`) for the floating logits (..., K).
+    """
     if not logits.is_floating_point():
         raise TypeError(f"logits must be floating, got {logits.dtype}")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -193,15 +197,17 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> Te
     if num_classes < 2:
         raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
     labels = labels.long()  # before any comparison: in uint8, -100 is 156
-    wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
-    if labels.device.type == "cpu" and bool(wrong.any()):
-        raise ValueError(
-            f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored, "
-            f"got {labels[wrong][0].item()}"
-        )
-    # On an accelerator the message comes with the next synchronisation, without waiting for the device here.
-    raise_unless(~wrong.any(), f"labels must be within [0, {num_classes}), or {ignore_index} to be ignored")
-    return labels
+    valid = labels != ignore_index
+    index = labels.where(valid, 0)
+    message = f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
+    if labels.device.type == "cpu" and labels.numel():
+        for extreme in torch.aminmax(index):
+            if not 0 <= int(extreme) < num_classes:
+                raise ValueError(f"{message}, got {int(extreme)}")
+    elif labels.numel():
+        # The message comes with the next synchronisation, without waiting for the device here.
+        torch._assert_async(((index >= 0) & (index < num_classes)).all(), message)
+    return index, valid
 
 
 def raise_unless(condition: Tensor, message: str) -> None:

@@ -175,13 +175,12 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     Returns:
         A float32 scalar (float64 for float64 logits), 0 when no row counts.
     """
-    labels = check_labels(logits, labels, ignore_index)
+    labels, valid = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
     dtype = accumulation_dtype(logits)
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
     confidence, prediction = probabilities.max(-1)
-    labels = labels.reshape(-1)
     confidence = confidence.double()
-    valid = (labels != ignore_index).double()
+    valid = valid.double()
     correct = (prediction == labels).double()
     if weighted:
         right, wrong = correct * valid, (1 - correct) * valid
