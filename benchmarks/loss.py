@@ -1,0 +1,211 @@
+"""Time and memory of the losses, forward and backward, against `F.cross_entropy` and what is commonly written.
+
+    python benchmarks/loss.py [--shapes 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
+
+Times are medians over interleaved rounds, so that a busy machine slows all alike: read the ratios, each the median
+over the rounds of that round's ratio to `F.cross_entropy`. Threads that wait for each other make small operations very
+slow on busy cores: --threads 1 is steadier. Peak memory is what is allocated beyond the logits and labels, in units of
+the logits' size; the gradient, which every implementation returns, is 1 of them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hf_focal.losses import build_loss, cross_entropy
+
+DTYPES = (torch.float32, torch.bfloat16)
+REFERENCE = "F.cross_entropy"
+
+
+def log_softmax_focal(logits: Tensor, labels: Tensor) -> Tensor:
+    log_p = F.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1))
+    return -((1 - log_p.exp()) ** 3 * log_p).mean()
+
+
+def sigmoid_focal(logits: Tensor, labels: Tensor) -> Tensor:
+    """torchvision's form: a binary focal loss of every logit against the one-hot target."""
+    targets = F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+    p = logits.sigmoid()
+    ce = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    p_t = p * targets + (1 - p) * (1 - targets)
+    return (ce * (1 - p_t) ** 3).sum() / len(labels)
+
+
+def composed_focal(logits: Tensor, labels: Tensor) -> Tensor:
+    ce = F.cross_entropy(logits, labels, reduction="none")
+    return ((1 - torch.exp(-ce)) ** 3 * ce).mean()
+
+
+def one_hot_brier(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.softmax(-1) - F.one_hot(labels, logits.shape[-1])).square().sum(-1).mean()
+
+
+def dense_mmce(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy + 2 · MMCE by the definition: a matrix of batch × batch."""
+    confidence, prediction = logits.softmax(-1).max(-1)
+    gap = (prediction == labels).to(confidence.dtype) - confidence
+    kernel = torch.exp((confidence[:, None] - confidence[None, :]).abs() / -0.4)
+    mmce = (gap[:, None] * gap[None, :] * kernel).sum().sqrt() / len(labels)
+    return F.cross_entropy(logits, labels) + 2 * mmce
+
+
+IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    REFERENCE: F.cross_entropy,
+    "F.cross_entropy, smoothed": lambda logits, labels: F.cross_entropy(logits, labels, label_smoothing=0.05),
+    "log_softmax + gather focal": log_softmax_focal,
+    "sigmoid focal, one-hot": sigmoid_focal,
+    "focal of F.cross_entropy": composed_focal,
+    "one-hot Brier": one_hot_brier,
+    "ours: cross_entropy": build_loss("cross_entropy"),
+    "ours: focal:gamma=3": build_loss("focal:gamma=3"),
+    "ours: flsd53": build_loss("flsd53"),
+    "ours: adafocal": build_loss("adafocal"),
+    "ours: brier": build_loss("brier"),
+    "ours: label_smoothing": build_loss("label_smoothing:alpha=0.05"),
+}
+MMCE_IMPLEMENTATIONS = {"dense MMCE": dense_mmce, "ours: mmce": build_loss("mmce:lam=2")}
+
+
+def inputs(num_rows: int, num_classes: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(num_rows, num_classes, generator=generator).mul_(2)
+    labels = torch.randint(num_classes, (num_rows,), generator=generator)
+    return logits.to(device, dtype).requires_grad_(), labels.to(device)
+
+
+def step(implementation, logits: Tensor, labels: Tensor) -> None:
+    torch.autograd.grad(implementation(logits, labels), logits)
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_of_rounds(implementations, logits: Tensor, labels: Tensor, rounds: int) -> dict[str, list[float]]:
+    """Seconds a step of each implementation in each round; a short step is repeated to last about 20 ms."""
+    times: dict[str, list[float]] = {name: [] for name in implementations}
+    calls = {}
+    for name, implementation in implementations.items():
+        step(implementation, logits, labels)
+        calls[name] = max(1, round(0.02 / timed(implementation, logits, labels, 1)))
+    for _ in range(rounds):
+        for name, implementation in implementations.items():
+            times[name].append(timed(implementation, logits, labels, calls[name]))
+    return times
+
+
+def timed(implementation, logits: Tensor, labels: Tensor, calls: int) -> float:
+    synchronize(logits.device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        step(implementation, logits, labels)
+    synchronize(logits.device)
+    return (time.perf_counter() - start) / calls
+
+
+def peak_bytes(implementation, logits: Tensor, labels: Tensor) -> int:
+    """Most memory that one step holds beyond its inputs."""
+    if logits.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(logits.device)
+        before = torch.cuda.memory_allocated(logits.device)
+        step(implementation, logits, labels)
+        return torch.cuda.max_memory_allocated(logits.device) - before
+    # The profiler reports each allocation and release of PyTorch's CPU allocator, also of buffers inside kernels.
+    # Unlike the process's resident size, that counts neither malloc's free lists nor pages not yet touched.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step(implementation, logits, labels)
+    held = peak = 0
+    events = (event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
+    """One line an implementation, also printed."""
+    logits, labels = inputs(*shape, dtype, device)
+    rounds = repeats if logits.numel() > 1 << 26 else 4 * repeats
+    times = seconds_of_rounds(implementations, logits, labels, rounds)
+    lines = []
+    for name, implementation in implementations.items():
+        pairs = zip(times[name], times[reference], strict=True)
+        line = {
+            "rows": shape[0],
+            "classes": shape[1],
+            "dtype": str(dtype).removeprefix("torch."),
+            "name": name,
+            "milliseconds": 1e3 * statistics.median(times[name]),
+            "time_ratio": statistics.median(own / reference for own, reference in pairs),
+            "peak_in_logits": peak_bytes(implementation, logits, labels) / (logits.numel() * logits.element_size()),
+        }
+        lines.append(line)
+        print(
+            f"{line['rows']:>6} x {line['classes']:<6} {line['dtype']:9} {name:28}"
+            f"{line['milliseconds']:>10.3f} ms {line['time_ratio']:>7.2f} x  {line['peak_in_logits']:>7.2f} logits",
+            flush=True,
+        )
+    return lines
+
+
+def row_errors(device: str) -> dict[str, float]:
+    """Largest relative error of rows of cross-entropy of bfloat16 logits, against float64."""
+    logits, labels = inputs(4096, 1000, torch.bfloat16, device)
+    exact = F.cross_entropy(logits.detach().double(), labels, reduction="none")
+    rows = {REFERENCE: F.cross_entropy(logits, labels, reduction="none"), "ours": cross_entropy(logits, labels)}
+    return {name: ((row.double() - exact).abs() / exact).max().item() for name, row in rows.items()}
+
+
+def machine(device: str) -> dict:
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpus": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine(),
+    }
+
+
+def shape(text: str) -> tuple[int, int]:
+    rows, _, classes = text.partition("x")
+    return int(rows), int(classes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=shape, nargs="+", default=[(128, 10), (4096, 1000), (8192, 32000)])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="rounds; four times as many for shapes below 2^26 logits"
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    figures = {"machine": machine(args.device), "losses": []}
+    print(figures["machine"])
+    for size in args.shapes:
+        for dtype in DTYPES:
+            figures["losses"] += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
+    figures["losses"] += measure(
+        MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
+    )
+    figures["row_errors_bfloat16"] = row_errors(args.device)
+    print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
