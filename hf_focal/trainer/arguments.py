@@ -50,3 +50,5 @@ class FocalTrainingArguments(TrainingArguments):
             )
         if self.ddp_find_unused_parameters is None:
             self.ddp_find_unused_parameters = False
+        if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch
+            self.dataloader_pin_memory = False

@@ -1,0 +1,51 @@
+"""The README's Python examples run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoModelForSequenceClassification
+
+from hf_focal.data import train_word_tokenizer
+from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
+
+README = Path(__file__).parents[1] / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.fixture
+def names():
+    """What the examples take for granted: a small model, its tokenizer and three tokenised splits."""
+    torch.manual_seed(0)
+    tokenizer = train_word_tokenizer(["good fine nice", "bad poor awful"], vocab_size=10)
+    config = GPCNNConfig(vocab_size=10, embedding_size=4, num_filters=4, num_layers=1, hidden_size=4, num_labels=2)
+
+    def split(size):
+        labels = torch.randint(2, (size,)).tolist()
+        texts = [("good fine", "bad awful")[label if torch.rand(()) < 0.8 else 1 - label] for label in labels]
+        return Dataset.from_dict({**tokenizer(texts), "label": labels})
+
+    return {
+        "model": GPCNNForSequenceClassification(config),
+        "tokenizer": tokenizer,
+        "train": split(24),
+        "validation": split(20),
+        "test": split(20),
+    }
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
+def test_example_runs(example, names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, str(README), "exec"), names)
+    if "fold_temperature" in example:
+        saved = AutoModelForSequenceClassification.from_pretrained("out")
+        assert saved.config.calibration["temperature"] == names["temperature"].value
+    if "reliability_diagram" in example:
+        assert (tmp_path / "reliability.png").stat().st_size > 0
+
+
+def test_readme_has_its_examples():
+    assert len(EXAMPLES) == 3
