@@ -24,6 +24,9 @@ class LossFunction:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
         if self.reduction == "sum":
             return self.loss(logits, labels, reduction="sum")
+        if num_items_in_batch is not None and labels.is_floating_point() and labels.shape == logits.shape:
+            # Trainer counts the elements of labels: of soft targets, K a row.
+            num_items_in_batch = num_items_in_batch / logits.shape[-1]
         return self.loss(logits, labels, num_items=num_items_in_batch)
 
 
@@ -38,7 +41,9 @@ def loss_func(
     Args:
         loss: anything that `LossConfig.parse` takes.
         reduction: "mean" over the items of an optimiser step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`).
+        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`). Trainer
+            leaves each row's first label, which nothing predicts, out of `num_items_in_batch` where the model's class
+            is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
         ValueError: what `LossConfig.parse` raises; or a loss whose γ moves during training, which a stock trainer
