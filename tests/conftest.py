@@ -1,0 +1,34 @@
+"""What holds for all tests: no network, caches of their own, and where the real datasets are."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+# Before anything of Hugging Face or PyTorch is imported, which read these once.
+_CACHE = tempfile.mkdtemp(prefix="hf_focal-tests-")
+for _name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ASSETS_CACHE", "HF_XET_CACHE"):
+    os.environ.pop(_name, None)
+os.environ |= {
+    "HF_HOME": _CACHE,
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# The models are tiny: a second thread costs more than it brings.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the real datasets; the test is skipped where there is none."""
+    folder = Path(os.environ.get("HF_FOCAL_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("needs the real datasets: set HF_FOCAL_DATA")
+    return folder
