@@ -7,12 +7,16 @@ from transformers import TrainingArguments
 
 from ..losses import LossConfig
 
+# Metrics whose name does not end in "loss", which is where Transformers stops to look.
+_LOWER_IS_BETTER = ("ece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
+
 
 @dataclass
 class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
+    `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` below 1, or
@@ -37,6 +41,9 @@ class FocalTrainingArguments(TrainingArguments):
     def __post_init__(self):
         if isinstance(self.loss, LossConfig):
             self.loss = str(self.loss)
+        name = (self.metric_for_best_model or "").removesuffix("_post_t")
+        if self.greater_is_better is None and name.endswith(_LOWER_IS_BETTER):
+            self.greater_is_better = False
         super().__post_init__()
         LossConfig.parse(self.loss)
         if self.loss_reduction not in ("mean", "sum"):
