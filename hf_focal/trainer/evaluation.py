@@ -1,5 +1,6 @@
 """What an evaluation keeps of its batches: the sufficient statistics of the metrics, never the logits."""
 
+import math
 from functools import reduce
 
 import torch
@@ -35,7 +36,11 @@ class StreamedEvaluation:
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
 
     def compute(self) -> dict[str, float]:
-        """The metrics over all processes, equal on each of them; empty where no sample was seen."""
+        """The metrics over all processes, equal on each of them; empty where no sample was seen.
+
+        What is undefined (the NLL of wrong predictions where there are none, ...) is left out: the JSON of
+        trainer_state.json and of many reporters has no NaN.
+        """
         parts = gather_object([(self.before, self.after, float(self.loss_sum))])
         before = reduce(CalibrationMetrics.merge, (part[0] for part in parts)).compute()
         if not before["num_samples"]:
@@ -45,7 +50,7 @@ class StreamedEvaluation:
             after = reduce(CalibrationMetrics.merge, (part[1] for part in parts)).compute()
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
             metrics["temperature"] = self.temperature.value
-        return metrics
+        return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 # What no temperature changes.
