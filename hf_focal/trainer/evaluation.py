@@ -32,7 +32,9 @@ class StreamedEvaluation:
         """Add logits (N, ..., K) and labels (N, ...), -100 left out."""
         self.before.update(logits, labels)
         if self.temperature is not None:
-            self.after.update(self.temperature.apply(logits.float()), labels)
+            # Half precision would round what it divides; float64 stays what it is.
+            exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            self.after.update(self.temperature.apply(exact), labels)
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
 
     def compute(self) -> dict[str, float]:
