@@ -84,7 +84,11 @@ class FocalTrainer(Trainer):
             dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
         )
         streamed, self._streamed = self._streamed, None
-        output.metrics.update({f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()})
+        metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
+        if metrics:
+            # Trainer's loss is a mean over batches. Any other metric of the same name is the user's own.
+            output.metrics.pop(f"{metric_key_prefix}_loss", None)
+        output.metrics.update(metrics | output.metrics)
         return output
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
