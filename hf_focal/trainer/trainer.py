@@ -152,11 +152,10 @@ def _check_model(model: nn.Module) -> None:
     name = type(model).__name__
     if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         raise ValueError(f"model must be a classifier, got the causal language model {name}")
-    config = model.config
-    if config.problem_type not in (None, "single_label_classification"):
-        raise ValueError(
-            f"model.config.problem_type must be 'single_label_classification', got {config.problem_type!r}"
-        )
+    config = getattr(model, "config", None)
+    problem_type = getattr(config, "problem_type", None)
+    if problem_type not in (None, "single_label_classification"):
+        raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         if config.num_labels < 2:
             raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
