@@ -119,6 +119,8 @@ class FocalTrainer(Trainer):
         dataset = self.eval_dataset if dataset is None else dataset
         if dataset is None:
             raise ValueError("dataset must be given: the trainer has no eval_dataset to fit a temperature on")
+        if isinstance(dataset, dict):
+            raise ValueError(f"dataset must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
         if dataset is self.train_dataset:
             raise ValueError(
                 "dataset must be held out, got the training set: its confidence says nothing about others"
