@@ -49,6 +49,10 @@ class FocalTrainer(Trainer):
                 f"process for each GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one "
                 "GPU visible with CUDA_VISIBLE_DEVICES=0"
             )
+        if args.world_size > 1 and not args.average_tokens_across_devices:
+            raise ValueError(
+                "args.average_tokens_across_devices must be True: the loss is divided by the items of all processes"
+            )
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("compute_loss_func must not be given: the loss is args.loss")
         for name in ("train_dataset", "eval_dataset"):
