@@ -21,9 +21,11 @@ def bin_edges(num_bins: int, dtype: torch.dtype) -> Tensor:
 
 
 def bin_index(values: Tensor, num_bins: int) -> Tensor:
-    """The bin of each value in [0, 1]: bin i holds (i/M, (i+1)/M], and bin 0 also holds 0. int32, same shape."""
-    edges = bin_edges(num_bins, values.dtype).to(values.device)
-    return torch.bucketize(values, edges, out_int32=True)
+    """The bin of each value in [0, 1]: bin i holds (i/M, (i+1)/M], and bin 0 also holds 0. int64, same shape."""
+    if values.dtype == torch.float64:
+        return torch.bucketize(values, bin_edges(num_bins, values.dtype).to(values.device))
+    # A float32 has 24 significant bits, so its product with M is exact in float64, and so is what ceil makes of it.
+    return values.double().mul_(num_bins).ceil_().sub_(1).clamp_(min=0).long()
 
 
 @dataclass

@@ -32,6 +32,8 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
     num_classes = scores.shape[-1]
     if num_classes < 2:
         raise ValueError(f"{name} must have at least 2 classes in the last dimension, got {num_classes}")
+    if scores.device.type == "mps":  # has no float64
+        scores = scores.cpu()
     labels = labels.reshape(-1).to(device=scores.device, dtype=torch.int64)
     wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
     if wrong.any():

@@ -174,12 +174,16 @@ class CalibrationMetrics:
         """Confidence intervals (low, high) of the calibration errors: ece, adaece, mce, ace, rmsce, classwise_ece.
 
         Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
-        basic ("reverse percentile") ones, [2θ - q_high, 2θ - q_low] clipped to [0, 1], for estimate θ and quantiles q
-        of the resampled values. A binned error is an absolute value and so biased upward in small samples (Kumar et
-        al., *Verified Uncertainty Calibration*, NeurIPS 2019), and a resample adds that bias once more: percentile
-        intervals lie too high and may not even hold the estimate, where basic ones mirror the bias back (Davison and
-        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). They cover the binned error of the
-        population. MCE is the maximum of noisy bins, for which no bootstrap is reliable: read its interval with care.
+        for the binned error of the population, and are basic ("reverse percentile") ones, [2θ - q_high, 2θ - q_low]
+        clipped to [0, 1], for estimate θ and quantiles q of the resampled values. A binned error is an absolute value
+        and so biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and a
+        resample adds bias once more: percentile intervals lie too high, where basic ones mirror the bias back (Davison
+        and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2).
+
+        They cover well where bins hold enough samples to tell their gap from noise. Where an estimate is mostly noise
+        (nearly perfect calibration, few samples a bin or, for classwise ECE, a cell), resampling shows only a part of
+        the bias, and the interval still lies too high. MCE is a maximum of noisy bins, for which no bootstrap is
+        reliable.
 
         For classwise ECE no samples are kept. Resampling changes a cell's sum of gaps by noise of mean 0 and variance
         Σ d² - (Σ d)²/N, d = p - hit, which is drawn from the normal law (central limit theorem) from sums that are

@@ -14,6 +14,7 @@ from hf_focal.metrics import (
     ece_from_confidences,
     expected_calibration_error,
 )
+from hf_focal.metrics._bins import bin_index
 
 from . import reference
 
@@ -85,6 +86,15 @@ def test_edges_belong_to_the_bin_below():
     confidence, correct = torch.tensor([0.5, 0.55]), torch.tensor([True, False])
     assert ece_from_confidences(confidence, correct, 10) == pytest.approx((0.5 + 0.55) / 2)
     assert ece_from_confidences(torch.tensor([0.5, 0.55]), torch.tensor([False, True]), 10) == pytest.approx(0.475)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bin_index_is_the_float64_comparison(dtype):
+    for num_bins in range(1, 300):
+        edges = (torch.arange(num_bins + 1, dtype=torch.float64) / num_bins).to(dtype)
+        values = torch.cat([edges] + [torch.nextafter(edges, torch.full_like(edges, side)) for side in (0, 1)])
+        exact = np.searchsorted(np.arange(1, num_bins) / num_bins, values.double().numpy())
+        np.testing.assert_array_equal(bin_index(values, num_bins), exact)
 
 
 @pytest.mark.parametrize(("confidence", "accuracy"), [(0.7, 0.5), (1.0, 0.8)])
