@@ -1,12 +1,14 @@
 """What the recipes' command lines share: a YAML file of arguments, and an output folder that holds one run."""
 
 import json
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
@@ -21,7 +23,8 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
 
     Raises:
         SystemExit: unknown arguments on the command line (argparse prints them).
-        ValueError: a config file that is no mapping, or has a key that is no argument.
+        ValueError: a config file that is no mapping, or has a key that is no argument or a
+            value of another type.
     """
     parser = HfArgumentParser(dataclass_types, description=description, allow_abbrev=False)
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
@@ -37,15 +40,22 @@ def _read_config(path: Path, parser: HfArgumentParser) -> dict[str, Any]:
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(config, Mapping):
         raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
-    actions = {action.dest: action for action in parser._actions}
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("config", "help")}
     unknown = [key for key in config if key not in actions]
     if unknown:
         raise ValueError(f"--config {path} has {unknown[0]!r}, which is no argument of this recipe")
-    # YAML reads 5e-5 as a string, and a schedule 5/3/2 too: the argument's own type has the last word.
-    return {
-        key: actions[key].type(value) if isinstance(value, str) and actions[key].type is not None else value
-        for key, value in config.items()
-    }
+    return {key: _convert(f"--config {path}: {key}", value, actions[key].type) for key, value in config.items()}
+
+
+def _convert(where: str, value: Any, kind: Any) -> Any:
+    """YAML reads 5e-5 as a string, and a schedule 5/3/2 too: the argument's own type has the last word."""
+    if not isinstance(value, str) or kind is None:
+        return value
+    try:
+        return kind(value)
+    except (ValueError, ArgumentTypeError) as error:
+        name = "bool" if kind is string_to_bool else kind.__name__
+        raise ValueError(f"{where} must be a {name}, got {value!r}") from error
 
 
 def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
