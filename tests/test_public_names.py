@@ -1,0 +1,50 @@
+"""The names that users import, and what importing them costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import hf_focal
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_every_public_name_is_there():
+    assert hf_focal.__all__ == sorted(set(hf_focal.__all__))
+    for name in hf_focal.__all__:
+        assert getattr(hf_focal, name).__name__ == name
+        assert name in dir(hf_focal)
+    assert {"LossConfig", "build_loss", "loss_func", "FocalTrainer", "FocalTrainingArguments"} < set(hf_focal.__all__)
+    assert {"CalibrationMetrics", "reliability_diagram", "gamma_for_threshold"} < set(hf_focal.__all__)
+    assert {"Temperature", "fit_temperature", "fold_temperature"} < set(hf_focal.__all__)
+
+
+@pytest.mark.parametrize("package", ["data", "losses", "metrics", "models", "reports", "trainer"])
+def test_every_name_of_a_package_is_there(package):
+    module = __import__(f"hf_focal.{package}", fromlist=["__all__"])
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'hf_focal' has no attribute 'FocalTrayner'"):
+        _ = hf_focal.FocalTrayner
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import hf_focal", {"torch", "transformers", "matplotlib", "datasets", "accelerate"}),
+        ("import hf_focal.losses, hf_focal.metrics", {"transformers", "matplotlib", "datasets", "accelerate"}),
+        ("from hf_focal import fit_temperature", {"transformers", "matplotlib", "datasets", "accelerate"}),
+        ("from hf_focal import loss_func", {"matplotlib"}),
+    ],
+)
+def test_what_an_import_leaves_alone(statement, absent):
+    loaded = loaded_by(statement)
+    assert "hf_focal" in loaded
+    assert loaded & absent == set()

@@ -1,0 +1,70 @@
+"""The loss as an argument: from Python, from JSON and from the command line."""
+
+import json
+
+import pytest
+from tiny_models import settings, tiny_bert
+from transformers import HfArgumentParser
+
+from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig
+from hf_focal.trainer import LossFunction
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [LossConfig.parse("focal:gamma=2.5"), {"name": "focal", "gamma": 2.5}, "focal:gamma=2.5"],
+    ids=["config", "dict", "str"],
+)
+def test_a_loss_in_any_form_builds_and_survives_json(loss, tmp_path):
+    args = FocalTrainingArguments(**settings(tmp_path, loss=loss))
+    trainer = FocalTrainer(model=tiny_bert(), args=args)
+    assert trainer.loss_config == LossConfig.parse("focal:gamma=2.5")
+    assert trainer.loss.policy.gamma == 2.5
+    assert isinstance(trainer.compute_loss_func, LossFunction)
+    for values in (args.to_dict(), json.loads(args.to_json_string())):
+        assert LossConfig.parse(values["loss"]) == LossConfig.parse("focal:gamma=2.5")
+
+
+def parse(*argv):
+    return HfArgumentParser(FocalTrainingArguments).parse_args_into_dataclasses(["--use_cpu", *argv])[0]
+
+
+def test_the_command_line_takes_text_and_json():
+    args = parse("--loss", "flsd:thresholds=0.2/0.5,gammas=5/3/2", "--loss_reduction", "sum")
+    assert LossConfig.parse(args.loss).options["gammas"] == (5, 3, 2)
+    assert args.loss_reduction == "sum"
+    args = parse("--loss", '{"name": "focal", "gamma": 2}', "--calibration_bins", "20")
+    assert LossConfig.parse(args.loss) == LossConfig.parse("focal:gamma=2")
+    assert args.calibration_bins == 20
+    assert parse().loss == "cross_entropy"
+
+
+def test_arguments_survive_a_round_trip_through_the_parser():
+    args = parse("--loss", '{"name": "flsd", "thresholds": [0.3], "gammas": [4, 1]}', "--learning_rate", "5e-5")
+    values = {key: value for key, value in args.to_dict().items() if key in ("loss", "learning_rate", "use_cpu")}
+    again = HfArgumentParser(FocalTrainingArguments).parse_dict(json.loads(json.dumps(values)))[0]
+    assert (again.loss, again.learning_rate) == (args.loss, 5e-5)
+    assert LossConfig.parse(again.loss) == LossConfig.parse("flsd:thresholds=0.3,gammas=4/1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "greater"),
+    [
+        *((name, False) for name in ("ece", "eval_ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "nll")),
+        *((name, False) for name in ("brier", "error", "eval_ece_post_t", "eval_near_nll", "loss")),
+        *((name, True) for name in ("accuracy", "eval_top5_accuracy")),
+        (None, None),
+    ],
+)
+def test_the_best_model_is_the_best_calibrated(metric, greater):
+    assert FocalTrainingArguments(metric_for_best_model=metric, use_cpu=True).greater_is_better is greater
+
+
+def test_an_explicit_direction_is_kept():
+    args = FocalTrainingArguments(metric_for_best_model="ece", greater_is_better=True, use_cpu=True)
+    assert args.greater_is_better is True
+
+
+def test_unused_parameters_are_not_looked_for_unless_asked():
+    assert FocalTrainingArguments(use_cpu=True).ddp_find_unused_parameters is False
+    assert FocalTrainingArguments(use_cpu=True, ddp_find_unused_parameters=True).ddp_find_unused_parameters is True

@@ -1,0 +1,130 @@
+"""What the trainer refuses, and that it says what to do instead."""
+
+import pytest
+import torch
+from tiny_models import BagOfWords, rows, settings, tiny_bert
+from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+
+
+def arguments(folder, **options):
+    return FocalTrainingArguments(**settings(folder, **options))
+
+
+def trainer_of(folder, model=None, options=None, **kwargs):
+    data = {"train_dataset": rows(8), "eval_dataset": rows(5, seed=1)} | kwargs
+    return FocalTrainer(model=model or tiny_bert(), args=arguments(folder, **options or {}), **data)
+
+
+def test_several_gpus_without_a_launcher(tmp_path):
+    args = arguments(tmp_path)
+    args._n_gpu = 2
+    with pytest.raises(ValueError, match=r"n_gpu must be at most 1.*got 2.*accelerate launch --num_processes 2"):
+        FocalTrainer(model=tiny_bert(), args=args)
+
+
+def test_a_division_by_the_items_of_each_process_alone(tmp_path, monkeypatch):
+    args = arguments(tmp_path, average_tokens_across_devices=False)
+    FocalTrainer(model=tiny_bert(), args=args)  # one process has them all
+    monkeypatch.setattr(FocalTrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match="average_tokens_across_devices must be True"):
+        FocalTrainer(model=tiny_bert(), args=args)
+
+
+def test_plain_training_arguments(tmp_path):
+    with pytest.raises(TypeError, match="args must be FocalTrainingArguments, got TrainingArguments"):
+        FocalTrainer(model=tiny_bert(), args=TrainingArguments(**settings(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor must be 0.*loss='label_smoothing:alpha=0.1'"),
+        ({"loss": "focl"}, r"loss must be one of .*got 'focl': did you mean 'focal'\?"),
+        ({"loss": "focal:gama=3"}, r"got 'gama': did you mean 'gamma'\?"),
+        ({"loss_reduction": "none"}, "loss_reduction must be 'mean' or 'sum', got 'none'"),
+        ({"calibration_bins": 0}, "calibration_bins must be at least 1, got 0"),
+    ],
+)
+def test_arguments(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        arguments(tmp_path, **options)
+
+
+def test_losses_that_are_not_driven(tmp_path):
+    with pytest.raises(ValueError, match=r"args\.loss 'adafocal' needs γ updates on a calibration set"):
+        trainer_of(tmp_path, options={"loss": "adafocal"})
+    with pytest.raises(ValueError, match=r"compute_loss_func must not be given: the loss is args.loss"):
+        trainer_of(tmp_path, compute_loss_func=lambda outputs, labels, num_items_in_batch=None: None)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "name"),
+    [
+        ({"train_dataset": []}, "train_dataset"),
+        ({"eval_dataset": []}, "eval_dataset"),
+        ({"eval_dataset": {"near": rows(2), "far": []}}, r"eval_dataset\['far'\]"),
+    ],
+)
+def test_empty_datasets(datasets, name, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} must hold at least one sample, got an empty dataset"):
+        trainer_of(tmp_path, **datasets)
+
+
+def with_labels(*labels):
+    return [row | {"labels": label} for row, label in zip(rows(len(labels)), labels, strict=True)]
+
+
+@pytest.mark.parametrize("build", [tiny_bert, BagOfWords])
+def test_labels_out_of_range(build, tmp_path):
+    trainer = trainer_of(tmp_path, build(), train_dataset=with_labels(0, 4), eval_dataset=with_labels(-1, 2))
+    with pytest.raises((ValueError, IndexError), match=r"labels must be within \[0, 4\) for 4 classes.*got .*4"):
+        trainer.train()
+    with pytest.raises((ValueError, IndexError), match=r"labels must be within \[0, 4\) for 4 classes.*got .*-1"):
+        trainer.evaluate()
+
+
+def test_labels_of_a_wrong_kind_or_none(tmp_path):
+    floats = with_labels(torch.tensor(1.0), torch.tensor(2.0))
+    with pytest.raises(TypeError, match=r"labels must be integer class indices, got torch.float32"):
+        trainer_of(tmp_path, train_dataset=floats).train()
+    unlabelled = [{"input_ids": row["input_ids"]} for row in rows(4)]
+    with pytest.raises(ValueError, match=r"labels are missing from the batch.*column 'label' or 'labels'"):
+        trainer_of(tmp_path, train_dataset=unlabelled).train()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_labels": 1}, "num_labels must be at least 2, got 1: a regression head"),
+        (
+            {"problem_type": "multi_label_classification"},
+            "problem_type must be 'single_label_classification', got 'multi_label_classification'",
+        ),
+    ],
+)
+def test_models_that_are_no_classifiers(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, tiny_bert(**options))
+
+
+def test_causal_language_models(tmp_path):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=30, n_positions=16, n_embd=8, n_layer=1, n_head=2))
+    with pytest.raises(ValueError, match="must be a classifier, got the causal language model GPT2LMHeadModel"):
+        trainer_of(tmp_path, model)
+
+
+def test_data_that_no_temperature_is_fitted_on(tmp_path):
+    trainer = trainer_of(tmp_path)
+    with pytest.raises(ValueError, match="dataset must be held out, got the training set"):
+        trainer.fit_temperature(trainer.train_dataset)
+    with pytest.raises(ValueError, match="dataset must hold at least one sample, got an empty dataset"):
+        trainer.fit_temperature([])
+    with pytest.raises(ValueError, match="dataset must have labels"):
+        trainer.fit_temperature([{"input_ids": row["input_ids"]} for row in rows(4)])
+    with pytest.raises(ValueError, match="dataset must be given: the trainer has no eval_dataset"):
+        trainer_of(tmp_path, eval_dataset=None).fit_temperature()
+    with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
+        trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()
+    assert trainer.temperature is None

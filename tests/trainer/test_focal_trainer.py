@@ -1,0 +1,216 @@
+"""What FocalTrainer computes while it trains, evaluates and fits a temperature."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, tiny_bert, weights
+from torch.nn import functional as F
+
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
+
+EVAL = rows(21, seed=1)  # two batches of 8 and one of 5
+
+
+def trainer_of(folder, model=None, loss="cross_entropy", train=None, callbacks=None, other=None, **options):
+    args = FocalTrainingArguments(**settings(folder, loss=loss, **options))
+    return FocalTrainer(
+        model=tiny_bert() if model is None else model,
+        args=args,
+        train_dataset=rows(16) if train is None else train,
+        callbacks=callbacks,
+        **{"eval_dataset": EVAL} | (other or {}),
+    )
+
+
+def strict_json(path):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def reference_metrics(logits, samples):
+    metrics = CalibrationMetrics()
+    metrics.update(logits, tensors(samples)[1])
+    return {name: value for name, value in metrics.compute().items() if not math.isnan(value)}
+
+
+def assert_has(metrics, expected, prefix="eval_", suffix=""):
+    for name, value in expected.items():
+        assert metrics[f"{prefix}{name}{suffix}"] == pytest.approx(value, rel=0, abs=1e-12), name
+
+
+# Training
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "focal:gamma=3", "flsd53", "brier", "label_smoothing:alpha=0.05"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_accumulation_changes_nothing_even_where_the_last_is_short(loss, reduction, tmp_path):
+    options = {"loss": loss, "loss_reduction": reduction, "train": rows(11), "learning_rate": 0.1}
+    whole = trainer_of(tmp_path, **options)
+    whole.train()
+    accumulated = trainer_of(tmp_path, **options, per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    accumulated.train()
+    assert (weights(whole.model) - weights(tiny_bert())).abs().max() > 1e-3
+    torch.testing.assert_close(weights(accumulated.model), weights(whole.model), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("reduction", "learning_rate"), [("mean", 0.5), ("sum", 0.5 / 8)])
+def test_a_step_is_that_of_the_cross_entropy_of_pytorch(reduction, learning_rate, tmp_path):
+    model, data = BagOfWords(), rows(8)
+    ids, labels = tensors(data)
+    F.cross_entropy(model(ids)["logits"], labels).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.5 * parameter.grad
+    options = {"loss_reduction": reduction, "learning_rate": learning_rate}
+    trainer = trainer_of(tmp_path, BagOfWords(), train=data, **options)
+    trainer.train()
+    torch.testing.assert_close(weights(trainer.model), weights(model), rtol=0, atol=1e-12)
+
+
+def gammas(trainer):
+    return [entry["gamma"] for entry in trainer.state.log_history if "gamma" in entry]
+
+
+def test_a_scheduled_gamma_switches_at_100_and_250_of_350_and_resumes(tmp_path):
+    options = {"loss": "focal:schedule=5/3/2", "max_steps": 14, "per_device_train_batch_size": 4, "save_steps": 6}
+    options |= {"optim": "adamw_torch", "learning_rate": 0.01, "save_strategy": "steps", "train": rows(11)}
+    whole = trainer_of(tmp_path / "whole", **options)
+    whole.train()
+    assert gammas(whole) == [5.0] * 4 + [3.0] * 6 + [2.0] * 4
+    stopped = trainer_of(tmp_path / "parts", **options, callbacks=[StopAt(8)])
+    stopped.train()
+    resumed = trainer_of(tmp_path / "parts", tiny_bert(), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-6"))
+    assert gammas(resumed) == gammas(whole)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert not torch.equal(weights(stopped.model), weights(whole.model))
+
+
+def test_a_fixed_gamma_is_not_logged(tmp_path):
+    trainer = trainer_of(tmp_path, loss="focal:gamma=3")
+    trainer.train()
+    assert gammas(trainer) == []
+    assert trainer.state.log_history[0]["loss"] > 0
+
+
+# Evaluating
+
+
+@pytest.mark.parametrize("build", [tiny_bert, BagOfWords])
+@pytest.mark.parametrize("loss", ["flsd53", "label_smoothing:alpha=0.05", "focal:gamma=3"])
+def test_evaluate_measures_the_whole_set(build, loss, tmp_path):
+    trainer = trainer_of(tmp_path, build(), loss)
+    metrics = trainer.evaluate()
+    logits = logits_of(build(), EVAL)
+    expected = reference_metrics(logits, EVAL)
+    assert {"ece", "adaece", "classwise_ece", "mce", "nll", "brier", "accuracy", "num_samples"} < expected.keys()
+    assert_has(metrics, expected)
+    loss_rows = build_loss(loss)(logits, tensors(EVAL)[1], reduction="none")
+    assert metrics["eval_loss"] == pytest.approx(loss_rows.mean().item(), rel=0, abs=1e-12)
+    assert not any(isinstance(value, float) and math.isnan(value) for value in metrics.values())
+    assert trainer.state.log_history[-1]["eval_ece"] == metrics["eval_ece"]
+
+
+def test_evaluate_keeps_no_logits(tmp_path, monkeypatch):
+    outputs = []
+    loop = FocalTrainer.evaluation_loop
+
+    def recorded(self, *args, **kwargs):
+        outputs.append(loop(self, *args, **kwargs))
+        return outputs[-1]
+
+    monkeypatch.setattr(FocalTrainer, "evaluation_loop", recorded)
+    trainer_of(tmp_path).evaluate()
+    assert [(output.predictions, output.label_ids, output.num_samples) for output in outputs] == [(None, None, 21)]
+
+
+def test_several_evaluation_sets_are_measured_apart(tmp_path):
+    sets = {"near": EVAL, "far": rows(10, seed=2)}
+    metrics = trainer_of(tmp_path, other={"eval_dataset": sets}).evaluate()
+    for name, samples in sets.items():
+        assert_has(metrics, reference_metrics(logits_of(tiny_bert(), samples), samples), f"eval_{name}_")
+
+
+def test_metrics_of_the_user_stand_beside_ours_and_win(tmp_path):
+    def compute_metrics(prediction):
+        assert prediction.predictions.shape == (21, 4)
+        return {"rows": len(prediction.label_ids), "ece": 0.5}
+
+    metrics = trainer_of(tmp_path, other={"compute_metrics": compute_metrics}).evaluate()
+    logits = logits_of(tiny_bert(), EVAL)
+    expected = reference_metrics(logits, EVAL)
+    assert (metrics["eval_rows"], metrics["eval_ece"]) == (21, 0.5)
+    assert expected.pop("ece") != 0.5
+    assert_has(metrics, expected)
+    cross_entropy = F.cross_entropy(logits, tensors(EVAL)[1]).item()
+    assert metrics["eval_loss"] == pytest.approx(cross_entropy, rel=0, abs=1e-12)
+
+
+def test_predict_with_and_without_labels(tmp_path):
+    trainer = trainer_of(tmp_path)
+    logits = logits_of(tiny_bert(), EVAL)
+    labelled = trainer.predict(EVAL)
+    assert_has(labelled.metrics, reference_metrics(logits, EVAL), "test_")
+    unlabelled = trainer.predict([{"input_ids": row["input_ids"]} for row in EVAL])
+    for output in (labelled, unlabelled):
+        np.testing.assert_allclose(output.predictions, logits.numpy(), rtol=0, atol=1e-12)
+    assert unlabelled.label_ids is None
+    assert not any("ece" in name or "loss" in name for name in unlabelled.metrics)
+
+
+def test_the_saved_state_is_strict_json_and_knows_the_best_ece(tmp_path):
+    options = {"num_train_epochs": 3, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "ece"}
+    trainer = trainer_of(tmp_path, train=rows(40), **options, **best)
+    trainer.train()
+    state = strict_json(tmp_path / "checkpoint-15" / "trainer_state.json")
+    errors = [entry["eval_ece"] for entry in state["log_history"] if "eval_ece" in entry]
+    assert len(set(errors)) == 3
+    assert state["best_metric"] == min(errors)
+    assert state["best_model_checkpoint"].endswith(f"checkpoint-{5 * (1 + errors.index(min(errors)))}")
+    expected = reference_metrics(logits_of(trainer.model, EVAL), EVAL)
+    assert expected["ece"] == pytest.approx(min(errors), abs=1e-12)
+
+
+def test_metrics_that_nothing_defines_are_left_out(tmp_path):
+    predictions = logits_of(tiny_bert(), EVAL).argmax(1).tolist()
+    right = [row | {"labels": label} for row, label in zip(EVAL, predictions, strict=True)]
+    trainer = trainer_of(tmp_path, other={"eval_dataset": right})
+    metrics = trainer.evaluate()
+    assert metrics["eval_accuracy"] == 1
+    assert "eval_nll_correct" in metrics
+    assert "eval_nll_incorrect" not in metrics
+    trainer.state.save_to_json(tmp_path / "state.json")
+    assert strict_json(tmp_path / "state.json")["log_history"][-1]["eval_accuracy"] == 1
+
+
+# The temperature
+
+
+@pytest.mark.parametrize("objective", ["ece", "nll"])
+def test_fit_temperature_and_later_evaluations(objective, tmp_path):
+    trainer = trainer_of(tmp_path, BagOfWords(), calibration_bins=10, num_train_epochs=30)
+    trainer.train()
+    fitted = trainer.fit_temperature(objective=objective)
+    logits, labels = logits_of(trainer.model, EVAL), tensors(EVAL)[1]
+    expected = fit_temperature(logits, labels, objective=objective, num_bins=10)
+    assert list(fitted.to_dict()) == list(expected.to_dict())
+    for name, value in expected.to_dict().items():
+        assert getattr(fitted, name) == (value if isinstance(value, str) else pytest.approx(value, rel=1e-9)), name
+    assert trainer.temperature is fitted
+    test = rows(30, seed=3)
+    metrics = trainer.evaluate(test)
+    before, after = CalibrationMetrics(10), CalibrationMetrics(10)
+    before.update(logits_of(trainer.model, test), tensors(test)[1])
+    after.update(logits_of(trainer.model, test) / fitted.value, tensors(test)[1])
+    assert metrics["eval_temperature"] == fitted.value != 1
+    for name in ("ece", "adaece", "classwise_ece", "mce", "nll", "brier", "entropy"):
+        assert_has(metrics, {name: after.compute()[name]}, suffix="_post_t")
+        assert_has(metrics, {name: before.compute()[name]})
+    assert "eval_accuracy_post_t" not in metrics
