@@ -90,8 +90,8 @@ class _InPlaceRows(torch.autograd.Function):
         return row.value.where(valid, 0).reshape(rows_shape)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_rows):
+        refuse_second_derivative()
         buffer = ctx.buffer
         if buffer is None:
             raise RuntimeError("the loss was differentiated twice: the first backward needs retain_graph=True")
@@ -173,6 +173,15 @@ def _blocks(rows_by_classes: Tensor) -> list[slice]:
 
 def _scale(buffer: Tensor) -> float:
     return _FLOAT16_SCALE if buffer.dtype == torch.float16 else 1.0
+
+
+def refuse_second_derivative() -> None:
+    """Called in backward, where gradients are enabled only for create_graph=True.
+
+    `once_differentiable` would hand out a gradient that silently counts as a constant.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("the gradient of this loss cannot be differentiated again (create_graph=True)")
 
 
 def accumulation_dtype(logits: Tensor) -> torch.dtype:

@@ -4,7 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._rows import RowLoss, RowStatistics, accumulation_dtype, check_labels, raise_unless, row_losses
+from ._rows import (
+    RowLoss,
+    RowStatistics,
+    accumulation_dtype,
+    check_labels,
+    raise_unless,
+    refuse_second_derivative,
+    row_losses,
+)
 from .gamma import Fixed, GammaPolicy
 
 
@@ -218,8 +226,8 @@ class _WithSlope(torch.autograd.Function):
         return value
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
+        refuse_second_derivative()
         (slope,) = ctx.saved_tensors
         return grad * slope, None, None
 
