@@ -182,7 +182,7 @@ class LossConfig:
             text = value.strip()
             if text.endswith((".yaml", ".yml")):
                 value = yaml.safe_load(Path(text).read_text(encoding="utf-8"))
-            elif text.startswith("{") or ": " in text or "\n" in text:
+            elif text.startswith("{") or "name" in text:  # so that "focal: gamma=3" is the short form too
                 value = yaml.safe_load(text)
             else:
                 return cls._parse_short(text)
