@@ -1,0 +1,267 @@
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from hf_focal.losses import ByBin, ByProbability, Fixed, Scheduled, adafocal_update, gamma_for_threshold
+
+from . import reference
+
+
+def g(p, gamma):
+    return (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * math.log(p)
+
+
+@pytest.mark.parametrize(
+    ("p0", "gamma"), [(0.1, 14.924), (0.2, 4.8506), (0.25, 3.0702), (1 / math.e, 1.0), (0.499999, 2.5547e-6)]
+)
+def test_gamma_for_threshold_gives_the_known_values(p0, gamma):
+    assert gamma_for_threshold(p0) == pytest.approx(gamma, rel=1e-3, abs=0)
+
+
+@pytest.mark.parametrize("p0", [0.001, 0.01, 0.1, 0.2, 0.25, 0.3, 0.35, 1 / math.e, 0.37, 0.4, 0.45, 0.49])
+def test_gamma_for_threshold_is_the_positive_root_of_g_1(p0):
+    # γ = 0 is a root too; g - 1 is positive between the two.
+    gamma = gamma_for_threshold(p0)
+    root = brentq(lambda x: g(p0, x) - 1, gamma / 2, gamma * 2 + 1, xtol=1e-13)
+    assert gamma == pytest.approx(root, rel=1e-9)
+
+
+@given(st.floats(0.001, 0.49), st.floats(0.001, 0.999))
+@settings(max_examples=100, deadline=None)
+def test_focal_pulls_harder_below_its_threshold_and_more_gently_above(p0, p):
+    assume(abs(p - p0) > 1e-4)
+    gamma = gamma_for_threshold(p0)
+    assert g(p, gamma) < 1 if p > p0 else g(p, gamma) > 1
+
+
+@pytest.mark.parametrize("p0", [0.0, 0.5, 0.7, 1.0, -0.1, math.nan])
+def test_gamma_for_threshold_refuses_probabilities_without_such_a_gamma(p0):
+    with pytest.raises(ValueError, match=rf"p0 must be within \(0, 0.5\).*got {p0}"):
+        gamma_for_threshold(p0)
+
+
+def test_the_paper_schedule_switches_at_100_and_250_of_350_epochs():
+    policy = Scheduled((0, 5), (100 / 350, 3), (250 / 350, 2))
+    p = torch.rand(3)
+    gammas = []
+    for epoch in range(351):
+        policy.set_progress(epoch / 350)
+        gammas.append(policy(p))
+    assert gammas == [5.0] * 100 + [3.0] * 150 + [2.0] * 101
+
+
+def test_a_schedule_resumes_where_it_was():
+    policy, resumed = (Scheduled((0, 5), (0.5, 3)) for _ in range(2))
+    policy.set_progress(0.7)
+    resumed.load_state_dict(json.loads(json.dumps(policy.state_dict())))
+    assert resumed(torch.rand(1)) == 3.0
+
+
+@pytest.mark.parametrize("progress", [-0.01, 1.01, math.nan])
+def test_progress_outside_0_and_1_is_refused(progress):
+    with pytest.raises(ValueError, match=r"fraction must be within \[0, 1\]"):
+        Scheduled((0, 5), (0.5, 3)).set_progress(progress)
+
+
+@pytest.mark.parametrize("stages", [(), ((0.1, 5),), ((0, 5), (0.5, 3), (0.5, 2)), ((0, 5), (1.0, 3))])
+def test_stages_must_start_at_0_and_increase_below_1(stages):
+    with pytest.raises(ValueError, match=r"stages must start at 0 and increase within \[0, 1\)"):
+        Scheduled(*stages)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_flsd_takes_5_below_its_threshold_and_3_at_it(dtype):
+    threshold = torch.tensor(0.2, dtype=dtype)
+    below = torch.nextafter(threshold, torch.zeros((), dtype=dtype))
+    gamma = ByProbability((0.2,), (5, 3))(torch.stack([below, threshold, 0 * threshold, 0 * threshold + 1]))
+    assert gamma.dtype == dtype and gamma.tolist() == [5.0, 3.0, 5.0, 3.0]
+
+
+def test_flsd532_takes_three_gammas():
+    p = torch.tensor([0.0, 0.19, 0.2, 0.49, 0.5, 1.0])
+    assert ByProbability((0.2, 0.5), (5, 3, 2))(p).tolist() == [5, 5, 3, 3, 2, 2]
+
+
+def test_gamma_has_the_shape_of_p():
+    p = torch.rand(2, 3, 4)
+    assert ByProbability((0.2,), (5, 3))(p).shape == ByBin(15)(p).shape == p.shape
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "gammas", "message"),
+    [
+        ((), (5,), "thresholds must increase"),
+        ((0.5, 0.2), (5, 3, 2), r"thresholds must increase within \(0, 1\), got \[0.5, 0.2\]"),
+        ((0.0,), (5, 3), "thresholds must increase"),
+        ((1.0,), (5, 3), "thresholds must increase"),
+        ((0.2,), (5, 3, 2), "gammas must be one more than thresholds, got 3 gammas for 1"),
+        ((0.2,), (5, -3), "gammas must be at least 0, got -3"),
+    ],
+)
+def test_thresholds_and_gammas_that_do_not_fit_are_refused(thresholds, gammas, message):
+    with pytest.raises(ValueError, match=message):
+        ByProbability(thresholds, gammas)
+
+
+@pytest.mark.parametrize("gamma", [math.nan, math.inf, "3", True, None])
+def test_gamma_must_be_a_finite_number(gamma):
+    with pytest.raises(ValueError, match="gamma must be a finite number"):
+        Fixed(gamma)
+
+
+def test_bins_start_with_gamma_1_and_equal_widths():
+    policy = ByBin(4)
+    assert policy.gammas == [1.0] * 4 and policy.edges == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_a_row_is_in_the_bin_that_holds_p_and_the_outer_bins_are_open():
+    policy = ByBin(3)
+    policy.load_state_dict({"gammas": [1.0, 2.0, 3.0], "edges": [0.4, 0.5, 0.75, 0.9]})
+    p = torch.tensor([0.0, 0.1, 0.4999, 0.5, 0.7499, 0.75, 0.95, 1.0])
+    assert policy(p).tolist() == [1, 1, 1, 2, 2, 3, 3, 3]
+
+
+def test_equal_edges_leave_the_bins_between_them_empty():
+    policy = ByBin(3)
+    policy.load_state_dict({"gammas": [1.0, 2.0, 3.0], "edges": [0, 1.0, 1.0, 1]})
+    assert policy(torch.tensor([0.3, 0.9999, 1.0])).tolist() == [1, 1, 3]
+
+
+def test_one_bin_is_one_gamma_for_all():
+    assert ByBin(1)(torch.tensor([0.0, 0.5, 1.0])).tolist() == [1, 1, 1]
+
+
+@given(
+    data=st.data(),
+    num_bins=st.integers(1, 6),
+    lam=st.floats(0, 5),
+    switch=st.floats(0.05, 1),
+    gamma_max=st.floats(1, 20),
+)
+@settings(max_examples=100, deadline=None)
+def test_an_update_is_that_of_the_algorithm(data, num_bins, lam, switch, gamma_max):
+    gamma_min = -data.draw(st.floats(switch, 5))
+    gammas = data.draw(st.lists(st.floats(gamma_min, gamma_max), min_size=num_bins, max_size=num_bins))
+    samples = data.draw(
+        st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 1)), min_size=num_bins, max_size=30)
+    )
+    confidence, correct = zip(*samples, strict=True)
+    *expected, margin = reference.adafocal_update(gammas, confidence, correct, lam, switch, gamma_max, gamma_min)
+    assume(margin > 1e-9)  # nearer to the switch, rounding decides
+    new_gammas, edges = adafocal_update(
+        gammas,
+        torch.tensor(confidence),
+        torch.tensor(correct),
+        lam=lam,
+        switch=switch,
+        gamma_max=gamma_max,
+        gamma_min=gamma_min,
+    )
+    assert new_gammas == pytest.approx(expected[0], rel=1e-9, abs=1e-12)
+    assert edges == expected[1]
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_samples_does_not_matter_even_with_ties(data):
+    samples = data.draw(st.lists(st.tuples(st.sampled_from([0.25, 0.5, 1.0]), st.booleans()), min_size=4, max_size=20))
+    shuffled = data.draw(st.permutations(samples))
+    results = [
+        adafocal_update([1.0, 0.5, -0.5, 2.0], *(torch.tensor(values) for values in zip(*order, strict=True)))
+        for order in (samples, shuffled)
+    ]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("gamma", "confidence", "correct", "lam", "expected"),
+    [
+        (1.0, 0.9, 0, 1.0, math.exp(0.9)),  # overconfident: γ grows
+        (1.0, 0.6, 1, 1.0, math.exp(-0.4)),  # underconfident: γ shrinks
+        (0.25, 0.6, 1, 1.0, -0.2),  # below the switch: inverse focal
+        (-0.25, 0.9, 0, 1.0, 0.2),  # and back
+        (-1.0, 0.6, 1, 1.0, -math.exp(0.4)),
+        (-1.0, 0.9, 0, 1.0, -math.exp(-0.9)),
+        (15.0, 0.9, 0, 1.0, 20.0),  # clipped
+        (-1.9, 0.6, 1, 1.0, -2.0),
+        (1.0, 1.0, 0, 1e4, 20.0),  # would overflow
+        (1.0, 0.0, 1, 1e4, -0.2),  # underflows to 0, from above
+        (1.0, 0.5, 0, 0.0, 1.0),  # λ = 0 stands still
+    ],
+)
+def test_gamma_moves_switches_and_is_clipped(gamma, confidence, correct, lam, expected):
+    (moved,), edges = adafocal_update([gamma], torch.tensor([confidence]), torch.tensor([correct]), lam=lam)
+    assert moved == pytest.approx(expected, rel=1e-6)
+    assert edges == [0.0, 1.0]
+
+
+def test_edges_are_the_lowest_confidence_of_each_bin():
+    confidence = torch.tensor([0.9, 0.3, 0.5, 0.4, 0.8, 0.7, 0.6], dtype=torch.float64)
+    _, edges = adafocal_update([1.0, 1.0, 1.0], confidence, torch.ones(7))
+    assert edges == [0.0, 0.6, 0.8, 1.0]  # 3 + 2 + 2 samples
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([0.5], [1], "at least one sample for each of the 2 bins, got 1"),
+        ([], [], "at least one sample for each of the 2 bins, got 0"),
+        ([0.5, 0.5], [1], "one-dimensional and of one length"),
+        ([[0.5], [0.5]], [[1], [1]], "one-dimensional and of one length"),
+        ([0.5, 1.5], [1, 1], r"confidence must be within \[0, 1\], got values from 0.5 to 1.5"),
+        ([0.5, -0.1], [1, 1], r"confidence must be within \[0, 1\]"),
+        ([0.5, math.nan], [1, 1], r"confidence must be within \[0, 1\]"),
+    ],
+)
+def test_samples_that_cannot_be_binned_are_refused(confidence, correct, message):
+    with pytest.raises(ValueError, match=message):
+        adafocal_update([1.0, 1.0], torch.tensor(confidence), torch.tensor(correct))
+
+
+def test_the_state_of_the_bins_survives_json():
+    policy, resumed = ByBin(4, lam=2.0), ByBin(4, lam=2.0)
+    generator = torch.Generator().manual_seed(0)
+    confidence, correct = torch.rand(100, generator=generator), torch.rand(100, generator=generator) < 0.5
+    policy.update(confidence, correct)
+    assert policy.gammas != [1.0] * 4
+    assert (policy.gammas, policy.edges) == adafocal_update([1.0] * 4, confidence, correct, lam=2.0)
+    resumed.load_state_dict(json.loads(json.dumps(policy.state_dict())))
+    p = torch.rand(50, generator=generator)
+    assert torch.equal(resumed(p), policy(p))
+    policy.update(confidence, correct)
+    resumed.update(confidence, correct)
+    assert resumed.state_dict() == policy.state_dict()
+
+
+def test_a_saved_state_is_a_copy():
+    policy = ByBin(2)
+    state = policy.state_dict()
+    policy.update(torch.tensor([0.3, 0.9]), torch.tensor([0, 0]))
+    assert state == {"gammas": [1.0, 1.0], "edges": [0.0, 0.5, 1.0]}
+
+
+def test_a_state_of_other_bins_is_refused():
+    with pytest.raises(ValueError, match="state must have 15 bins, got 4"):
+        ByBin(15).load_state_dict(ByBin(4).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_bins": 0}, "bins must be at least 1, got 0"),
+        ({"lam": -1.0}, "lam must be at least 0, got -1.0"),
+        ({"lam": math.nan}, "lam must be a finite number, got nan"),
+        ({"switch": 0.0}, r"switch must be within \(0, 1\], got 0.0"),
+        ({"switch": 1.5}, r"switch must be within \(0, 1\], got 1.5"),
+        ({"gamma_max": 0.5}, "gamma_max must be at least 1, .* got 0.5"),
+        ({"gamma_min": -0.1}, "gamma_min must be at most -switch = -0.2, got -0.1"),
+    ],
+)
+def test_bins_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        ByBin(**options)

@@ -1,0 +1,156 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hf_focal.losses import Loss, build_loss, cross_entropy, focal, mmce, soft_target_focal
+
+CONFIGS = ["cross_entropy", "label_smoothing", "brier", "mmce", "focal", "flsd53", "inverse_focal", "adafocal"]
+every_config = pytest.mark.parametrize("config", CONFIGS)
+
+
+def batch(dtype=torch.float32):
+    logits = 2 * torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = torch.arange(12).reshape(2, 6) % 5
+    labels[0, 3:] = -100
+    return logits.to(dtype), labels
+
+
+@every_config
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_none_gives_rows_of_the_labels_shape_in_at_least_float32(config, dtype, result):
+    logits, labels = batch(dtype)
+    loss = build_loss(config)
+    rows = loss(logits, labels, reduction="none")
+    assert rows.shape == labels.shape and rows.dtype == result
+    assert loss(logits, labels).dtype == result
+
+
+@every_config
+def test_mean_and_sum_are_those_of_the_rows_that_count(config):
+    logits, labels = batch()
+    loss = build_loss(config)
+    rows = loss(logits, labels, reduction="none")
+    torch.testing.assert_close(loss(logits, labels, reduction="sum"), rows.sum())
+    torch.testing.assert_close(loss(logits, labels), rows.sum() / 9)
+    assert torch.equal(loss(logits, labels), loss(logits, labels, reduction="mean"))
+
+
+@every_config
+@pytest.mark.parametrize("num_items", [36, 36.0, torch.tensor(36), torch.tensor(36.0)])
+def test_num_items_divides_the_sum(config, num_items):
+    logits, labels = batch()
+    loss = build_loss(config)
+    torch.testing.assert_close(loss(logits, labels, num_items=num_items), loss(logits, labels, reduction="sum") / 36)
+
+
+@every_config
+def test_micro_batches_divided_by_all_items_add_up_to_the_mean(config):
+    if config == "mmce":
+        pytest.skip("the MMCE of a batch is no sum over its rows")
+    logits, labels = batch()
+    logits.requires_grad_()
+    loss = build_loss(config)
+    whole = loss(logits, labels)
+    parts = sum(loss(logits[i], labels[i], num_items=9) for i in range(2))
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(*(torch.autograd.grad(value, logits)[0] for value in (parts, whole)))
+
+
+def test_the_mean_of_cross_entropy_is_torchs():
+    logits, labels = batch()
+    torch.testing.assert_close(
+        build_loss("cross_entropy")(logits, labels), F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mmce_is_cross_entropy_plus_lambda_times_the_term(weighted):
+    logits, labels = batch()
+    loss = build_loss({"name": "mmce", "lam": 3, "weighted": weighted})
+    term = mmce(logits, labels, weighted=weighted)
+    torch.testing.assert_close(loss(logits, labels), cross_entropy(logits, labels).sum() / 9 + 3 * term)
+
+
+def test_soft_targets_go_to_the_losses_of_one_gamma():
+    logits, _ = batch()
+    targets = batch()[0].flip(-1).softmax(-1)
+    for config, gamma in (("cross_entropy", 0.0), ("focal:gamma=2", 2.0)):
+        rows = soft_target_focal(logits, targets, gamma)
+        torch.testing.assert_close(build_loss(config)(logits, targets, reduction="none"), rows)
+        torch.testing.assert_close(build_loss(config)(logits, targets), rows.mean())
+
+
+@pytest.mark.parametrize("config", ["flsd53", "adafocal"])
+def test_soft_targets_have_no_probability_that_chooses_gamma(config):
+    logits, _ = batch()
+    with pytest.raises(ValueError, match=r"labels must be class indices: By\w+ chooses gamma"):
+        build_loss(config)(logits, logits.softmax(-1))
+
+
+def test_progress_reaches_the_schedule_and_only_the_schedule():
+    logits, labels = batch()
+    scheduled = build_loss("focal:schedule=5/3/2")
+    assert scheduled.follows_progress and not build_loss("focal:gamma=5").follows_progress
+    for progress, gamma in ((0.0, 5.0), (0.5, 3.0), (1.0, 2.0)):
+        scheduled.set_progress(progress)
+        assert torch.equal(scheduled(logits, labels, reduction="none"), focal(logits, labels, gamma))
+    for config in CONFIGS:
+        loss = build_loss(config)
+        before = loss(logits, labels)
+        loss.set_progress(1.0)
+        assert torch.equal(loss(logits, labels), before)
+
+
+@every_config
+def test_losses_have_no_parameters_and_add_nothing_to_a_checkpoint(config):
+    loss = build_loss(config)
+    assert list(loss.parameters()) == [] and loss.state_dict() == {}
+
+
+@every_config
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reduction": "average"}, "reduction must be 'mean', 'sum' or 'none', got 'average'"),
+        ({"reduction": "sum", "num_items": 3}, "num_items divides the sum, .* got 'sum'"),
+        ({"reduction": "none", "num_items": 3}, "num_items divides the sum, .* got 'none'"),
+        ({"num_items": -1}, "num_items must not be negative, got -1"),
+    ],
+)
+def test_reductions_that_make_no_sense_are_refused(config, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_loss(config)(*batch(), **arguments)
+
+
+@every_config
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (torch.tensor([0, 5]), ValueError, r"labels must be within \[0, 5\) .* got 5"),
+        (torch.tensor([0, -1]), ValueError, r"labels must be within \[0, 5\) .* got -1"),
+        (torch.tensor([0.0, 1.0]), TypeError, "labels must be integer class indices, got torch.float32"),
+        (torch.tensor([0, 1, 2]), ValueError, r"got labels \(3,\) for logits \(2, 5\)"),
+        (torch.tensor([[0], [1]]), ValueError, r"got labels \(2, 1\) for logits \(2, 5\)"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(config, labels, error, message):
+    with pytest.raises(error, match=message):
+        build_loss(config)(torch.zeros(2, 5), labels)
+
+
+def test_a_loss_without_rows_says_so():
+    with pytest.raises(TypeError, match="Loss must define rows"):
+        Loss()(torch.zeros(2, 3), torch.tensor([0, 1]))
+
+
+def test_printing_a_loss_shows_its_gamma():
+    assert "gamma=3.0" in repr(build_loss("focal:gamma=3"))
+    assert "thresholds=[0.2]" in repr(build_loss("flsd53"))
