@@ -80,9 +80,13 @@ class RunResult:
         """Read what `save` wrote."""
         fields = json.loads(Path(path).read_text(encoding="utf-8"))
         for name in ("pre", "post"):
-            fields[name] = {key: math.nan if value is None else value for key, value in fields[name].items()}
+            fields[name] = {key: _number(value) for key, value in fields[name].items()}
+            intervals = fields[f"{name}_intervals"]
+            fields[f"{name}_intervals"] = {key: tuple(map(_number, bounds)) for key, bounds in intervals.items()}
             bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
-            fields[f"{name}_bins"] = ReliabilityBins(**bins)
+            fields[f"{name}_bins"] = ReliabilityBins(**{**bins, "count": bins["count"].astype(np.int64)})
+        if fields["true_calibration_error"] is not None:
+            fields["true_calibration_error"] = tuple(fields["true_calibration_error"])
         return cls(**{**fields, "temperature": Temperature.from_dict(fields["temperature"])})
 
 
@@ -96,7 +100,7 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     table, loss, metrics = folder / "table.md", folder / "loss.yaml", folder / "metrics.json"
     before, after = folder / "reliability_before.png", folder / "reliability_after.png"
-    table.write_text(results_table([result]) + "\n", encoding="utf-8")
+    table.write_text(results_table([result]), encoding="utf-8")
     loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
     reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
@@ -109,7 +113,7 @@ def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[P
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "table.md", folder / "comparison.png"
-    table.write_text(results_table(results) + "\n", encoding="utf-8")
+    table.write_text(results_table(results), encoding="utf-8")
     comparison_figure({result.loss: (result.pre_bins, result.post_bins) for result in results}, path=figure)
     return [table, figure]
 
@@ -142,3 +146,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item())
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,102 @@
+"""Results of runs: what is measured, written and read back."""
+
+import json
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from matplotlib.image import imread
+
+from hf_focal import CalibrationMetrics, LossConfig, fit_temperature
+from hf_focal.reports import RunResult, results_table, write_comparison, write_report
+
+LABELS = torch.arange(40) % 4
+
+
+def result_of(loss="focal:gamma=3", accuracy=0.8, **options):
+    logits = torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    right = torch.arange(40) < 40 * accuracy
+    logits[right] += 9 * torch.nn.functional.one_hot(LABELS[right], 4)
+    temperature = fit_temperature(logits, LABELS)
+    return RunResult.measure(LossConfig.parse(loss), temperature, logits, LABELS, **options), logits
+
+
+def strict_json(path):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def test_measure_is_before_and_after_the_temperature():
+    result, logits = result_of(num_bins=10)
+    before, after = CalibrationMetrics(10), CalibrationMetrics(10)
+    before.update(logits, LABELS)
+    after.update(logits / result.temperature.value, LABELS)
+    assert result.loss == "focal:gamma=3"
+    assert result.temperature.value != 1
+    assert result.pre == before.compute()
+    assert result.post == after.compute()
+    assert result.pre_intervals == before.bootstrap()
+    assert result.post_intervals == after.bootstrap()
+    np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
+    np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
+    assert (result.true_calibration_error, result.details) == (None, {})
+
+
+@pytest.mark.parametrize("truth", [None, (0.25, 0.125)])
+def test_a_saved_result_reads_back_equal_nan_included(truth, tmp_path):
+    result, _ = result_of(accuracy=1, true_calibration_error=truth, details={"epochs": 2, "name": "checkpoint-3"})
+    assert math.isnan(result.pre["nll_incorrect"])
+    result.save(tmp_path / "metrics.json")
+    assert strict_json(tmp_path / "metrics.json")["pre"]["nll_incorrect"] is None
+    again = RunResult.load(tmp_path / "metrics.json")
+    for field in fields(RunResult):
+        mine, loaded = getattr(result, field.name), getattr(again, field.name)
+        if field.name.endswith("_bins"):
+            for array in ("edges", "count", "confidence", "accuracy"):
+                np.testing.assert_array_equal(getattr(loaded, array), getattr(mine, array))
+                assert getattr(loaded, array).dtype == getattr(mine, array).dtype
+        elif field.name in ("pre", "post"):
+            assert loaded == pytest.approx(mine, rel=0, abs=0, nan_ok=True)
+        else:
+            assert loaded == mine
+    assert results_table([again]) == results_table([result])
+
+
+def test_the_report_of_a_run(tmp_path):
+    result, _ = result_of("flsd:thresholds=0.2/0.5,gammas=5/3/2")
+    folder = tmp_path / "new" / "report"
+    paths = write_report(folder, result)
+    names = ["table.md", "reliability_before.png", "reliability_after.png", "loss.yaml", "metrics.json"]
+    assert [path.name for path in paths] == names
+    assert sorted(folder.iterdir()) == sorted(paths)
+    assert strict_json(folder / "metrics.json")["temperature"]["value"] == result.temperature.value
+    assert LossConfig.parse(str(folder / "loss.yaml")) == LossConfig.parse(result.loss)
+    assert yaml.safe_load((folder / "loss.yaml").read_text())["gammas"] == [5, 3, 2]
+    header, _, row = (folder / "table.md").read_text().strip().splitlines()
+    assert header.startswith("| Loss | Error % | NLL | ECE % |")
+    assert row.startswith(f"| {result.loss} | {100 * result.pre['error']:.2f} |")
+    low, high = result.pre_intervals["ece"]
+    assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
+    for name in ("reliability_before.png", "reliability_after.png"):
+        assert imread(folder / name).std() > 0.1
+
+
+def test_the_comparison_of_runs(tmp_path):
+    results = [result_of("brier", 0.7)[0], result_of("focal:gamma=3", true_calibration_error=(0.1, 0.05))[0]]
+    paths = write_comparison(tmp_path / "report", results)
+    assert [path.name for path in paths] == ["table.md", "comparison.png"]
+    lines = paths[0].read_text().strip().splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| brier", "| focal:gamma=3"]
+    assert "true error %" in lines[0]
+    assert "10.00 → 5.00" in lines[3]
+    assert imread(paths[1]).std() > 0.1
+
+
+def test_no_results_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        results_table([])
