@@ -125,14 +125,10 @@ def main(argv: list[str] | None = None) -> list[RunResult]:
             results.append(run(loss, run_args, recipe, splits, encoded, tokenizer, model))
 
     if args.process_index == 0:
-        print("\n" + results_table(results) + "\n")
+        report = Path(args.output_dir) / "report"
         if recipe.compare:
-            for path in write_comparison(Path(args.output_dir) / "report", results):
-                print(path)
-        else:
-            for path in sorted((Path(args.output_dir) / "report").iterdir()):
-                print(path)
-        print(f"\nEach model is saved with its temperature folded in: from_pretrained({args.output_dir!r}, ...).")
+            write_comparison(report, results)
+        print_summary(report, results)
     return results
 
 
@@ -171,9 +167,28 @@ def run(loss, args, recipe, splits, encoded, tokenizer, model_args) -> RunResult
     if args.process_index == 0:
         fold_temperature(trainer.model, temperature)
         temperature.save(Path(args.output_dir) / "temperature.json")
-        write_report(Path(args.output_dir) / "report", result)
     trainer.save_model()
+    if args.process_index == 0:
+        write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
+
+
+def print_summary(report: Path, results: list[RunResult]) -> None:
+    print(f"\n{results_table(results)}\n")
+    print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.")
+    if results[0].true_calibration_error is not None:
+        print("true ECE: against the posterior that the texts were generated from, instead of the sampled labels.")
+    print("\nWritten:")
+    for path in sorted(report.iterdir()):
+        print(f"  {path}")
+    print("\nNext:")
+    print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
+    print(
+        "  load a model: AutoModelForSequenceClassification.from_pretrained(<its folder>) has its temperature folded in"
+    )
+    print(
+        "  your own texts: --train_file train.csv --test_file test.csv (columns text, label) --output_dir <another folder>"
+    )
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
