@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchmetrics
+from temperature import grid_results, temperature_grid_lines
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from hf_focal import metrics
@@ -241,8 +242,11 @@ def main() -> None:
         logits = torch.randn(n, k, generator=generator) * 2
         labels = (logits * 0.7).softmax(1).multinomial(1, generator=generator).squeeze(1)
         results += [line(logits, labels, arguments.rounds) for line in LINES]
+    grid = grid_results(arguments.rounds)
+    print("\n".join(temperature_grid_lines(results=grid)))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine(), "lines": results}, indent=2) + "\n")
+        figures = {"machine": machine(), "lines": results, "temperature_grid": grid}
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

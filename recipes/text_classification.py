@@ -109,7 +109,8 @@ def main(argv: list[str] | None = None) -> list[RunResult]:
         encoded = encode(splits, tokenizer, model.max_length)
 
     results = []
-    for loss in losses:
+    for number, loss in enumerate(losses, start=1):
+        logging.info("%s (%d of %d)", loss, number, len(losses))
         run_args = deepcopy(args)
         run_args.loss = str(loss)
         if recipe.compare:
@@ -119,7 +120,7 @@ def main(argv: list[str] | None = None) -> list[RunResult]:
         claim_output_dir(run_args.output_dir, settings, write=args.process_index == 0)
         finished = Path(run_args.output_dir) / "report" / "metrics.json"
         if finished.exists():
-            logging.info("%s: finished already, see %s", loss, finished.parent)
+            logging.info("finished already, see %s", finished.parent)
             results.append(RunResult.load(finished))
         else:
             results.append(run(loss, run_args, recipe, splits, encoded, tokenizer, model))
@@ -183,12 +184,9 @@ def print_summary(report: Path, results: list[RunResult]) -> None:
         print(f"  {path}")
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
-    print(
-        "  load a model: AutoModelForSequenceClassification.from_pretrained(<its folder>) has its temperature folded in"
-    )
-    print(
-        "  your own texts: --train_file train.csv --test_file test.csv (columns text, label) --output_dir <another folder>"
-    )
+    print("  load a model, its temperature folded in: import hf_focal.models, then")
+    print("    AutoModelForSequenceClassification.from_pretrained(<the run's folder>)")
+    print("  your own texts: --train_file train.csv --test_file test.csv --output_dir <another folder>")
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:

@@ -13,7 +13,7 @@ _COLUMNS = (
     ("classwise_ece", "classwise ECE %", 100, 2),
     ("mce", "MCE %", 100, 2),
 )
-_TRUE = ("true_calibration_error", "true error %", 100, 2)
+_TRUE = ("true_calibration_error", "true ECE %", 100, 2)
 _MISSING = "–"
 
 

@@ -44,7 +44,7 @@ def test_intervals_and_the_true_error():
         "true_calibration_error": (0.04, 0.002),
     }
     title, _, last, other = markdown_table([row, CROSS_ENTROPY]).splitlines()
-    assert title.endswith("| MCE % | true error % | T |")
+    assert title.endswith("| MCE % | true ECE % | T |")
     assert "| **3.00** [2.51, 3.49] → **2.10** [1.00, 3.00] |" in last
     assert last.endswith("| 4.00 → 0.20 | 1.10 |")
     assert other.endswith("| – → – | 2.00 |")
