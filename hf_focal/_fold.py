@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from hf_focal.temperature import Temperature
+from .temperature import Temperature
 
 # Where Transformers' classification models keep their heads; the first name that a model has is its head.
 _HEADS = (

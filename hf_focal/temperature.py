@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 
-from hf_focal.metrics._bins import bin_index
-from hf_focal.metrics._checks import Array, check_num_bins, check_scores
+from .metrics._bins import bin_index
+from .metrics._checks import Array, check_num_bins, check_scores
 
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]

@@ -1,9 +1,9 @@
 """Data for the recipes: splits of text datasets, tokenizers, and a corpus generated for offline use."""
 
-from hf_focal.data.newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
-from hf_focal.data.synthetic import generate_topics, posterior_gap, true_calibration_error
-from hf_focal.data.text import label_names, load_splits
-from hf_focal.data.tokenizer import train_word_tokenizer
+from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
+from .synthetic import generate_topics, posterior_gap, true_calibration_error
+from .text import label_names, load_splits
+from .tokenizer import train_word_tokenizer
 
 __all__ = [
     "generate_topics",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
-from hf_focal.metrics._checks import Array
-from hf_focal.temperature import Temperature
+from ..metrics import CalibrationMetrics, ReliabilityBins
+from ..metrics._checks import Array
+from ..temperature import Temperature
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

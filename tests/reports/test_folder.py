@@ -92,7 +92,7 @@ def test_the_comparison_of_runs(tmp_path):
     assert [path.name for path in paths] == ["table.md", "comparison.png"]
     lines = paths[0].read_text().strip().splitlines()
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| brier", "| focal:gamma=3"]
-    assert "true error %" in lines[0]
+    assert "true ECE %" in lines[0]
     assert "10.00 → 5.00" in lines[3]
     assert imread(paths[1]).std() > 0.1
 
