@@ -150,9 +150,10 @@ def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch
         patch.setattr(recipe, "FocalTrainer", InterruptedTrainer)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, loss="focal:gamma=3")
-    assert (tmp_path / "checkpoint-4").is_dir()
+    saved_at = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
     assert not (tmp_path / "report").exists()
     (resumed,) = run(tmp_path, loss="focal:gamma=3")
+    assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == saved_at
     whole = compared.results[1]
     assert resumed.pre == pytest.approx(whole.pre, rel=0, abs=0, nan_ok=True)
     assert resumed.temperature == whole.temperature

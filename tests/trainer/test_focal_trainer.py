@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, tiny_bert, weights
 from torch.nn import functional as F
+from transformers import BertForTokenClassification
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
 
@@ -115,6 +116,26 @@ def test_evaluate_measures_the_whole_set(build, loss, tmp_path):
     assert metrics["eval_loss"] == pytest.approx(loss_rows.mean().item(), rel=0, abs=1e-12)
     assert not any(isinstance(value, float) and math.isnan(value) for value in metrics.values())
     assert trainer.state.log_history[-1]["eval_ece"] == metrics["eval_ece"]
+
+
+def test_tokens_that_are_ignored_count_for_nothing(tmp_path):
+    torch.manual_seed(0)
+    model = BertForTokenClassification(tiny_bert().config).double()
+    ids, _ = tensors(EVAL)
+    labels = ids % 4
+    labels[0, 1:] = labels[9, :3] = labels[20, 2:] = -100  # batches of unequal numbers of tokens
+    data = [{"input_ids": row, "labels": target} for row, target in zip(ids, labels, strict=True)]
+    trainer = trainer_of(tmp_path, model, "focal:gamma=2", other={"eval_dataset": data})
+    metrics = trainer.evaluate()
+    logits = logits_of(model, EVAL)
+    expected = CalibrationMetrics()
+    expected.update(logits, labels)
+    kept = labels != -100
+    loss = build_loss("focal:gamma=2")(logits[kept], labels[kept])
+    assert metrics["eval_num_samples"] == kept.sum() == 21 * 6 - 12
+    assert metrics["eval_ece"] == pytest.approx(expected.compute()["ece"], rel=0, abs=1e-12)
+    assert metrics["eval_loss"] == pytest.approx(loss.item(), rel=0, abs=1e-12)
+    assert trainer.fit_temperature().value == fit_temperature(logits, labels).value
 
 
 def test_evaluate_keeps_no_logits(tmp_path, monkeypatch):
