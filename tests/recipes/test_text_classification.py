@@ -247,7 +247,6 @@ def test_every_config_holds_arguments_of_the_recipe(name):
     assert parsed[1].model_name_or_path == "gp_cnn"
 
 
-@pytest.mark.real_data
 def test_real_newsgroups(real_data, tmp_path):
     files = {f"{split}_file": real_data / "newsgroups" / f"{split}.parquet" for split in ("train", "test")}
     sizes = {"max_length": 20, "vocab_size": 500, "embedding_size": 4, "num_filters": 4, "validation_size": 900}
