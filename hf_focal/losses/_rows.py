@@ -156,7 +156,7 @@ def _block_statistics(logits, index, buffer, moment) -> tuple[Tensor, Tensor, Te
     if moment == "squares":
         moments = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
     if buffer is not None and logits.dtype != dtype:
-        buffer.copy_(block.mul_(_scale(buffer)))
+        buffer.copy_(block if _scale(buffer) == 1 else block.mul_(_scale(buffer)))
     return label_logit, others, moments
 
 
