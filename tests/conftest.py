@@ -21,6 +21,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest  # noqa: E402
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_data: needs the real datasets")
+
+
 def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
