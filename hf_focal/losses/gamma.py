@@ -57,8 +57,13 @@ class Scheduled(GammaPolicy):
             raise ValueError(f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
         self.progress = 0.0
 
-    def __call__(self, p: Tensor) -> float:
+    @property
+    def gamma(self) -> float:
+        """γ of the stage that the training is in."""
         return self.gammas[bisect_right(self.starts, self.progress) - 1]
+
+    def __call__(self, p: Tensor) -> float:
+        return self.gamma
 
     def set_progress(self, fraction: float) -> None:
         if not 0 <= fraction <= 1:

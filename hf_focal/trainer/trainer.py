@@ -77,7 +77,7 @@ class FocalTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
-            logs["gamma"] = self.loss.policy(torch.empty(0))  # the same for every probability
+            logs["gamma"] = self.loss.policy.gamma
         super().log(logs, start_time)
 
     def evaluation_loop(
