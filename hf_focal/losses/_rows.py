@@ -9,7 +9,7 @@ with four numbers a row. So one buffer of the logits' size is kept, ``e_k``, and
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -17,9 +17,9 @@ from torch import Tensor
 
 LOG2_E = 1 / math.log(2)
 
-# Rows are worked on in blocks of about this many logits: small enough for a block to stay in the cache of a CPU's
-# cores from one operation to the next, large enough for the cost of a call not to count.
-_BLOCK_ELEMENTS_PER_CPU_THREAD = 1 << 18
+# Rows are worked on in blocks of about this many logits: small enough for a block to stay in a CPU's cache from one
+# operation to the next, large enough for the cost of a call not to count.
+_BLOCK_ELEMENTS_CPU = 1 << 20
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 
 # float16 buffers hold e_k times this, or a row of confidence 0.9999 would lose digits that a gradient scaler needs.
@@ -109,8 +109,9 @@ class _InPlaceRows(torch.autograd.Function):
         if scale != 1:
             linear = linear / scale
             quadratic = None if quadratic is None else quadratic / scale**2
-        for rows in _blocks(buffer):
-            block = buffer[rows].to(linear.dtype)  # the buffer itself unless the logits are half precision
+        for rows, block in _blocks(buffer, buffer):
+            if block.dtype != buffer.dtype:
+                block.copy_(buffer[rows])
             # Not addcmul: it is several times slower where it broadcasts.
             block.mul_(linear[rows] if quadratic is None else torch.mul(block, quadratic[rows]).add_(linear[rows]))
             if constant is not None:
@@ -124,8 +125,8 @@ class _InPlaceRows(torch.autograd.Function):
 def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> RowStatistics:
     """Statistics of (R, K) logits with the labels (R, 1); `buffer` receives e_k, 0 at the label."""
     blocks = [
-        _block_statistics(logits[rows], index[rows], None if buffer is None else buffer[rows], moment)
-        for rows in _blocks(logits)
+        _block_statistics(logits[rows], index[rows], block, None if buffer is None else buffer[rows], moment)
+        for rows, block in _blocks(logits, buffer)
     ]
     label_logit, others, moments = (
         torch.cat(parts).squeeze(-1) if parts[0] is not None else None for parts in zip(*blocks, strict=True)
@@ -139,13 +140,12 @@ def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment
     )
 
 
-def _block_statistics(logits, index, buffer, moment) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment."""
-    dtype = accumulation_dtype(logits)
-    if logits.dtype == dtype:
-        block = torch.sub(logits, logits.amax(-1, keepdim=True), out=buffer)
+def _block_statistics(logits, index, block, buffer, moment) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment. `block` is overwritten."""
+    if logits.dtype == block.dtype:
+        torch.sub(logits, logits.amax(-1, keepdim=True), out=block)
     else:
-        block = logits.to(dtype)
+        block.copy_(logits)
         block.sub_(block.amax(-1, keepdim=True))
     label_logit = block.gather(-1, index)
     moments = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True) if moment == "sum" else None
@@ -155,20 +155,23 @@ def _block_statistics(logits, index, buffer, moment) -> tuple[Tensor, Tensor, Te
     others = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True)
     if moment == "squares":
         moments = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
-    if buffer is not None and logits.dtype != dtype:
+    if buffer is not None and buffer.dtype != block.dtype:
         buffer.copy_(block if _scale(buffer) == 1 else block.mul_(_scale(buffer)))
     return label_logit, others, moments
 
 
-def _blocks(rows_by_classes: Tensor) -> list[slice]:
-    """At least one slice, if only of no rows."""
-    num_rows, num_classes = rows_by_classes.shape
-    if rows_by_classes.device.type == "cpu":
-        elements = _BLOCK_ELEMENTS_PER_CPU_THREAD * torch.get_num_threads()
-    else:
-        elements = _BLOCK_ELEMENTS_ACCELERATOR
-    size = max(1, elements // num_classes)
-    return [slice(start, start + size) for start in range(0, max(1, num_rows), size)]
+def _blocks(logits: Tensor, buffer: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """Rows of `logits`, and for each a block to work in: that of `buffer`, or one scratch where there is no such
+    buffer or it is of half precision. At least one block, if only of no rows."""
+    num_rows, num_classes = logits.shape
+    elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
+    size = min(max(1, elements // num_classes), max(1, num_rows))
+    dtype = accumulation_dtype(logits)
+    in_place = buffer is not None and buffer.dtype == dtype
+    scratch = None if in_place else torch.empty(size, num_classes, dtype=dtype, device=logits.device)
+    for start in range(0, max(1, num_rows), size):
+        rows = slice(start, min(start + size, num_rows))
+        yield rows, buffer[rows] if in_place else scratch[: rows.stop - rows.start]
 
 
 def _scale(buffer: Tensor) -> float:

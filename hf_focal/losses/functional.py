@@ -54,18 +54,24 @@ def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Te
     """φ(ce) and φ'(ce): what focal (γ ≥ 0) and inverse focal loss (γ < 0) make of a row's cross-entropy.
 
     φ = u^γ · ce and φ' = u^γ (1 + γ · ce / (e^ce - 1)), with u = 1 - p = -expm1(-ce); finite at ce = 0 for every γ.
-    Inverse: φ = (1+p)^m · ce and φ' = (1+p)^m - m p (1+p)^(m-1) · ce, with m = |γ|.
+    Inverse: φ = (1+p)^m · ce and φ' = (1+p)^m (1 - m · ce / (e^ce + 1)), with m = |γ|.
 
     Args:
         ce: cross-entropy of any shape, float32 or float64, at least 0, without gradient.
         gamma: a number, or a tensor of `ce`'s shape and dtype.
     """
+    u = -torch.expm1(-ce)
+    # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
+    bounded = ce.clamp(1e-30, 1e3)
+    growth = torch.expm1(bounded)
     if isinstance(gamma, Tensor):
-        focal_value, focal_slope = _focal(ce, gamma.clamp(min=0))
-        inverse_value, inverse_slope = _inverse_focal(ce, -gamma.clamp(max=0))
         inverse = gamma < 0
-        return torch.where(inverse, inverse_value, focal_value), torch.where(inverse, inverse_slope, focal_slope)
-    return _focal(ce, gamma) if gamma >= 0 else _inverse_focal(ce, -gamma)
+        base, divisor = torch.where(inverse, 2 - u, u), torch.where(inverse, -2 - growth, growth)
+    else:
+        base, divisor = (u, growth) if gamma >= 0 else (2 - u, -2 - growth)
+    exponent = abs(gamma)
+    scale = base.pow(exponent)
+    return scale * ce, scale * (1 + exponent * (bounded / divisor))
 
 
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
@@ -230,16 +236,3 @@ class _WithSlope(torch.autograd.Function):
         refuse_second_derivative()
         (slope,) = ctx.saved_tensors
         return grad * slope, None, None
-
-
-def _focal(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
-    scale = (-torch.expm1(-ce)).pow(gamma)
-    # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
-    bounded = ce.clamp(1e-30, 1e3)
-    return scale * ce, scale * (1 + gamma * (bounded / torch.expm1(bounded)))
-
-
-def _inverse_focal(ce: Tensor, m: float | Tensor) -> tuple[Tensor, Tensor]:
-    p = torch.exp(-ce)
-    scale = (1 + p).pow(m)
-    return scale * ce, scale - m * p * (1 + p).pow(m - 1) * ce.clamp(max=1e3)

@@ -17,9 +17,8 @@ def test_blocks_change_nothing(name, dtype, elements, monkeypatch):
     logits, labels = sample(11, 7, dtype)
     labels[4] = -100
     whole = rows_and_gradient(loss, logits, labels, torch.ones(11))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(_rows, "_BLOCK_ELEMENTS_PER_CPU_THREAD", elements)
-    sizes = [len(logits[rows]) for rows in _rows._blocks(logits)]
+    monkeypatch.setattr(_rows, "_BLOCK_ELEMENTS_CPU", elements)
+    sizes = [len(logits[rows]) for rows, _ in _rows._blocks(logits, None)]
     assert sizes == {1: [1] * 11, 21: [3, 3, 3, 2], 1 << 18: [11]}[elements]
     torch.testing.assert_close(rows_and_gradient(loss, logits, labels, torch.ones(11)), whole, rtol=1e-6, atol=1e-7)
 
