@@ -102,7 +102,9 @@ def comparison_figure(
     for column, (name, before_and_after) in enumerate(runs.items()):
         for row, bins in enumerate(before_and_after):
             _draw_reliability(axes[row, column], bins, font_size=9)
-        axes[0, column].set_title(textwrap.fill(name, 16), fontsize=10)
+        # Lines end behind the commas and colons of a loss's name, not inside its words.
+        title = textwrap.fill(name.replace(":", ": ").replace(",", ", "), 18)
+        axes[0, column].set_title(title, fontsize=10)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
