@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 
 from transformers import TrainingArguments
 
-from ..losses import LossConfig
+from ..losses import LossConfig, build_loss
+from .loss_function import gamma_moves
 
 # Metrics whose name does not end in "loss", which is where Transformers stops to look.
-_LOWER_IS_BETTER = ("ece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
+_LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
 
 
 @dataclass
@@ -16,18 +17,20 @@ class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
-    `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score.
+    `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
+    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` below 1, or
-            a `label_smoothing_factor` (which would be a second loss).
+        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` below 1, a
+            `label_smoothing_factor` (which would be a second loss), `label_names` other than "labels", or the loss as
+            `metric_for_best_model` where its γ changes during training.
     """
 
     _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
 
     loss: dict[str, Any] | str | None = field(
         default="cross_entropy",
-        metadata={"help": "The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf_focal.LossConfig` lists them."},
+        metadata={"help": "The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf-focal losses` lists them."},
     )
     loss_reduction: str = field(
         default="mean",
@@ -38,23 +41,38 @@ class FocalTrainingArguments(TrainingArguments):
     )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
 
+    logging_nan_inf_filter: bool = field(
+        default=False,
+        metadata={"help": "Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."},
+    )
+
     def __post_init__(self):
-        if isinstance(self.loss, LossConfig):
-            self.loss = str(self.loss)
-        name = (self.metric_for_best_model or "").removesuffix("_post_t")
-        if self.greater_is_better is None and name.endswith(_LOWER_IS_BETTER):
+        loss = LossConfig.parse(self.loss)
+        # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
+        self.loss = str(loss)
+        if gamma_moves(build_loss(loss)) and self.load_best_model_at_end:
+            if self.metric_for_best_model is None:
+                self.metric_for_best_model = "nll"
+            elif self.metric_for_best_model.endswith("loss"):
+                raise ValueError(
+                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: the γ of {loss} "
+                    "changes during training, so losses of different epochs are not comparable; use 'nll'"
+                )
+        name = f"_{self.metric_for_best_model}".removesuffix("_post_t")
+        if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
             self.greater_is_better = False
         super().__post_init__()
-        LossConfig.parse(self.loss)
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
-        if self.calibration_bins < 1:
-            raise ValueError(f"calibration_bins must be at least 1, got {self.calibration_bins}")
+        if not isinstance(self.calibration_bins, int) or self.calibration_bins < 1:
+            raise ValueError(f"calibration_bins must be a whole number of at least 1, got {self.calibration_bins!r}")
         if self.label_smoothing_factor:
             raise ValueError(
                 f"label_smoothing_factor must be 0, got {self.label_smoothing_factor}: "
                 f"use loss='label_smoothing:alpha={self.label_smoothing_factor}'"
             )
+        if self.label_names not in (None, ["labels"]):
+            raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
         if self.ddp_find_unused_parameters is None:
             self.ddp_find_unused_parameters = False
         if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch

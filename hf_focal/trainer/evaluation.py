@@ -1,4 +1,4 @@
-"""What an evaluation keeps of its batches: the sufficient statistics of the metrics, never the logits."""
+"""What an evaluation keeps of its batches."""
 
 import math
 from functools import reduce
@@ -13,7 +13,7 @@ from ..temperature import Temperature
 
 
 class StreamedEvaluation:
-    """Loss and calibration metrics of this process's rows, merged over processes by `compute`.
+    """The sufficient statistics of the loss and the calibration metrics of this process's rows, never its logits.
 
     Args:
         loss: the training loss, of which the mean over rows is reported.
@@ -29,12 +29,15 @@ class StreamedEvaluation:
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add logits (N, ..., K) and labels (N, ...), -100 left out."""
-        self.before.update(logits, labels)
+        """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K), of which the argmax
+        is measured."""
+        is_soft = labels.is_floating_point() and labels.shape == logits.shape
+        classes = labels.argmax(-1) if is_soft else labels
+        self.before.update(logits, classes)
         if self.temperature is not None:
             # Half precision would round what it divides; float64 stays what it is.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            self.after.update(self.temperature.apply(exact), labels)
+            self.after.update(self.temperature.apply(exact), classes)
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
 
     def compute(self) -> dict[str, float]:
@@ -53,6 +56,25 @@ class StreamedEvaluation:
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
             metrics["temperature"] = self.temperature.value
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+class CollectedLogits:
+    """The logits and labels themselves, on the CPU: what a temperature is fitted on."""
+
+    def __init__(self):
+        self.logits: list[Tensor] = []
+        self.labels: list[Tensor] = []
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits (N, ..., K) and labels (N, ...)."""
+        self.logits.append(logits.detach().flatten(0, -2).cpu())
+        self.labels.append(labels.flatten().cpu())
+
+    def gather(self) -> tuple[Tensor, Tensor]:
+        """Logits (M, K) and labels (M,) of all processes, equal on each of them."""
+        parts = gather_object(list(zip(self.logits, self.labels, strict=True)))
+        logits, labels = zip(*parts, strict=True)
+        return torch.cat(logits), torch.cat(labels)
 
 
 # What no temperature changes.

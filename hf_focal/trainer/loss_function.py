@@ -19,7 +19,7 @@ class LossFunction:
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
         if labels is None:
             raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
-        logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        logits = logits_of(outputs)
         if self.shift_labels:
             logits, labels = logits[..., :-1, :], labels[..., 1:]
         if self.reduction == "sum":
@@ -30,13 +30,25 @@ class LossFunction:
         return self.loss(logits, labels, num_items=num_items_in_batch)
 
 
+def logits_of(outputs: Any) -> Tensor:
+    """The logits of a model's output without a loss: `logits`, the first of a tuple, or the tensor itself."""
+    if isinstance(outputs, Mapping):
+        return outputs["logits"]
+    return outputs if isinstance(outputs, Tensor) else outputs[0]
+
+
+def gamma_moves(loss: Loss) -> bool:
+    """Whether γ changes during training, so that somebody must drive it and values of the loss are not comparable."""
+    return isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, Scheduled | ByBin)
+
+
 def loss_func(
     loss: str | Mapping[str, Any] | LossConfig, reduction: str = "mean", shift_labels: bool = False
 ) -> LossFunction:
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
     Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
-    processes.
+    processes (but MMCE's does: it is no sum over rows).
 
     Args:
         loss: anything that `LossConfig.parse` takes.
@@ -50,7 +62,7 @@ def loss_func(
             would never tell about its progress.
     """
     built = build_loss(loss)
-    if isinstance(built, CrossEntropyFamily) and isinstance(built.policy, Scheduled | ByBin):
+    if gamma_moves(built):
         raise ValueError(
             f"loss {LossConfig.parse(loss)} changes γ during training, which a stock Trainer does not drive: "
             "use FocalTrainer"

@@ -1,6 +1,7 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,36 +11,45 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..losses import ByBin, CrossEntropyFamily, LossConfig, Scheduled, build_loss
-from ..temperature import Temperature, fit_temperature
+from ..temperature import OBJECTIVES, Temperature, fit_temperature
 from .arguments import FocalTrainingArguments
-from .evaluation import StreamedEvaluation
-from .loss_function import LossFunction
+from .evaluation import CollectedLogits, StreamedEvaluation
+from .loss_function import LossFunction, logits_of
 
 
 class FocalTrainer(Trainer):
     """A `transformers.Trainer` whose loss is `args.loss` and whose evaluations measure calibration.
 
     Every loss, plain cross-entropy included, is Σ rows / items of the whole optimiser step, so the gradient does not
-    depend on how the step is cut into micro-batches and processes (the loss that most models compute themselves does).
+    depend on how the step is cut into micro-batches and processes (the loss that most models compute themselves does,
+    and so does MMCE, which is no sum over rows).
     `evaluate()` and `predict()` add the calibration metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``,
     ``eval_nll``, ...) without keeping logits; after `fit_temperature` also those at that temperature
     (``eval_ece_post_t``, ...). A scheduled γ follows ``global_step / max_steps`` and is logged as ``gamma``.
 
     Args:
-        model: a classifier: its output has `logits` (..., K) for labels (...).
+        model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
+            themselves, (..., K) for labels (...).
         args: `FocalTrainingArguments`.
-        **kwargs: whatever `transformers.Trainer` takes, except `compute_loss_func`.
+        *trainer_args, **trainer_kwargs: whatever `transformers.Trainer` takes, except `compute_loss_func`.
 
     Attributes:
-        loss: the loss module.
-        temperature: the last fitted `Temperature`, or None.
+        loss: the loss module; loss_config: the `LossConfig` that it was built from.
+        temperature: the `Temperature` fitted to the model as it is now, or None. Training or folding ends its life.
 
     Raises:
+        TypeError: args that are no `FocalTrainingArguments`.
         ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is no
             single-label classifier, or a loss that this trainer does not drive.
     """
 
-    def __init__(self, model: nn.Module | None = None, args: FocalTrainingArguments | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: FocalTrainingArguments | None = None,
+        *trainer_args: Any,
+        **trainer_kwargs: Any,
+    ):
         args = FocalTrainingArguments("tmp_trainer") if args is None else args
         if not isinstance(args, FocalTrainingArguments):
             raise TypeError(f"args must be FocalTrainingArguments, got {type(args).__name__}")
@@ -53,41 +63,64 @@ class FocalTrainer(Trainer):
             raise ValueError(
                 "args.average_tokens_across_devices must be True: the loss is divided by the items of all processes"
             )
-        if kwargs.get("compute_loss_func") is not None:
+        if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must not be given: the loss is args.loss")
+        self.temperature: Temperature | None = None
+        self._calibration_when_fitted: Any = None
+        self._sink: StreamedEvaluation | CollectedLogits | None = None
+        self._labels_required = False
+        super().__init__(model, args, *trainer_args, **trainer_kwargs)
         for name in ("train_dataset", "eval_dataset"):
-            _check_not_empty(name, kwargs.get(name))
-        self.loss = build_loss(args.loss)
+            _check_not_empty(name, getattr(self, name))
+        _check_model(self.model)
+        self.label_names = ["labels"]  # also for models that do not take labels
+        self.build_loss()
+        self.add_callback(_LossCallback(self))
+
+    def build_loss(self) -> None:
+        """Build `loss` from `args.loss`; called again as training starts, for a hyper-parameter search over losses."""
+        self.loss_config = LossConfig.parse(self.args.loss)
+        self.loss = build_loss(self.loss_config)
         if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ByBin):
             raise ValueError(
-                f"args.loss {args.loss!r} needs γ updates on a calibration set, which this trainer does not do yet"
+                f"args.loss must not be {self.loss_config}: it needs γ updates on a calibration set, which this "
+                "trainer does not do yet"
             )
-        self.temperature: Temperature | None = None
-        self._streamed: StreamedEvaluation | None = None
-        super().__init__(
-            model=model, args=args, compute_loss_func=LossFunction(self.loss, args.loss_reduction), **kwargs
-        )
-        _check_model(self.model)
-        self.add_callback(_ProgressCallback(self.loss))
+        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction)
 
-    @property
-    def loss_config(self) -> LossConfig:
-        """The loss as the value that can be printed, saved and parsed."""
-        return LossConfig.parse(self.args.loss)
+    def train(self, *args: Any, **kwargs: Any):
+        self.temperature = None
+        return super().train(*args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
             logs["gamma"] = self.loss.policy.gamma
         super().log(logs, start_time)
 
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.get("labels")
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if self._sink is not None:
+            own = self._num_own_rows(len(labels))
+            self._sink.update(logits_of(outputs)[:own], labels[:own])
+        if not return_outputs:
+            return loss
+        if isinstance(outputs, torch.Tensor):
+            outputs = (outputs,)
+        # Trainer takes the first of a tuple for the loss, which a model without labels does not return.
+        return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
+
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        self._streamed = StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature)
-        output = super().evaluation_loop(
-            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
-        )
-        streamed, self._streamed = self._streamed, None
+        if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
+            self.temperature = None  # it has been folded into the model
+        streamed = StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature)
+        with self._into(streamed, labels_required=description == "Evaluation"):
+            _check_not_empty("the dataset to measure", dataloader.dataset)
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
+            )
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
         if metrics:
             # Trainer's loss is a mean over batches. Any other metric of the same name is the user's own.
@@ -96,33 +129,52 @@ class FocalTrainer(Trainer):
         return output
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        loss, logits, labels = super().prediction_step(model, inputs, False, ignore_keys)
-        if labels is not None:
-            scores = logits[0] if isinstance(logits, tuple) else logits
-            own = self._num_own_rows(len(labels))
-            self._streamed.update(scores[:own], labels[:own])
-        return (loss, None, None) if prediction_loss_only else (loss, logits, labels)
+        if self._labels_required and inputs.get("labels") is None:
+            raise ValueError("the dataset to measure must have labels: a column 'label' or 'labels'")
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
-    def _num_own_rows(self, batch_size: int) -> int:
+    @contextmanager
+    def _into(self, sink: StreamedEvaluation | CollectedLogits, labels_required: bool):
+        """Send the logits and labels of every batch that is evaluated meanwhile to `sink`."""
+        self._sink, self._labels_required = sink, labels_required
+        try:
+            yield
+        finally:
+            self._sink, self._labels_required = None, False
+
+    def _num_own_rows(self, num_rows: int) -> int:
         """How many rows of this process's batch are not the sampler's repeats that fill up the last global batch."""
+        if self.accelerator.num_processes == 1:
+            return num_rows
+        if num_rows > self.args.per_device_eval_batch_size:
+            raise ValueError(
+                f"labels must have one row a sample to be measured on several processes, got {num_rows} rows in a "
+                f"batch of at most {self.args.per_device_eval_batch_size} samples"
+            )
         state = self.accelerator.gradient_state
         if not state.end_of_dataloader or state.remainder <= 0:
-            return batch_size
-        return min(max(state.remainder - self.accelerator.process_index * batch_size, 0), batch_size)
+            return num_rows
+        return min(max(state.remainder - self.accelerator.process_index * num_rows, 0), num_rows)
 
     def fit_temperature(self, dataset: Any = None, objective: str = "ece") -> Temperature:
         """Fit the temperature of the model's logits on held-out data; later evaluations report it too.
 
         Args:
-            dataset: labelled data that the model was not trained on; the evaluation set if not given.
+            dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; the
+                evaluation set if not given. Its logits are kept in memory.
             objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`.
 
         Raises:
-            ValueError: no dataset, an empty one, the training set itself, or one without labels.
+            ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
+                what `hf_focal.fit_temperature` raises.
         """
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
         dataset = self.eval_dataset if dataset is None else dataset
         if dataset is None:
             raise ValueError("dataset must be given: the trainer has no eval_dataset to fit a temperature on")
+        if isinstance(dataset, str):
+            dataset = self.eval_dataset[dataset]
         if isinstance(dataset, dict):
             raise ValueError(f"dataset must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
         if dataset is self.train_dataset:
@@ -130,28 +182,33 @@ class FocalTrainer(Trainer):
                 "dataset must be held out, got the training set: its confidence says nothing about others"
             )
         _check_not_empty("dataset", dataset)
-        predictions = self.predict(dataset)
-        if predictions.label_ids is None:
-            raise ValueError("dataset must have labels, got a dataset without a column 'label' or 'labels'")
-        logits = predictions.predictions
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        self.temperature = fit_temperature(
-            torch.from_numpy(logits),
-            torch.from_numpy(predictions.label_ids),
-            objective=objective,
-            num_bins=self.args.calibration_bins,
-        )
+        collected = CollectedLogits()
+        with self._into(collected, labels_required=True):
+            super().evaluation_loop(self.get_eval_dataloader(dataset), "Calibration", prediction_loss_only=True)
+        self.temperature = fit_temperature(*collected.gather(), objective, num_bins=self.args.calibration_bins)
+        self._calibration_when_fitted = self._calibration()
         return self.temperature
 
+    def _calibration(self) -> Any:
+        """What `fold_temperature` has recorded in the model's config, as text that later folding does not change."""
+        return repr(getattr(getattr(self.model, "config", None), "calibration", None))
 
-class _ProgressCallback(TrainerCallback):
-    """Tells the loss how much of the training is done. The trainer's state has the step, so resuming is exact."""
 
-    def __init__(self, loss):
-        self.loss = loss
+class _LossCallback(TrainerCallback):
+    """Builds the loss that the arguments ask for, and tells it how much of the training is done.
+
+    The trainer's state has the step, so resuming is exact.
+    """
+
+    def __init__(self, trainer: FocalTrainer):
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if LossConfig.parse(args.loss) != self.trainer.loss_config:
+            self.trainer.build_loss()
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
+        self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
 
 
 def _check_model(model: nn.Module) -> None:

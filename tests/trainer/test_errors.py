@@ -44,7 +44,13 @@ def test_plain_training_arguments(tmp_path):
         ({"loss": "focl"}, r"loss must be one of .*got 'focl': did you mean 'focal'\?"),
         ({"loss": "focal:gama=3"}, r"got 'gama': did you mean 'gamma'\?"),
         ({"loss_reduction": "none"}, "loss_reduction must be 'mean' or 'sum', got 'none'"),
-        ({"calibration_bins": 0}, "calibration_bins must be at least 1, got 0"),
+        ({"calibration_bins": 0}, "calibration_bins must be a whole number of at least 1, got 0"),
+        ({"calibration_bins": 15.5}, "calibration_bins must be a whole number of at least 1, got 15.5"),
+        ({"label_names": ["target"]}, r"label_names must be \['labels'\], got \['target'\]"),
+        (
+            {"loss": "focal:schedule=5/3/2", "load_best_model_at_end": True, "metric_for_best_model": "loss"},
+            "metric_for_best_model must not be the loss, got 'loss'",
+        ),
     ],
 )
 def test_arguments(options, message, tmp_path):
@@ -53,7 +59,7 @@ def test_arguments(options, message, tmp_path):
 
 
 def test_losses_that_are_not_driven(tmp_path):
-    with pytest.raises(ValueError, match=r"args\.loss 'adafocal' needs γ updates on a calibration set"):
+    with pytest.raises(ValueError, match=r"args\.loss must not be adafocal: it needs γ updates on a calibration"):
         trainer_of(tmp_path, options={"loss": "adafocal"})
     with pytest.raises(ValueError, match=r"compute_loss_func must not be given: the loss is args.loss"):
         trainer_of(tmp_path, compute_loss_func=lambda outputs, labels, num_items_in_batch=None: None)
@@ -121,7 +127,7 @@ def test_data_that_no_temperature_is_fitted_on(tmp_path):
         trainer.fit_temperature(trainer.train_dataset)
     with pytest.raises(ValueError, match="dataset must hold at least one sample, got an empty dataset"):
         trainer.fit_temperature([])
-    with pytest.raises(ValueError, match="dataset must have labels"):
+    with pytest.raises(ValueError, match="the dataset to measure must have labels"):
         trainer.fit_temperature([{"input_ids": row["input_ids"]} for row in rows(4)])
     with pytest.raises(ValueError, match="dataset must be given: the trainer has no eval_dataset"):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
