@@ -1,7 +1,5 @@
 """Equal-width bins: where a value falls, and the sums from which ECE and its relatives follow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,12 +35,12 @@ class BinSums:
     hits: np.ndarray
 
     @classmethod
-    def zeros(cls, num_bins: int) -> BinSums:
+    def zeros(cls, num_bins: int) -> "BinSums":
         return cls(np.zeros(num_bins), np.zeros(num_bins), np.zeros(num_bins))
 
     @classmethod
-    def of(cls, confidence: Tensor, correct: Tensor, num_bins: int) -> BinSums:
-        """From confidences (N,) and booleans (N,) on the CPU."""
+    def of(cls, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
+        """Sum up confidences (N,) and booleans (N,) on the CPU."""
         index = bin_index(confidence, num_bins).numpy()
         return cls(
             np.bincount(index, minlength=num_bins).astype(np.float64),
@@ -50,7 +48,7 @@ class BinSums:
             np.bincount(index, weights=correct.numpy(), minlength=num_bins),
         )
 
-    def __add__(self, other: BinSums) -> BinSums:
+    def __add__(self, other: "BinSums") -> "BinSums":
         return BinSums(self.count + other.count, self.confidence + other.confidence, self.hits + other.hits)
 
     @property

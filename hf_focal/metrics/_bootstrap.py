@@ -1,7 +1,5 @@
 """Bootstrap resamples of the calibration errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,6 +1,11 @@
-"""Argument checks. Every error names the argument, the value seen and what was expected."""
+"""Argument checks. Every error names the argument, the value seen and what was expected.
 
-from __future__ import annotations
+Like the other modules here with an underscore this one is private to hf_focal, not to metrics: temperature, folding
+and figures use it too.
+"""
+
+import math
+from typing import SupportsFloat
 
 import numpy as np
 import torch
@@ -9,15 +14,29 @@ from torch import Tensor
 Array = Tensor | np.ndarray
 
 
-def check_num_bins(num_bins: int) -> None:
-    if isinstance(num_bins, bool) or not isinstance(num_bins, int | np.integer):
-        raise TypeError(f"num_bins must be an int, got {type(num_bins).__name__}")
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+def check_count(name: str, value: int) -> None:
+    """Raise unless `value` is an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def check_num_bins(num_bins: int, name: str = "num_bins") -> None:
+    """Raise unless `num_bins` is an int of at least 1; `name` is what the caller's argument is called."""
+    check_count(name, num_bins)
+
+
+def check_positive(name: str, value: SupportsFloat) -> float:
+    """Return `value` as a float; raise unless it is finite and positive."""
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be finite and positive, got {number!r}")
+    return number
 
 
 def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
+    """Return logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
     scores = torch.as_tensor(scores).detach()
     labels = torch.as_tensor(labels).detach()
     if not scores.is_floating_point():
@@ -43,7 +62,7 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:
-    """How far a probability, or a row's sum, may be from its range. At least what a float32 softmax leaves."""
+    """Return how far a probability, or a row's sum, may be from its range. At least what a float32 softmax leaves."""
     return max(1e-5, 4 * torch.finfo(dtype).eps)
 
 
@@ -58,7 +77,7 @@ def check_probability_range(name: str, values: Tensor, slack: float) -> None:
 
 
 def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
-    """Confidences (N,) as float32, or float64 where they are float64, clipped to [0, 1], and hits as booleans."""
+    """Return confidences (N,), float64 if they are so and float32 if not, clipped to [0, 1], and hits as booleans."""
     confidence = torch.as_tensor(confidence).detach().cpu()
     correct = torch.as_tensor(correct).detach().cpu()
     if not confidence.is_floating_point():

@@ -4,8 +4,6 @@ Nearly all probabilities are in the first bin: a row has fewer than M above 1/M,
 every probability is first counted there, by one sum over rows, and only those above 1/M are moved to their own cell.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +24,7 @@ class CellSums:
     @classmethod
     def zeros(
         cls, num_classes: int, num_bins: int, device: torch.device | str = "cpu", squares: bool = True
-    ) -> CellSums:
+    ) -> "CellSums":
         def table() -> Tensor:
             return torch.zeros(num_classes, num_bins, dtype=torch.float64, device=device)
 

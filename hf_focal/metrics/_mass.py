@@ -5,8 +5,6 @@ bit. Non-negative floats order as their bits do, so sorting keys sorts by confid
 confidence and its hit (the largest confidence, 1.0, is 0x3F800000: the shift cannot overflow).
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

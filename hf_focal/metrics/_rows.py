@@ -4,8 +4,6 @@ Rows are read in blocks that stay in cache, so that nothing of the input's size 
 each statistic when it is first asked for.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cached_property

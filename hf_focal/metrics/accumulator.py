@@ -1,7 +1,5 @@
 """Calibration metrics of a stream of batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +7,7 @@ import numpy as np
 import torch
 
 from . import _bins, _bootstrap, _mass
-from ._checks import Array, check_num_bins
+from ._checks import Array, check_count, check_num_bins
 from ._classwise import CellSums, classwise_error
 from ._rows import Rows, read_rows
 
@@ -19,8 +17,14 @@ _COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
 
 @dataclass(frozen=True)
 class ReliabilityBins:
-    """The equal-width bins of a reliability diagram: edges (M + 1,), and for each bin (M,) the number of its samples,
-    their mean confidence and their accuracy, NaN where the bin is empty."""
+    """The equal-width bins of a reliability diagram.
+
+    Attributes:
+        edges: `(M + 1,)`, confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]].
+        count: `(M,)`, how many samples each bin has, int64.
+        confidence: `(M,)`, their mean confidence, a fraction; NaN where the bin is empty.
+        accuracy: `(M,)`, the fraction of them that is correct; NaN where the bin is empty.
+    """
 
     edges: np.ndarray
     count: np.ndarray
@@ -95,14 +99,15 @@ class CalibrationMetrics:
         self._bins += _bins.BinSums.of(confidence, correct, self.num_bins)
         self._samples.extend(_mass.pack(confidence, correct))
 
-    def merge(self, other: CalibrationMetrics) -> CalibrationMetrics:
+    def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
         """Add the other's samples to this object's, and return this object.
 
-        Raises TypeError for another type and ValueError where num_bins, classwise or the number of classes differ.
+        Raises TypeError for another type and ValueError where num_bins, ignore_index, classwise or the number of
+        classes differ.
         """
         if not isinstance(other, CalibrationMetrics):
             raise TypeError(f"other must be CalibrationMetrics, got {type(other).__name__}")
-        for name in ("num_bins", "classwise", "num_classes"):
+        for name in ("num_bins", "ignore_index", "classwise", "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(
@@ -121,7 +126,7 @@ class CalibrationMetrics:
         return self
 
     def compute(self) -> dict[str, float]:
-        """All metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
+        """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
 
         ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of the same
         names. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
@@ -158,7 +163,7 @@ class CalibrationMetrics:
         return errors
 
     def bins(self) -> ReliabilityBins:
-        """The equal-width bins of the samples so far, for a reliability diagram."""
+        """Return the equal-width bins of the samples so far, for a reliability diagram."""
         sums, empty = self._bins, self._bins.count == 0
         count = np.where(empty, 1, sums.count)
         return ReliabilityBins(
@@ -171,7 +176,9 @@ class CalibrationMetrics:
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Confidence intervals (low, high) of the calibration errors: ece, adaece, mce, ace, rmsce, classwise_ece.
+        """Return confidence intervals (low, high) of the calibration errors.
+
+        These are ece, adaece, mce, ace, rmsce and, unless switched off, classwise_ece.
 
         Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
         for the binned error of the population, and are basic ("reverse percentile") ones, [2θ - q_high, 2θ - q_low]
@@ -190,10 +197,10 @@ class CalibrationMetrics:
         kept. Cells are drawn as independent; the correlation of the classes, -1/(K-1) on average, is left out (with
         two classes it is -1, and the two are drawn as one).
 
-        Raises ValueError for num_resamples < 1 or a level outside (0, 1). NaN intervals where there are no samples.
+        Raises TypeError for a num_resamples that is not an int, ValueError for one below 1 or a level outside (0, 1).
+        NaN intervals where there are no samples.
         """
-        if num_resamples < 1:
-            raise ValueError(f"num_resamples must be at least 1, got {num_resamples}")
+        check_count("num_resamples", num_resamples)
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
         estimates = self._calibration_errors()

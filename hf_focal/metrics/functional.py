@@ -10,8 +10,6 @@ classes is probability 0), probabilities outside [0, 1] or not summing to 1 (up 
 num_bins < 1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -30,6 +28,8 @@ def expected_calibration_error(
     Confidence 0 is in the first bin, 1 in the last. With two classes it is the top label's confidence that is binned,
     not the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
     Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return float(_bins.expected_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
 
@@ -37,7 +37,10 @@ def expected_calibration_error(
 def maximum_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015."""
+    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return float(_bins.maximum_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
 
 
@@ -47,6 +50,8 @@ def average_calibration_error(
     """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE.
 
     Neumann et al., *Relaxed Softmax: Efficient Confidence Auto-Calibration for Safe Pedestrian Detection*, 2018.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return float(_bins.average_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
 
@@ -57,6 +62,8 @@ def root_mean_squared_calibration_error(
     """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE.
 
     Hendrycks et al., *Deep Anomaly Detection with Outlier Exposure*, ICLR 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return float(_bins.root_mean_squared_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
 
@@ -71,6 +78,8 @@ def adaptive_calibration_error(
 
     Nguyen and O'Connor, *Posterior Calibration and Exploratory Analysis for Natural Language Processing Models*, EMNLP
     2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_num_bins(num_bins)
     return _mass.adaptive_error(_mass.pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
@@ -83,6 +92,8 @@ def classwise_calibration_error(
 
     Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_num_bins(num_bins)
     num_classes, blocks = read_rows(inputs, logits, labels, ignore_index)
@@ -98,29 +109,44 @@ def classwise_calibration_error(
 def negative_log_likelihood(
     logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """NLL: the mean of -log p(label), in nats; inf where a label has probability 0."""
+    """NLL: the mean of -log p(label), in nats; inf where a label has probability 0.
+
+    Returns nats a sample; see the module for shapes and errors.
+    """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
 
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950."""
+    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950.
+
+    Returns a number in [0, 2]; see the module for shapes and errors.
+    """
     return _mean("brier", inputs, logits, labels, ignore_index)
 
 
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which rows to leave out."""
+    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which rows to leave out.
+
+    Returns nats a sample, in [0, log K]; see the module for shapes and errors.
+    """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1."""
+    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     check_num_bins(num_bins)
     sums = _bins.BinSums.of(*check_confidences(confidence, correct), num_bins)
     return float(_bins.expected_error(sums.count, sums.gap))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`."""
+    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     check_num_bins(num_bins)
     return _mass.adaptive_error(_mass.pack(*check_confidences(confidence, correct)), num_bins)
 

@@ -1,8 +1,12 @@
 """What is refused, with which words; and that what is refused leaves no trace."""
 
+import inspect
+import re
+
 import pytest
 import torch
 
+import hf_focal.metrics
 from hf_focal.metrics import (
     CalibrationMetrics,
     adaptive_calibration_error,
@@ -11,8 +15,10 @@ from hf_focal.metrics import (
     ece_from_confidences,
     evaluate_module,
     expected_calibration_error,
+    functional,
     negative_log_likelihood,
 )
+from hf_focal.metrics._checks import check_num_bins
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4
@@ -124,11 +130,29 @@ def test_bad_num_bins(num_bins, error):
             make()
 
 
+def test_num_bins_under_another_name():
+    check_num_bins(3, name="calibration_bins")
+    with pytest.raises(ValueError, match="calibration_bins must be at least 1, got 0"):
+        check_num_bins(0, name="calibration_bins")
+    with pytest.raises(TypeError, match="calibration_bins must be an int, got float"):
+        check_num_bins(1.5, "calibration_bins")
+
+
+def test_help_of_each_function_says_what_it_returns_and_where_the_rest_is():
+    functions = [value for value in vars(functional).values() if inspect.isfunction(value)]
+    public = [function for function in functions if function.__name__ in hf_focal.metrics.__all__]
+    assert len(public) == 11
+    for function in public:
+        assert re.search(r"Returns .*; see the module for shapes and errors\.", function.__doc__), function.__name__
+
+
 def test_bad_inputs_and_names():
     with pytest.raises(ValueError, match='inputs must be "logits" or "probabilities", got \'scores\''):
         brier_score(LOGITS, LABELS, inputs="scores")
-    with pytest.raises(ValueError, match="one of adaece, brier, classwise_ece, ece, got 'mce'"):
-        evaluate_module("mce")
+    with pytest.raises(
+        ValueError, match="one of ace, adaece, brier, classwise_ece, ece, mce, nll, rmsce, got 'accuracy'"
+    ):
+        evaluate_module("accuracy")
 
 
 def test_bad_merges():
@@ -136,6 +160,8 @@ def test_bad_merges():
     metrics.update(LOGITS, LABELS)
     with pytest.raises(ValueError, match=r"num_bins .* 15 here and 10"):
         metrics.merge(CalibrationMetrics(10))
+    with pytest.raises(ValueError, match=r"ignore_index .* -100 here and 255"):
+        metrics.merge(CalibrationMetrics(ignore_index=255))
     with pytest.raises(ValueError, match="classwise"):
         metrics.merge(CalibrationMetrics(classwise=False))
     with pytest.raises(ValueError, match=r"num_classes .* 4 here and 3"):
@@ -148,5 +174,7 @@ def test_bad_merges():
 def test_bad_bootstrap_arguments():
     with pytest.raises(ValueError, match=r"num_resamples.*got 0"):
         CalibrationMetrics().bootstrap(0)
+    with pytest.raises(TypeError, match="num_resamples must be an int, got float"):
+        CalibrationMetrics().bootstrap(2.5)
     with pytest.raises(ValueError, match=r"level.*got 95"):
         CalibrationMetrics().bootstrap(level=95)

@@ -4,7 +4,10 @@ from pathlib import Path
 
 
 def evaluate_module(name: str) -> str:
-    """The path to give to `evaluate.load`, for name "ece", "adaece", "classwise_ece" or "brier"; else ValueError.
+    """Return the path to give to `evaluate.load`.
+
+    The names are "ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "nll" and "brier"; any other
+    raises ValueError.
 
     `evaluate.load(evaluate_module("ece")).compute(predictions=probabilities, references=labels)` needs no network.
     """

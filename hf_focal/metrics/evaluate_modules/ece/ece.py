@@ -1,38 +1,11 @@
 """Expected calibration error for `evaluate.load`."""
 
-import datasets
-import evaluate
-import numpy as np
-
 from hf_focal.metrics import expected_calibration_error
-
-_DESCRIPTION = """Expected calibration error: the gap between confidence and accuracy, over equal-width bins."""
-
-_INPUTS = """
-Args:
-    predictions: for each sample the K probabilities, or the K logits with `inputs="logits"`.
-    references: for each sample its label; -100 leaves the sample out.
-    num_bins: the number of bins, 15 by default.
-    inputs: "probabilities" (default) or "logits".
-Returns:
-    ece: a float.
-"""
-
-_CITATION = """Guo et al., On Calibration of Modern Neural Networks, ICML 2017"""
+from hf_focal.metrics.evaluate_modules import _base
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _INPUTS)
-class ECE(evaluate.Metric):
-    def _info(self):
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_INPUTS,
-            features=datasets.Features(
-                {"predictions": datasets.Sequence(datasets.Value("float64")), "references": datasets.Value("int64")}
-            ),
-        )
-
-    def _compute(self, predictions, references, num_bins=15, inputs="probabilities"):
-        value = expected_calibration_error(np.asarray(predictions), np.asarray(references), num_bins, inputs=inputs)
-        return {"ece": value}
+class ECE(_base.CalibrationMetric):
+    key = "ece"
+    function = staticmethod(expected_calibration_error)
+    summary = "Expected calibration error: the gap between confidence and accuracy, over equal-width bins."
+    source = "Guo et al., On Calibration of Modern Neural Networks, ICML 2017"
