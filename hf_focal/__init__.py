@@ -15,7 +15,7 @@ _MODULES = {
     "Temperature": "temperature",
     "build_loss": "losses",
     "fit_temperature": "temperature",
-    "fold_temperature": "_fold",
+    "fold_temperature": "fold",
     "gamma_for_threshold": "losses",
     "loss_func": "trainer",
     "reliability_diagram": "reports",

@@ -9,21 +9,23 @@ Everything here rests on one identity: with the gaps `d = max z - z >= 0` of a r
 is `1 / S(β)` and the row's NLL is `log S(β) + β d_y`, where `S(β) = Σ_k exp(-β d_k)`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.optimize import brentq
 
+from .fold import fold_temperature
 from .metrics._bins import bin_index
-from .metrics._checks import Array, check_num_bins, check_scores
+from .metrics._checks import Array, check_num_bins, check_positive, check_scores
+
+__all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
 
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
@@ -41,8 +43,9 @@ _SMALLEST_EXPONENT = -31
 class Temperature:
     """A fitted temperature and what it did to the set that it was fitted on.
 
-    `ece_*` are fractions, `nll_*` nats a sample; "before" is T = 1. Raises `ValueError` for a `value` that is not
-    finite and positive.
+    `ece_*` are fractions, `nll_*` nats a sample; "before" is T = 1. `at_grid_end` says that `value` is the smallest or
+    the largest of the temperatures tried, so that the best one may lie beyond. Raises `ValueError` for a `value` that
+    is not finite and positive.
     """
 
     value: float
@@ -53,41 +56,47 @@ class Temperature:
     nll_after: float
     num_samples: int
     num_bins: int
+    at_grid_end: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"value must be finite and positive, got {self.value!r}")
+        check_positive("value", self.value)
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
         return (
-            f"T = {self.value:.4g} ({self.objective}): "
+            f"T = {self.value:.4g} ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
             f"ECE {100 * self.ece_before:.1f} % -> {100 * self.ece_after:.1f} %, "
             f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
         )
 
     def apply(self, logits):
-        """`logits / T`, for a torch tensor or a NumPy array of a floating dtype, which is kept."""
+        """Divide logits, a torch tensor or a NumPy array of a floating dtype, which is kept, by T."""
         return logits / self.value
 
     def to_dict(self) -> dict:
-        """The fields as plain numbers and strings."""
+        """Return the fields as plain numbers and strings."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, fields: dict) -> Temperature:
-        """The inverse of `to_dict`."""
-        return cls(**fields)
+    def from_dict(cls, values: dict) -> "Temperature":
+        """Make a `Temperature` of what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
+        known = [field.name for field in fields(cls)]
+        missing = [name for name in known if name not in values and name != "at_grid_end"]
+        unknown = [name for name in values if name not in known]
+        if missing or unknown:
+            seen = [*(f"no {name!r}" for name in missing), *(f"unknown {name!r}" for name in unknown)]
+            raise ValueError(f"the fields of a Temperature must be {', '.join(known)}, got {', '.join(seen)}")
+        return cls(**values)
 
     def save(self, path: str | Path) -> None:
-        """Writes the fields to `path` as JSON."""
+        """Write the fields to `path` as JSON."""
         Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> Temperature:
-        """Reads what `save` wrote."""
+    def load(cls, path: str | Path) -> "Temperature":
+        """Read what `save` wrote."""
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
@@ -99,7 +108,7 @@ def fit_temperature(
     grid: Sequence[float] | np.ndarray | None = None,
     ignore_index: int = -100,
 ) -> Temperature:
-    """Fits the temperature of `softmax(logits / T)` on a calibration set.
+    """Fit the temperature of `softmax(logits / T)` on a calibration set.
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device. A class may be masked with -inf.
@@ -108,25 +117,28 @@ def fit_temperature(
             papers' loop, so the smallest T of an ascending grid [Mukhoti et al. 2020]. `"nll"`: the T that minimises
             the mean negative log-likelihood, to float64 accuracy and with no limit on its size [Guo et al. 2017].
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 where None. Only `"ece"` uses it.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 where None. Only for `"ece"`.
         ignore_index: the label of positions that do not count.
 
     Returns:
         A `Temperature`, whose ECE and NLL are computed in float64. The ECE grid's T is the one that a float64 loop
-        over the grid finds, although most of the grid is only evaluated approximately (see `_screen`).
+        over the grid finds, although most of the grid is only evaluated approximately (see `_screen`). A warning says
+        where it is the smallest or the largest of the grid.
 
     Raises:
         TypeError: logits that are not floating, labels that are not integers.
         ValueError: shapes that do not fit, no label left, labels out of range, NaN or +inf logits, a row whose
             logits are all -inf, an unknown objective, a grid that is empty or not positive, `num_bins` below 1; for
-            `"nll"`, a set whose likelihood has no maximum: all labels on the largest logit (T -> 0), or accuracy no
-            better than chance (T -> ∞).
+            `"nll"`, a grid, or a set whose likelihood has no maximum: all labels on the largest logit (T -> 0), or
+            accuracy no better than chance (T -> ∞).
     """
     if objective not in OBJECTIVES:
         close = difflib.get_close_matches(str(objective).lower(), OBJECTIVES, n=1, cutoff=0.3)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"objective must be 'ece' or 'nll', got {objective!r}{hint}")
     check_num_bins(num_bins)
+    if objective == "nll" and grid is not None:
+        raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
         raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
@@ -137,8 +149,17 @@ def fit_temperature(
     candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
     ece, nll = _exact(rows, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
+    value = float(candidates[best - 1])
+    ends = (temperatures.min(), temperatures.max())
+    at_grid_end = objective == "ece" and ends[0] < ends[1] and value in ends
+    if at_grid_end:
+        warnings.warn(
+            f"the fitted T = {value:.4g} is an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
+            "beyond; use objective='nll' or a wider grid",
+            stacklevel=2,
+        )
     return Temperature(
-        value=float(candidates[best - 1]),
+        value=value,
         objective=objective,
         ece_before=float(ece[0]),
         ece_after=float(ece[best]),
@@ -146,6 +167,7 @@ def fit_temperature(
         nll_after=float(nll[best]),
         num_samples=len(rows),
         num_bins=num_bins,
+        at_grid_end=bool(at_grid_end),
     )
 
 
@@ -169,7 +191,7 @@ class _Rows:
         return len(self.labels)
 
     def _score_labels(self) -> None:
-        """Sets `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y."""
+        """Set `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y."""
         correct, gaps, peaks = [], [], []
         for start, logits in self._blocks(torch.float64, self.num_classes):
             labels = self.labels[start : start + len(logits)]

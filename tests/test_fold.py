@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal._fold import fold_temperature
+from hf_focal.fold import fold_temperature
 from hf_focal.temperature import Temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
@@ -101,8 +101,10 @@ def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
         "nll_after": 0.5,
         "num_samples": 900,
         "num_bins": 15,
+        "at_grid_end": False,
     }
-    fold_temperature(model, 2.0)
+    # Neither fit's figures are those of the product.
+    fold_temperature(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
     assert model.config.calibration == {"temperature": 3.0}
     torch.testing.assert_close(logits_of(model), before / 3, rtol=1e-6, atol=1e-6)
 
@@ -157,9 +159,33 @@ def test_unclear_heads_are_refused():
     model.classifier.weight = model.bert.embeddings.word_embeddings.weight
     with pytest.raises(TypeError, match=r"shared.*word_embeddings"):
         fold_temperature(model, 2.0)
-    model = build("BertForSequenceClassification", **TINY, problem_type="regression")
-    with pytest.raises(ValueError, match="regression"):
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem_type": "regression"}, "one label a sample, got problem_type 'regression'"),
+        ({"problem_type": "multi_label_classification"}, "got problem_type 'multi_label_classification'"),
+        ({"num_labels": 1}, "model must have at least 2 labels, got num_labels 1"),
+    ],
+)
+def test_models_without_a_softmax_are_refused(options, message):
+    model = build("BertForSequenceClassification", **TINY, **options)
+    before = model.classifier.weight.clone()
+    with pytest.raises(ValueError, match=message):
         fold_temperature(model, 2.0)
+    assert torch.equal(model.classifier.weight, before)
+
+
+def test_a_model_without_a_config_is_refused():
+    with pytest.raises(TypeError, match="model must be a Transformers model with a config, got Sequential"):
+        fold_temperature(nn.Sequential(nn.Linear(6, 3)), 2.0)
+
+
+def test_a_model_that_says_single_label_is_folded():
+    model = build("BertForSequenceClassification", **TINY, problem_type="single_label_classification")
+    before = model.classifier.weight.clone()
+    torch.testing.assert_close(fold_temperature(model, 2.0).classifier.weight, before / 2)
 
 
 @pytest.mark.parametrize("value", [0.0, -2.0, float("nan"), float("inf")])

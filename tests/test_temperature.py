@@ -1,7 +1,11 @@
 """Temperature fits against brute force in float64, and against facts that hold for every set of logits."""
 
 import itertools
+import json
 import math
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ from scipy.optimize import minimize_scalar
 
 from hf_focal import temperature as module
 from hf_focal.temperature import PAPER_GRID, Temperature, fit_temperature
+
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
 
 
 def sample(num_rows, num_classes, true_temperature=1.0, seed=0, spread=2.0):
@@ -216,6 +222,32 @@ def test_masked_classes_are_as_good_as_absent(objective):
     assert got.nll_after == pytest.approx(expected.nll_after, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("scale", "grid", "end"),
+    [(30.0, None, 10.0), (0.01, None, 0.1), (1.7, [3.0, 2.0, 5.0], 2.0), (1.7, np.array([0.5, 1.0]), 1.0)],
+)
+def test_the_end_of_the_grid_is_marked(scale, grid, end):
+    logits, labels = sample(2000, 10, scale)
+    with pytest.warns(UserWarning, match=rf"T = {end:g} is an end of its grid.*'nll' or a wider grid") as caught:
+        fit = fit_temperature(logits, labels, grid=grid)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert (fit.value, fit.at_grid_end) == (end, True)
+    assert str(fit).startswith(f"T = {end:g} (ece, the end of its grid): ECE ")
+    assert Temperature.from_dict(json.loads(json.dumps(fit.to_dict()))) == fit
+
+
+@pytest.mark.parametrize(
+    ("objective", "grid"),
+    [("ece", None), ("ece", [1.0, 1.7, 3.0]), ("ece", [2.0]), ("ece", [2.0, 2.0]), ("nll", None)],
+)
+def test_what_is_not_the_end_of_the_grid_is_not_marked(objective, grid):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = fit_temperature(*sample(2000, 10, 1.7), objective, grid=grid)
+    assert fit.at_grid_end is False
+    assert f"({objective}): ECE " in str(fit)
+
+
 LOGITS, LABELS = sample(30, 4, 1.5)
 
 
@@ -242,6 +274,7 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS, LOGITS.argmax(1), {"objective": "nll"}, ValueError, r"T -> 0.*all 30.*objective='ece'"),
         (LOGITS, LOGITS.argmin(1), {"objective": "nll"}, ValueError, "T -> ∞.*no better than chance"),
         (LOGITS * 0, LABELS, {"objective": "nll"}, ValueError, "no minimum"),
+        (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
     ],
 )
 def test_errors_name_the_argument_and_the_value(logits, labels, options, error, message):
@@ -268,6 +301,33 @@ def test_temperature_is_a_plain_value(tmp_path):
     assert Temperature.load(tmp_path / "temperature.json") == FITTED
     with pytest.raises(AttributeError):
         FITTED.value = 2.0
+
+
+def test_files_from_before_the_mark_still_load(tmp_path):
+    fields = FITTED.to_dict()
+    del fields["at_grid_end"]
+    (tmp_path / "temperature.json").write_text(json.dumps(fields))
+    assert Temperature.load(tmp_path / "temperature.json") == FITTED
+
+
+def test_other_keys_are_named():
+    fields = FITTED.to_dict()
+    del fields["num_bins"]
+    with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got no 'num_bins'$"):
+        Temperature.from_dict(fields)
+    with pytest.raises(ValueError, match="got no 'num_bins', unknown 'bins'"):
+        Temperature.from_dict(fields | {"bins": 15})
+
+
+def test_folding_is_found_beside_the_fit_without_transformers():
+    code = """
+import sys
+from hf_focal import fold_temperature
+from hf_focal.temperature import fold_temperature as same
+assert same is fold_temperature
+assert "transformers" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])

@@ -1,13 +1,14 @@
 """A fitted temperature moved into the weights of the classifier, so that nobody has to remember it."""
 
-from __future__ import annotations
-
-import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from .temperature import Temperature
+from .metrics._checks import check_positive
+
+if TYPE_CHECKING:
+    from .temperature import Temperature
 
 # Where Transformers' classification models keep their heads; the first name that a model has is its head.
 _HEADS = (
@@ -21,12 +22,13 @@ _HEADS = (
 _LAST_LAYERS = ("out_proj", "out", "linear_out")
 
 
-def fold_temperature(model, temperature: Temperature | float):
-    """Divides the classifier's weight and bias by T, so that plain `from_pretrained` gives calibrated probabilities.
+def fold_temperature(model, temperature: "Temperature | float"):
+    """Divide the classifier's weight and bias by T, so that plain `from_pretrained` gives calibrated probabilities.
 
     Every prediction stays what it was; the logits become `logits / T` up to the rounding of the weights' dtype. The
-    temperature is recorded in `model.config.calibration` (`{"temperature": T, "objective": ..., ...}`); folding again
-    multiplies the recorded temperature.
+    temperature is recorded in `model.config.calibration`, with the figures of its fit (`{"temperature": T,
+    "objective": ..., ...}`). Folding again records the product of the temperatures and nothing else: the figures of
+    either fit are not those of the product.
 
     Args:
         model: a Transformers model with a classification head: `classifier`, `classification_head`, `score` or
@@ -37,15 +39,13 @@ def fold_temperature(model, temperature: Temperature | float):
         The model.
 
     Raises:
-        ValueError: a temperature that is not finite and positive, or a regression model.
-        TypeError: no such head; a head whose last layer is not plain; weights that other layers share (tied
+        ValueError: a temperature that is not finite and positive; a model for regression, for several labels at once
+            (its sigmoids are not what was fitted) or of a single label.
+        TypeError: no config; no such head; a head whose last layer is not plain; weights that other layers share (tied
             embeddings) or that are not floating (quantised).
     """
-    value = float(temperature)
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"temperature must be finite and positive, got {value!r}")
-    if model.config.problem_type == "regression":
-        raise ValueError("model must be a classifier, got a regression model, which has no probabilities to calibrate")
+    value = check_positive("temperature", temperature)
+    _check_classifier(model)
     layers = _last_layers(model)
     parameters = [parameter for layer in layers for parameter in (layer.weight, layer.bias) if parameter is not None]
     _check_foldable(model, parameters)
@@ -53,11 +53,26 @@ def fold_temperature(model, temperature: Temperature | float):
         for parameter in parameters:
             parameter.div_(value)
 
-    record = temperature.to_dict() if isinstance(temperature, Temperature) else {}
-    record.pop("value", None)
-    earlier = getattr(model.config, "calibration", None) or {"temperature": 1.0}
-    model.config.calibration = {"temperature": earlier["temperature"] * value, **record}
+    earlier = getattr(model.config, "calibration", None)
+    if earlier:
+        model.config.calibration = {"temperature": earlier["temperature"] * value}
+    else:
+        figures = temperature.to_dict() if hasattr(temperature, "to_dict") else {}
+        figures.pop("value", None)
+        model.config.calibration = {"temperature": value, **figures}
     return model
+
+
+def _check_classifier(model) -> None:
+    """Raise unless the model's probabilities are a softmax over at least two classes."""
+    if not hasattr(model, "config"):
+        raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
+    problem = getattr(model.config, "problem_type", None)
+    if problem not in (None, "single_label_classification"):
+        raise ValueError(f"model must be a classifier of one label a sample, got problem_type {problem!r}")
+    num_labels = getattr(model.config, "num_labels", None)
+    if num_labels is not None and num_labels < 2:
+        raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
 
 
 def _last_layers(model) -> list[nn.Module]:
@@ -78,7 +93,6 @@ def _last_layers(model) -> list[nn.Module]:
 
 
 def _last_layer(head: nn.Module, model) -> nn.Module:
-    layer = head
     if isinstance(head, nn.Sequential):
         layer = head[-1]
     else:
