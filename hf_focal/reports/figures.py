@@ -3,8 +3,6 @@
 Figures are made without pyplot: nothing global changes, no window opens, and they work without a display.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 import torch
 
 from ..metrics import CalibrationMetrics, ReliabilityBins
-from ..metrics._checks import Array
+from ..metrics._checks import Array, check_positive
 from ..temperature import Temperature
 
 if TYPE_CHECKING:
@@ -34,15 +32,15 @@ def reliability_diagram(
     temperature: Temperature | float | None = None,
     title: str | None = None,
     path: str | Path | None = None,
-) -> Figure:
-    """Accuracy against confidence, with the ECE, over a histogram of the confidences.
+) -> "Figure":
+    """Draw accuracy against confidence, with the ECE, over a histogram of the confidences.
 
     Args:
         logits: `(..., K)`, floating; with `labels`, unless `metrics` is given.
         labels: `(...)`, integers; -100 is left out.
         metrics: samples gathered already, or their bins, instead of logits and labels.
         num_bins: equal-width bins, for logits and labels.
-        temperature: divides the logits.
+        temperature: divides the logits; finite and positive.
         title: a line above the diagram.
         path: where to save the figure too, in the format that its suffix names.
 
@@ -51,15 +49,17 @@ def reliability_diagram(
 
     Raises:
         TypeError: neither or both of (logits, labels) and metrics; a temperature beside metrics.
-        ValueError: no samples; what `CalibrationMetrics.update` raises.
+        ValueError: no samples; a temperature that is not finite and positive; what `CalibrationMetrics.update` raises.
     """
     from matplotlib.figure import Figure
 
     if (logits is None) != (labels is None) or (logits is None) == (metrics is None):
         raise TypeError("reliability_diagram takes logits and labels, or metrics=CalibrationMetrics")
     if metrics is None:
+        if temperature is not None:
+            logits = torch.as_tensor(logits) / check_positive("temperature", temperature)
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
-        metrics.update(logits if temperature is None else torch.as_tensor(logits) / float(temperature), labels)
+        metrics.update(logits, labels)
     elif temperature is not None:
         raise TypeError("temperature cannot be applied to metrics: their logits are gone; give logits and labels")
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
@@ -80,8 +80,8 @@ def reliability_diagram(
 
 def comparison_figure(
     runs: Mapping[str, tuple[ReliabilityBins, ReliabilityBins]], path: str | Path | None = None
-) -> Figure:
-    """Small reliability diagrams of several runs, a column each: above before, below after temperature scaling.
+) -> "Figure":
+    """Draw small reliability diagrams of several runs, a column each: above before, below after temperature scaling.
 
     Args:
         runs: name -> (bins before, bins after), as `CalibrationMetrics.bins()` gives them.
@@ -115,8 +115,8 @@ def comparison_figure(
     return figure
 
 
-def _draw_reliability(axes: Axes, bins: ReliabilityBins, font_size: float) -> None:
-    """Bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
+def _draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
+    """Draw bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
     total = bins.count.sum()
     if not total:
         raise ValueError("a reliability diagram needs samples, got none")
@@ -152,8 +152,8 @@ def _draw_reliability(axes: Axes, bins: ReliabilityBins, font_size: float) -> No
     _clean(axes)
 
 
-def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
-    """Share of the samples in each bin, with their mean confidence and accuracy as lines."""
+def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
+    """Draw the share of the samples in each bin, with their mean confidence and accuracy as lines."""
     total, filled = bins.count.sum(), bins.count > 0
     accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
@@ -176,8 +176,8 @@ def _draw_histogram(axes: Axes, bins: ReliabilityBins) -> None:
     _clean(axes)
 
 
-def _legend_above(axes: Axes, handles: Sequence, labels: Sequence[str]) -> None:
-    """Outside the axes, where no bar can run into it."""
+def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
+    """Put the legend outside the axes, where no bar can run into it."""
     axes.legend(
         handles,
         labels,
@@ -189,7 +189,7 @@ def _legend_above(axes: Axes, handles: Sequence, labels: Sequence[str]) -> None:
     )
 
 
-def _clean(axes: Axes) -> None:
+def _clean(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
     axes.set_axisbelow(True)

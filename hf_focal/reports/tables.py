@@ -1,7 +1,5 @@
 """Tables that compare losses, in Markdown, with the columns of the papers' tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +16,7 @@ _MISSING = "–"
 
 
 def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
-    """A row a run: error, then NLL and calibration errors before → after temperature scaling, and the temperature.
+    """Write a row a run: error, then NLL and calibration errors before → after temperature scaling, and T.
 
     Args:
         rows: one mapping a run:

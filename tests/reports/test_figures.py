@@ -79,6 +79,12 @@ def test_other_errors():
         comparison_figure({})
 
 
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
+def test_the_temperature_must_be_finite_and_positive(temperature):
+    with pytest.raises(ValueError, match="temperature must be finite and positive, got"):
+        reliability_diagram(LOGITS, LABELS, temperature=temperature)
+
+
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_comparison_has_a_column_a_run(num_runs, tmp_path):
     before, after = gathered(), gathered(LOGITS / 2)
