@@ -64,30 +64,30 @@ def row_losses(
             "squares" of e_k.
         ignore_index: rows with this label are 0 and carry no gradient.
     """
-    index, valid = check_labels(logits, labels, ignore_index)
-    return _apply(logits, index, valid, row_function, moment)
+    index, ignored = check_labels(logits, labels, ignore_index)
+    return _apply(logits, index, ignored, row_function, moment)
 
 
 # An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
 @torch.compiler.disable
-def _apply(logits, index, valid, row_function, moment):
-    return _InPlaceRows.apply(logits, index, valid, row_function, moment)
+def _apply(logits, index, ignored, row_function, moment):
+    return _InPlaceRows.apply(logits, index, ignored, row_function, moment)
 
 
 class _InPlaceRows(torch.autograd.Function):
     """Rows of a loss, keeping one buffer of the logits' size that becomes their gradient in backward."""
 
     @staticmethod
-    def forward(ctx, logits, index, valid, row_function, moment):
-        rows_shape = valid.shape
+    def forward(ctx, logits, index, ignored, row_function, moment):
+        rows_shape = ignored.shape
         flat = logits.reshape(-1, logits.shape[-1])
-        index, valid = index.reshape(-1, 1), valid.reshape(-1)
+        index, ignored = index.reshape(-1, 1), ignored.reshape(-1)
         buffer = torch.empty_like(flat, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
         statistics = _row_statistics(flat, index, buffer, moment)
         row = row_function(statistics)
         if buffer is not None:
-            ctx.buffer, ctx.index, ctx.valid, ctx.row, ctx.shape = buffer, index, valid, row, logits.shape
-        return row.value.where(valid, 0).reshape(rows_shape)
+            ctx.buffer, ctx.index, ctx.ignored, ctx.row, ctx.shape = buffer, index, ignored, row, logits.shape
+        return row.value.masked_fill(ignored, 0.0).reshape(rows_shape)
 
     @staticmethod
     def backward(ctx, grad_rows):
@@ -100,7 +100,7 @@ class _InPlaceRows(torch.autograd.Function):
         else:
             ctx.buffer = None
         row = ctx.row
-        grad = grad_rows.reshape(-1).to(row.linear.dtype).where(ctx.valid, 0)
+        grad = grad_rows.reshape(-1).to(row.linear.dtype).masked_fill(ctx.ignored, 0.0)
         linear, label, quadratic, constant = (
             None if coefficient is None else (coefficient * grad).unsqueeze(-1)
             for coefficient in (row.linear, row.label, row.quadratic, row.constant)
@@ -129,7 +129,8 @@ def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment
         for rows, block in _blocks(logits, buffer)
     ]
     label_logit, others, moments = (
-        torch.cat(parts).squeeze(-1) if parts[0] is not None else None for parts in zip(*blocks, strict=True)
+        (torch.cat(parts) if len(parts) > 1 else parts[0]).squeeze(-1) if parts[0] is not None else None
+        for parts in zip(*blocks, strict=True)
     )
     label = label_logit.exp()
     normaliser = others + label
@@ -192,7 +193,7 @@ def accumulation_dtype(logits: Tensor) -> torch.dtype:
 
 
 def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
-    """labels (...) as int64 with 0 for `ignore_index`, and where they are not `ignore_index`.
+    """labels (...) as int64 with 0 for `ignore_index`, and where they are `ignore_index`.
 
     Raises unless labels are class indices (or `ignore_index`) for the floating logits (..., K).
     """
@@ -209,8 +210,8 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     if num_classes < 2:
         raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
     labels = labels.long()  # before any comparison: in uint8, -100 is 156
-    valid = labels != ignore_index
-    index = labels.where(valid, 0)
+    ignored = labels == ignore_index
+    index = labels.masked_fill(ignored, 0)
     message = f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
     if labels.device.type == "cpu" and labels.numel():
         for extreme in torch.aminmax(index):
@@ -219,7 +220,7 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     elif labels.numel():
         # The message comes with the next synchronisation, without waiting for the device here.
         torch._assert_async(((index >= 0) & (index < num_classes)).all(), message)
-    return index, valid
+    return index, ignored
 
 
 def raise_unless(condition: Tensor, message: str) -> None:
