@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._checks import at_least_0, finite, require_tensors
 from ._rows import (
     RowLoss,
     RowStatistics,
@@ -38,9 +39,10 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
         Rows of labels' shape in float32 (float64 for float64 logits).
 
     Raises:
-        TypeError: logits that are not floating, labels that are not integers.
-        ValueError: shapes that do not match, labels out of range.
+        TypeError: logits or labels that are no tensors, logits that are not floating, labels that are not integers.
+        ValueError: shapes that do not match, labels out of range, a γ that is no finite number.
     """
+    require_tensors(logits=logits, labels=labels)
     policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
 
     def row_function(row: RowStatistics) -> RowLoss:
@@ -81,6 +83,7 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
         ce: rows of cross-entropy of any shape, float32 or float64; gradients flow through it.
         gamma: γ for all rows, or a policy that chooses it from p = exp(-ce).
     """
+    require_tensors(ce=ce)
     policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
     detached = ce.detach().clamp(min=0)  # a kernel's rounding may leave a confident row just below 0
     return _WithSlope.apply(ce, *focal_value_and_slope(detached, policy(torch.exp(-detached))))
@@ -98,8 +101,11 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0) -> Te
         Rows (...) in float32 (float64 for float64 logits).
 
     Raises:
-        ValueError: shapes that differ, targets that are negative or do not sum to 1.
+        TypeError: logits or targets that are no tensors.
+        ValueError: shapes that differ, targets that are negative or do not sum to 1, γ below 0.
     """
+    require_tensors(logits=logits, targets=targets)
+    gamma = at_least_0("gamma", gamma)
     if targets.shape != logits.shape:
         raise ValueError(f"targets must have the shape of logits {tuple(logits.shape)}, got {tuple(targets.shape)}")
     raise_unless(
@@ -118,6 +124,8 @@ def label_smoothing(
 ) -> Tensor:
     """Cross-entropy against the smoothed target, one value a row. See `focal` for shapes, dtypes and errors.
 
+    Every class but the label has target mass too, so a row with a class masked by -inf is +inf, unless alpha is 0.
+
     Args:
         logits: (..., K).
         labels: (...).
@@ -126,11 +134,8 @@ def label_smoothing(
             but the label (Mukhoti et al. 2020).
         ignore_index: rows with this label are 0 and carry no gradient.
     """
-    if not 0 <= alpha < 1:
-        raise ValueError(f"alpha must be within [0, 1), got {alpha}")
-    if convention not in ("torch", "paper"):
-        raise ValueError(f"convention must be 'torch' or 'paper', got {convention!r}")
-
+    check_smoothing(alpha, convention)
+    require_tensors(logits=logits, labels=labels)
     if alpha == 0:  # not 0 · inf where classes are masked
         return cross_entropy(logits, labels, ignore_index=ignore_index)
 
@@ -149,8 +154,16 @@ def label_smoothing(
     return row_losses(logits, labels, row_function, moment="sum", ignore_index=ignore_index)
 
 
+def check_smoothing(alpha: float, convention: str) -> None:
+    if not 0 <= finite("alpha", alpha) < 1:
+        raise ValueError(f"alpha must be within [0, 1), got {alpha}")
+    if convention not in ("torch", "paper"):
+        raise ValueError(f"convention must be 'torch' or 'paper', got {convention!r}")
+
+
 def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
     """Brier score ``Σ_k (softmax_k - onehot_k)²`` of each row. See `focal` for shapes, dtypes and errors."""
+    require_tensors(logits=logits, labels=labels)
 
     def row_function(row: RowStatistics) -> RowLoss:
         other_squares = row.moment / row.normaliser.square()
@@ -189,12 +202,13 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     Returns:
         A float32 scalar (float64 for float64 logits), 0 when no row counts.
     """
-    labels, valid = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
+    require_tensors(logits=logits, labels=labels)
+    labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
     dtype = accumulation_dtype(logits)
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
     confidence, prediction = probabilities.max(-1)
     confidence = confidence.double()
-    valid = valid.double()
+    valid = (~ignored).double()
     correct = (prediction == labels).double()
     if weighted:
         right, wrong = correct * valid, (1 - correct) * valid

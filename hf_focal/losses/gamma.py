@@ -13,13 +13,21 @@ import torch
 from scipy.special import lambertw
 from torch import Tensor
 
+from ._checks import at_least_0, finite, increasing
+
 
 class GammaPolicy:
-    """Chooses γ from the probability of the true class. Policies hold plain numbers, so they follow any device."""
+    """Chooses γ from the probability of the true class. Policies hold plain numbers, so they follow any device.
+
+    Attributes:
+        moves: whether γ changes during the training, so that a trainer must drive the policy.
+    """
+
+    moves: bool = False
 
     def __call__(self, p: Tensor) -> float | Tensor:
         """γ for each row: one float for all rows, or a tensor of `p`'s shape and dtype."""
-        raise TypeError(f"{type(self).__name__} must define __call__")
+        raise NotImplementedError
 
     def set_progress(self, fraction: float) -> None:
         """Tell the policy how much of the training is done, in [0, 1]. Only `Scheduled` listens."""
@@ -36,7 +44,7 @@ class Fixed(GammaPolicy):
     """The same γ for every row."""
 
     def __init__(self, gamma: float):
-        self.gamma = _finite("gamma", gamma)
+        self.gamma = finite("gamma", gamma)
 
     def __call__(self, p: Tensor) -> float:
         return self.gamma
@@ -50,10 +58,12 @@ class Scheduled(GammaPolicy):
             ``(0, 5), (100/350, 3), (250/350, 2)``.
     """
 
+    moves = True
+
     def __init__(self, *stages: tuple[float, float]):
-        self.starts = [_finite("start", start) for start, _ in stages]
-        self.gammas = [_non_negative("gamma", gamma) for _, gamma in stages]
-        if not stages or self.starts[0] != 0 or not _increasing(self.starts) or self.starts[-1] >= 1:
+        self.starts = [finite("start", start) for start, _ in stages]
+        self.gammas = [at_least_0("gamma", gamma) for _, gamma in stages]
+        if not stages or self.starts[0] != 0 or not increasing(self.starts) or self.starts[-1] >= 1:
             raise ValueError(f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
         self.progress = 0.0
 
@@ -86,9 +96,9 @@ class ByProbability(GammaPolicy):
     """
 
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
-        self.thresholds = [_finite("thresholds", t) for t in thresholds]
-        self.gammas = [_non_negative("gammas", g) for g in gammas]
-        if not self.thresholds or not _increasing([0.0, *self.thresholds, 1.0]):
+        self.thresholds = [finite("thresholds", t) for t in thresholds]
+        self.gammas = [at_least_0("gammas", g) for g in gammas]
+        if not self.thresholds or not increasing([0.0, *self.thresholds, 1.0]):
             raise ValueError(f"thresholds must increase within (0, 1), got {self.thresholds}")
         if len(self.gammas) != len(self.thresholds) + 1:
             raise ValueError(
@@ -113,14 +123,16 @@ class ByBin(GammaPolicy):
         gamma_min: smallest γ, at most ``-switch``.
     """
 
+    moves = True
+
     def __init__(
         self, num_bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20, gamma_min: float = -2
     ):
         if num_bins < 1:
             raise ValueError(f"bins must be at least 1, got {num_bins}")
-        self.lam = _non_negative("lam", lam)
-        self.switch = _finite("switch", switch)
-        self.gamma_max, self.gamma_min = _finite("gamma_max", gamma_max), _finite("gamma_min", gamma_min)
+        self.lam = at_least_0("lam", lam)
+        self.switch = finite("switch", switch)
+        self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)
         if not 0 < self.switch <= 1:
             raise ValueError(f"switch must be within (0, 1], got {switch}")
         if self.gamma_max < 1:
@@ -157,9 +169,18 @@ class ByBin(GammaPolicy):
         return {"gammas": list(self.gammas), "edges": list(self.edges)}
 
     def load_state_dict(self, state: dict) -> None:
-        if len(state["gammas"]) != len(self.gammas) or len(state["edges"]) != len(self.edges):
-            raise ValueError(f"state must have {len(self.gammas)} bins, got {len(state['gammas'])}")
-        self.gammas, self.edges = list(state["gammas"]), list(state["edges"])
+        gammas = [finite("gammas", gamma) for gamma in state["gammas"]]
+        edges = [finite("edges", edge) for edge in state["edges"]]
+        if len(gammas) != len(self.gammas) or len(edges) != len(self.edges):
+            raise ValueError(
+                f"state must have {len(self.gammas)} gammas and {len(self.edges)} edges, got {len(gammas)} and "
+                f"{len(edges)}"
+            )
+        if not all(self.gamma_min <= gamma <= self.gamma_max for gamma in gammas):
+            raise ValueError(f"gammas must be within [{self.gamma_min}, {self.gamma_max}], got {gammas}")
+        if any(a > b for a, b in pairwise([0.0, *edges, 1.0])):
+            raise ValueError(f"edges must not decrease within [0, 1], got {edges}")
+        self.gammas, self.edges = gammas, edges
 
 
 def adafocal_update(
@@ -190,7 +211,8 @@ def adafocal_update(
         The M new γ and the M + 1 new edges, the outer ones 0 and 1.
 
     Raises:
-        ValueError: fewer samples than bins, unequal shapes, or a confidence outside [0, 1] or NaN.
+        ValueError: fewer samples than bins, unequal shapes, a confidence outside [0, 1] or NaN, or a correctness other
+            than 0 and 1.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
     if confidence.ndim != 1 or confidence.shape != correct.shape:
@@ -204,6 +226,8 @@ def adafocal_update(
             "use a larger calibration set or fewer bins"
         )
     confidence, correct = confidence.double().cpu(), correct.double().cpu()
+    if not bool(((correct == 0) | (correct == 1)).all()):
+        raise ValueError(f"correct must be 0 or 1, got values from {correct.min()} to {correct.max()}")
     if not bool(((confidence >= 0) & (confidence <= 1)).all()):
         raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
     order = torch.argsort(correct, stable=True)
@@ -236,27 +260,19 @@ def gamma_for_threshold(p0: float) -> float:
         γ > 0, falling to 0 as `p0` nears 0.5.
 
     Raises:
-        ValueError: `p0` outside (0, 0.5), where no such γ exists.
+        ValueError: `p0` is no number, or outside (0, 0.5), where no such γ exists.
     """
-    if not 0 < p0 < 0.5:
+    if not 0 < finite("p0", p0) < 0.5:
         raise ValueError(f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
-    log_a = math.log1p(-p0)
-    ratio = (1 - p0) / (p0 * math.log(p0))
-    argument = -math.exp((1 - ratio) * log_a) * log_a / (p0 * math.log(p0))
-    return float(ratio + lambertw(argument, -1).real / log_a)
-
-
-def _finite(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-    return float(value)
-
-
-def _non_negative(name: str, value: float) -> float:
-    if _finite(name, value) < 0:
-        raise ValueError(f"{name} must be at least 0, got {value!r}")
-    return float(value)
-
-
-def _increasing(values: Sequence[float]) -> bool:
-    return all(a < b for a, b in pairwise(values))
+    # log g = log1p(x) - (1 - e) x for x = γ d, with d = -p0 log p0 / (1 - p0) and 1 - e = -log(1 - p0) / d.
+    d = -p0 * math.log(p0) / (1 - p0)
+    if p0 < 0.25:
+        e = 1 + math.log1p(-p0) / d
+    else:  # e falls to 0 at 0.5; in t, an exact difference, nothing cancels
+        t = 1 - 2 * p0
+        e = (math.atanh(t) + t * math.log1p(-t * t) / 2 - t * math.log(2)) / ((1 - p0) * d)
+    if e < 1e-3:  # W₋₁ loses its digits at the branch point, where x is this series
+        x = 2 * e * (1 + e * (4 / 3 + e * (14 / 9 + e * 232 / 135)))
+    else:
+        x = -float(lambertw((e - 1) * math.exp(e - 1), -1).real) / (1 - e) - 1
+    return x / d

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from . import functional
-from .gamma import GammaPolicy, Scheduled
+from ._checks import at_least_0, require_tensors
+from .gamma import GammaPolicy
 
 IGNORE_INDEX = -100
 
@@ -17,7 +18,7 @@ class Loss(nn.Module):
 
         float32, or float64 for float64 logits.
         """
-        raise TypeError(f"{type(self).__name__} must define rows")
+        raise NotImplementedError
 
     def forward(
         self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
@@ -26,25 +27,28 @@ class Loss(nn.Module):
 
         Args:
             logits: (..., K), any floating dtype.
-            labels: (...) integers in [0, K), or -100 to be ignored. The cross-entropy family with one γ for all rows
-                also takes soft targets: floating, of the logits' shape, each row a distribution.
+            labels: (...) integers in [0, K), or -100 to be ignored. The cross-entropy family with one γ ≥ 0 for
+                all rows also takes soft targets: floating, of the logits' shape, each row a distribution.
             reduction: "mean" over the rows that count (0 if there are none), "sum", or "none": rows of labels' shape.
-            num_items: divide the sum by this number instead, as a trainer that accumulates gradients must.
+            num_items: divide the sum by this number instead, as a trainer that accumulates gradients must. Less than 1
+                counts as 1: a step without items, whose sum is 0, has loss 0. A tensor is taken as it is, without
+                waiting for its device to check the value.
 
         Returns:
             A scalar, or rows: float32 (float64 for float64 logits).
 
         Raises:
-            TypeError: logits or labels of a wrong dtype.
+            TypeError: logits or labels that are no tensors, or of a wrong dtype.
             ValueError: wrong shapes, labels out of range, an unknown reduction, `num_items` together with "sum" or
-                "none", or negative.
+                "none", or a number that is negative or not finite.
         """
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
         if num_items is not None and reduction != "mean":
             raise ValueError(f"num_items divides the sum, so it goes with reduction='mean', got {reduction!r}")
-        if isinstance(num_items, int | float) and num_items < 0:
-            raise ValueError(f"num_items must not be negative, got {num_items}")
+        if num_items is not None and not isinstance(num_items, Tensor):
+            num_items = at_least_0("num_items", num_items)
+        require_tensors(logits=logits, labels=labels)
         rows = self.rows(logits, labels)
         if reduction == "none":
             return rows
@@ -53,11 +57,17 @@ class Loss(nn.Module):
         if num_items is None:
             num_items = (labels.long() != IGNORE_INDEX).sum() if labels.shape == rows.shape else rows.numel()
         # A batch in which every label is ignored has a sum of 0 and no items: its loss is 0, not 0/0.
-        num_items = torch.as_tensor(num_items, device=rows.device).clamp(min=1)
-        return rows.sum() / num_items
+        if isinstance(num_items, Tensor):
+            return rows.sum() / num_items.to(rows.device).clamp(min=1)
+        return rows.sum() / max(num_items, 1)
 
     def set_progress(self, fraction: float) -> None:
         """Tell the loss how much of the training is done, in [0, 1]. Only a scheduled γ listens."""
+
+    @property
+    def gamma_moves(self) -> bool:
+        """Whether γ changes during the training, so that a trainer must drive it."""
+        return False
 
 
 class CrossEntropyFamily(Loss):
@@ -82,9 +92,8 @@ class CrossEntropyFamily(Loss):
         self.policy.set_progress(fraction)
 
     @property
-    def follows_progress(self) -> bool:
-        """Whether γ depends on the training's progress, so that somebody must call `set_progress`."""
-        return isinstance(self.policy, Scheduled)
+    def gamma_moves(self) -> bool:
+        return self.policy.moves
 
     def extra_repr(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in vars(self.policy).items())
@@ -95,10 +104,14 @@ class LabelSmoothing(Loss):
 
     def __init__(self, alpha: float = 0.05, convention: str = "torch"):
         super().__init__()
+        functional.check_smoothing(alpha, convention)
         self.alpha, self.convention = alpha, convention
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.label_smoothing(logits, labels, self.alpha, convention=self.convention)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, convention={self.convention!r}"
 
 
 class Brier(Loss):
@@ -109,7 +122,7 @@ class Brier(Loss):
 
 
 class MMCE(Loss):
-    """Cross-entropy plus λ times `functional.mmce`.
+    """Cross-entropy plus λ times `functional.mmce`: by default its plain form, MMCE_w with ``weighted=True``.
 
     The MMCE of a batch is no sum over its rows: each row gets its cross-entropy plus the whole term, so that the mean
     is ``ce + λ · MMCE`` and the sum N times that. Over several micro-batches or processes the term is therefore the
@@ -118,8 +131,11 @@ class MMCE(Loss):
 
     def __init__(self, lam: float = 2.0, weighted: bool = False):
         super().__init__()
-        self.lam, self.weighted = lam, weighted
+        self.lam, self.weighted = at_least_0("lam", lam), weighted
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         term = self.lam * functional.mmce(logits, labels, weighted=self.weighted)
         return functional.cross_entropy(logits, labels) + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"lam={self.lam}, weighted={self.weighted}"

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,6 +111,8 @@ def test_gradcheck_of_mmce(weighted):
 def test_gradcheck_of_what_composes(gamma):
     ce = torch.tensor([0.01, 0.4, 3.0], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: focal_from_cross_entropy(x, gamma), ce)
+    if gamma < 0:
+        return  # inverse focal loss has no soft targets
     logits, _ = sample(5, 4, torch.float64)
     targets = sample(5, 4, torch.float64, seed=3)[0].softmax(-1)
     assert torch.autograd.gradcheck(lambda z: soft_target_focal(z, targets, gamma), logits.requires_grad_())
@@ -350,3 +353,27 @@ def test_the_order_of_rows_does_not_change_mmce_nor_its_gradient():
 def test_label_smoothing_refuses_what_it_does_not_know(arguments, message):
     with pytest.raises(ValueError, match=message):
         label_smoothing(torch.zeros(1, 3), torch.tensor([0]), **arguments)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [cross_entropy, brier, mmce, partial(focal, gamma=2), partial(label_smoothing, alpha=0.1), soft_target_focal],
+)
+def test_arrays_are_no_tensors(function):
+    with pytest.raises(TypeError, match=r"logits must be a torch\.Tensor, got ndarray"):
+        function(np.zeros((2, 3)), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match=r"(labels|targets) must be a torch\.Tensor, got list"):
+        function(torch.zeros(2, 3), [0, 1])
+
+
+def test_soft_targets_refuse_a_negative_gamma():
+    logits = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match="gamma must be at least 0, got -1"):
+        soft_target_focal(logits, logits.softmax(-1), gamma=-1)
+
+
+def test_gamma_may_be_a_numpy_number_but_no_tensor():
+    logits, labels = torch.zeros(2, 3), torch.tensor([0, 1])
+    assert torch.equal(focal(logits, labels, np.float32(2)), focal(logits, labels, 2))
+    with pytest.raises(ValueError, match=r"gamma must be a finite number, got tensor\(2\.\)"):
+        focal(logits, labels, torch.tensor(2.0))

@@ -1,13 +1,15 @@
 import json
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from hf_focal.losses import ByBin, ByProbability, Fixed, Scheduled, adafocal_update, gamma_for_threshold
+from hf_focal.losses import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
 
 from . import reference
 
@@ -17,7 +19,7 @@ def g(p, gamma):
 
 
 @pytest.mark.parametrize(
-    ("p0", "gamma"), [(0.1, 14.924), (0.2, 4.8506), (0.25, 3.0702), (1 / math.e, 1.0), (0.499999, 2.5547e-6)]
+    ("p0", "gamma"), [(0.1, 14.924), (0.2, 4.8506), (0.25, 3.0702), (1 / math.e, 1.0), (0.499999, 5.1094e-6)]
 )
 def test_gamma_for_threshold_gives_the_known_values(p0, gamma):
     assert gamma_for_threshold(p0) == pytest.approx(gamma, rel=1e-3, abs=0)
@@ -31,6 +33,34 @@ def test_gamma_for_threshold_is_the_positive_root_of_g_1(p0):
     assert gamma == pytest.approx(root, rel=1e-9)
 
 
+# Roots of γ log(1 - p0) + log(1 - γ p0 log(p0) / (1 - p0)), solved with 650 digits.
+@pytest.mark.parametrize(
+    ("p0", "gamma"),
+    [
+        (1e-300, 8.701473673289477e300),
+        (1e-100, 7.447689428166974e100),
+        (1e-10, 46916069522.39848),
+        (0.001, 3113.1219586147317),
+        (0.2499999, 3.070229851862846),
+        (0.25, 3.070227101505456),
+        (0.45, 0.2926570834660244),
+        (0.499, 0.005122655548117818),
+        (0.4995, 0.0025580080915342833),
+        (0.49999, 5.109523870397092e-05),
+        (0.499999, 5.109404755478521e-06),
+        (0.4999999999, 5.109391945009571e-10),
+    ],
+)
+def test_gamma_for_threshold_keeps_its_digits_over_the_whole_range(p0, gamma):
+    assert gamma_for_threshold(p0) == pytest.approx(gamma, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("p0", ["0.2", None, True, math.nan, torch.tensor(0.2)])
+def test_a_threshold_must_be_a_number(p0):
+    with pytest.raises(ValueError, match="p0 must be a finite number, got"):
+        gamma_for_threshold(p0)
+
+
 @given(st.floats(0.001, 0.49), st.floats(0.001, 0.999))
 @settings(max_examples=100, deadline=None)
 def test_focal_pulls_harder_below_its_threshold_and_more_gently_above(p0, p):
@@ -39,7 +69,7 @@ def test_focal_pulls_harder_below_its_threshold_and_more_gently_above(p0, p):
     assert g(p, gamma) < 1 if p > p0 else g(p, gamma) > 1
 
 
-@pytest.mark.parametrize("p0", [0.0, 0.5, 0.7, 1.0, -0.1, math.nan])
+@pytest.mark.parametrize("p0", [0.0, 0.5, 0.7, 1.0, -0.1])
 def test_gamma_for_threshold_refuses_probabilities_without_such_a_gamma(p0):
     with pytest.raises(ValueError, match=rf"p0 must be within \(0, 0.5\).*got {p0}"):
         gamma_for_threshold(p0)
@@ -108,10 +138,25 @@ def test_thresholds_and_gammas_that_do_not_fit_are_refused(thresholds, gammas, m
         ByProbability(thresholds, gammas)
 
 
-@pytest.mark.parametrize("gamma", [math.nan, math.inf, "3", True, None])
+@pytest.mark.parametrize("gamma", [math.nan, math.inf, "3", True, None, torch.tensor(2.0)])
 def test_gamma_must_be_a_finite_number(gamma):
     with pytest.raises(ValueError, match="gamma must be a finite number"):
         Fixed(gamma)
+
+
+@pytest.mark.parametrize("gamma", [np.float32(2), np.float64(2), np.int64(2), Fraction(2)])
+def test_any_real_number_may_be_gamma(gamma):
+    assert Fixed(gamma).gamma == 2.0
+
+
+def test_a_policy_says_whether_its_gamma_moves():
+    assert Scheduled((0, 5), (0.5, 3)).moves and ByBin().moves
+    assert not Fixed(3).moves and not ByProbability((0.2,), (5, 3)).moves
+
+
+def test_a_policy_must_choose():
+    with pytest.raises(NotImplementedError):
+        GammaPolicy()(torch.rand(3))
 
 
 def test_bins_start_with_gamma_1_and_equal_widths():
@@ -216,6 +261,9 @@ def test_edges_are_the_lowest_confidence_of_each_bin():
         ([0.5, 1.5], [1, 1], r"confidence must be within \[0, 1\], got values from 0.5 to 1.5"),
         ([0.5, -0.1], [1, 1], r"confidence must be within \[0, 1\]"),
         ([0.5, math.nan], [1, 1], r"confidence must be within \[0, 1\]"),
+        ([0.5, 0.5], [7, 7], "correct must be 0 or 1, got values from 7.0 to 7.0"),
+        ([0.5, 0.5], [0.5, 1], "correct must be 0 or 1"),
+        ([0.5, 0.5], [math.nan, 1], "correct must be 0 or 1"),
     ],
 )
 def test_samples_that_cannot_be_binned_are_refused(confidence, correct, message):
@@ -246,8 +294,29 @@ def test_a_saved_state_is_a_copy():
 
 
 def test_a_state_of_other_bins_is_refused():
-    with pytest.raises(ValueError, match="state must have 15 bins, got 4"):
+    with pytest.raises(ValueError, match="state must have 15 gammas and 16 edges, got 4 and 5"):
         ByBin(15).load_state_dict(ByBin(4).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"edges": [0, 0.5, 1]}, "state must have 3 gammas and 4 edges, got 3 and 3"),
+        ({"gammas": [1, math.nan, 1]}, "gammas must be a finite number, got nan"),
+        ({"gammas": [1, None, 1]}, "gammas must be a finite number, got None"),
+        ({"gammas": [1, 21, 1]}, r"gammas must be within \[-2.0, 20.0\], got \[1.0, 21.0, 1.0\]"),
+        ({"gammas": [1, -3, 1]}, r"gammas must be within \[-2.0, 20.0\]"),
+        ({"edges": [0, 0.6, 0.5, 1]}, r"edges must not decrease within \[0, 1\], got \[0.0, 0.6, 0.5, 1.0\]"),
+        ({"edges": [0, 0.5, 0.6, 1.5]}, r"edges must not decrease within \[0, 1\]"),
+        ({"edges": [0, 0.5, math.nan, 1]}, "edges must be a finite number, got nan"),
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, message):
+    policy = ByBin(3)
+    before = policy.state_dict()
+    with pytest.raises(ValueError, match=message):
+        policy.load_state_dict({**before, **state})
+    assert policy.state_dict() == before
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import Loss, build_loss, cross_entropy, focal, mmce, soft_target_focal
+from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, cross_entropy, focal, mmce, soft_target_focal
 
 CONFIGS = ["cross_entropy", "label_smoothing", "brier", "mmce", "focal", "flsd53", "inverse_focal", "adafocal"]
 every_config = pytest.mark.parametrize("config", CONFIGS)
@@ -97,7 +98,7 @@ def test_soft_targets_have_no_probability_that_chooses_gamma(config):
 def test_progress_reaches_the_schedule_and_only_the_schedule():
     logits, labels = batch()
     scheduled = build_loss("focal:schedule=5/3/2")
-    assert scheduled.follows_progress and not build_loss("focal:gamma=5").follows_progress
+    assert scheduled.gamma_moves and build_loss("adafocal").gamma_moves
     for progress, gamma in ((0.0, 5.0), (0.5, 3.0), (1.0, 2.0)):
         scheduled.set_progress(progress)
         assert torch.equal(scheduled(logits, labels, reduction="none"), focal(logits, labels, gamma))
@@ -106,6 +107,7 @@ def test_progress_reaches_the_schedule_and_only_the_schedule():
         before = loss(logits, labels)
         loss.set_progress(1.0)
         assert torch.equal(loss(logits, labels), before)
+        assert loss.gamma_moves == (config == "adafocal")
 
 
 @every_config
@@ -121,7 +123,10 @@ def test_losses_have_no_parameters_and_add_nothing_to_a_checkpoint(config):
         ({"reduction": "average"}, "reduction must be 'mean', 'sum' or 'none', got 'average'"),
         ({"reduction": "sum", "num_items": 3}, "num_items divides the sum, .* got 'sum'"),
         ({"reduction": "none", "num_items": 3}, "num_items divides the sum, .* got 'none'"),
-        ({"num_items": -1}, "num_items must not be negative, got -1"),
+        ({"num_items": -1}, "num_items must be at least 0, got -1"),
+        ({"num_items": -0.5}, "num_items must be at least 0, got -0.5"),
+        ({"num_items": float("nan")}, "num_items must be a finite number, got nan"),
+        ({"num_items": "3"}, "num_items must be a finite number, got '3'"),
     ],
 )
 def test_reductions_that_make_no_sense_are_refused(config, arguments, message):
@@ -146,10 +151,47 @@ def test_labels_that_are_no_classes_are_refused(config, labels, error, message):
 
 
 def test_a_loss_without_rows_says_so():
-    with pytest.raises(TypeError, match="Loss must define rows"):
+    with pytest.raises(NotImplementedError):
         Loss()(torch.zeros(2, 3), torch.tensor([0, 1]))
 
 
 def test_printing_a_loss_shows_its_gamma():
     assert "gamma=3.0" in repr(build_loss("focal:gamma=3"))
     assert "thresholds=[0.2]" in repr(build_loss("flsd53"))
+    assert repr(build_loss("mmce:lam=8")) == "MMCE(lam=8.0, weighted=False)"
+    assert repr(build_loss("label_smoothing")) == "LabelSmoothing(alpha=0.05, convention='torch')"
+
+
+@every_config
+def test_what_is_no_tensor_is_refused(config):
+    loss = build_loss(config)
+    logits, labels = np.zeros((2, 3)), np.array([0, 1])
+    with pytest.raises(TypeError, match=r"logits must be a torch\.Tensor, got ndarray"):
+        loss(logits, labels)
+    with pytest.raises(TypeError, match=r"labels must be a torch\.Tensor, got ndarray"):
+        loss(torch.from_numpy(logits), labels)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LabelSmoothing(2.0), r"alpha must be within \[0, 1\), got 2.0"),
+        (lambda: LabelSmoothing(0.1, "kapoor"), "convention must be 'torch' or 'paper', got 'kapoor'"),
+        (lambda: MMCE(-5.0), "lam must be at least 0, got -5.0"),
+    ],
+)
+def test_modules_refuse_options_out_of_range_when_they_are_made(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_soft_targets_are_not_for_inverse_focal_loss():
+    logits, _ = batch()
+    with pytest.raises(ValueError, match="gamma must be at least 0, got -2"):
+        build_loss("inverse_focal")(logits, logits.softmax(-1))
+
+
+@pytest.mark.parametrize("num_items", [0, 0.0, torch.tensor(0)])
+def test_no_items_divide_by_1(num_items):
+    loss = build_loss("focal")
+    assert loss(torch.ones(2, 3), torch.full((2,), -100), num_items=num_items) == 0

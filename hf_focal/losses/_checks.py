@@ -1,0 +1,31 @@
+"""Checks of arguments. Each error reads ``<argument> must be <expected>, got <value>``."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from numbers import Real
+from typing import Any
+
+from torch import Tensor
+
+
+def finite(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def at_least_0(name: str, value: Any) -> float:
+    if finite(name, value) < 0:
+        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return float(value)
+
+
+def increasing(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
+
+
+def require_tensors(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
