@@ -1,8 +1,8 @@
 """`LossConfig`: the one value that says which loss, from the command line to the model card."""
 
 import difflib
-import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from ._checks import at_least_0, finite, increasing
 from .gamma import ByBin, ByProbability, Fixed, Scheduled, gamma_for_threshold
 from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
 
@@ -24,49 +25,69 @@ class LossSpec(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option's kind ("number", "integer", "numbers", "flag" or a tuple of choices), default and explanation."""
+    """An option of a loss.
+
+    Attributes:
+        kind: "number", "integer", "numbers", "flag" or a tuple of choices.
+        default: the value where the option is not given.
+        help: what it means.
+        unless: other options, each of which takes the place of the default when it is given.
+        always_shown: the short form names the option also where it has its default.
+    """
 
     kind: str | tuple[str, ...]
     default: Any
     help: str
+    unless: tuple[str, ...] = ()
+    always_shown: bool = False
 
 
 def _focal(gamma, schedule, switches, p0) -> Loss:
     given = [name for name, value in (("gamma", gamma), ("schedule", schedule), ("p0", p0)) if value is not None]
     if len(given) != 1:
-        raise ValueError(f"give one of gamma, schedule and p0, got {' and '.join(given) or 'none of them'}")
+        raise ValueError(f"give one of gamma, schedule and p0, got {' and '.join(given)}")
     if schedule is None:
-        return CrossEntropyFamily(Fixed(_at_least_0("gamma", gamma_for_threshold(p0) if gamma is None else gamma)))
-    switches = (100 / 350, 250 / 350) if switches is None else switches
+        if switches is not None:
+            raise ValueError(f"switches must come with schedule, got them with {given[0]}")
+        return CrossEntropyFamily(Fixed(gamma_for_threshold(p0) if gamma is None else at_least_0("gamma", gamma)))
+    if switches is None:
+        if len(schedule) != 3:
+            raise ValueError(
+                "switches must be given unless schedule has 3 gammas (then they are 100/350 and 250/350), got a "
+                f"schedule of {len(schedule)}"
+            )
+        switches = (100 / 350, 250 / 350)
     if len(switches) != len(schedule) - 1:
         raise ValueError(
             f"switches must be one fewer than the gammas of schedule, got {len(switches)} switches for "
             f"{len(schedule)} gammas"
         )
-    return CrossEntropyFamily(Scheduled(*zip((0.0, *switches), schedule, strict=True)))
+    if not increasing([0.0, *switches, 1.0]):
+        raise ValueError(f"switches must increase within (0, 1), got {format_value(switches)}")
+    gammas = [at_least_0("schedule", gamma) for gamma in schedule]
+    return CrossEntropyFamily(Scheduled(*zip((0.0, *switches), gammas, strict=True)))
 
 
 def _flsd(thresholds, gammas, p0) -> Loss:
-    if (gammas is None) == (p0 is None):
-        raise ValueError("give either gammas or p0 (one more than thresholds), got both or neither")
-    return CrossEntropyFamily(ByProbability(thresholds, gammas or [gamma_for_threshold(p) for p in p0]))
-
-
-def _label_smoothing(alpha, convention) -> Loss:
-    if not 0 <= alpha < 1:
-        raise ValueError(f"alpha must be within [0, 1), got {alpha}")
-    return LabelSmoothing(alpha, convention)
+    if gammas is not None and p0 is not None:
+        raise ValueError("give one of gammas and p0, got both")
+    if gammas is None:
+        if len(p0) != len(thresholds) + 1:
+            raise ValueError(f"p0 must be one more than thresholds, got {len(p0)} p0 for {len(thresholds)} thresholds")
+        gammas = [gamma_for_threshold(p) for p in p0]
+    return CrossEntropyFamily(ByProbability(thresholds, gammas))
 
 
 _MUKHOTI = "Mukhoti et al. 2020"
-_GAMMA = Option("number", None, "γ, at least 0")
 
 LOSSES: dict[str, LossSpec] = {
     "cross_entropy": LossSpec(lambda: CrossEntropyFamily(Fixed(0)), {}, "-log p", "the baseline"),
     "label_smoothing": LossSpec(
-        _label_smoothing,
+        LabelSmoothing,
         {
-            "alpha": Option("number", 0.05, "share of the target that is spread over the classes, within [0, 1)"),
+            "alpha": Option(
+                "number", 0.05, "share of the target that is spread over the classes, within [0, 1)", always_shown=True
+            ),
             "convention": Option(
                 ("torch", "paper"), "torch", "torch: α/K on all classes; paper: α/(K-1) on the others"
             ),
@@ -76,7 +97,7 @@ LOSSES: dict[str, LossSpec] = {
     ),
     "brier": LossSpec(Brier, {}, "Σ (softmax - onehot)²", "Brier 1950"),
     "mmce": LossSpec(
-        lambda lam, weighted: MMCE(_at_least_0("lam", lam), weighted),
+        MMCE,
         {
             "lam": Option("number", 2.0, "λ, the weight of the MMCE term: 2 for images, 8 for documents"),
             "weighted": Option("flag", False, "the weighted form of the term"),
@@ -87,7 +108,7 @@ LOSSES: dict[str, LossSpec] = {
     "focal": LossSpec(
         _focal,
         {
-            "gamma": _GAMMA,
+            "gamma": Option("number", 3.0, "γ, at least 0", unless=("schedule", "p0"), always_shown=True),
             "schedule": Option("numbers", None, "γ of each stage of the training: 5/3/2"),
             "switches": Option("numbers", None, "shares of the training where the stage changes; 100/350 and 250/350"),
             "p0": Option("number", None, "instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1"),
@@ -103,15 +124,17 @@ LOSSES: dict[str, LossSpec] = {
         _flsd,
         {
             "thresholds": Option("numbers", (0.2,), "probabilities where γ changes, increasing within (0, 1)"),
-            "gammas": Option("numbers", None, "γ below, between and above the thresholds: 5/3"),
+            "gammas": Option(
+                "numbers", (5.0, 3.0), "γ below, between and above the thresholds", ("p0",), always_shown=True
+            ),
             "p0": Option("numbers", None, "instead of gammas: the probabilities where g(p0, γ) = 1"),
         },
         "focal, γ by the row's own p",
         _MUKHOTI,
     ),
     "inverse_focal": LossSpec(
-        lambda gamma: CrossEntropyFamily(Fixed(-_at_least_0("gamma", gamma))),
-        {"gamma": Option("number", 2.0, "γ, at least 0")},
+        lambda gamma: CrossEntropyFamily(Fixed(-at_least_0("gamma", gamma))),
+        {"gamma": Option("number", 2.0, "γ, at least 0", always_shown=True)},
         "(1+p)^γ · -log p: raises confidence",
         "Ghosh et al. 2022",
     ),
@@ -136,7 +159,7 @@ class LossConfig:
 
     Attributes:
         name: a key of `LOSSES`.
-        options: every option of that loss, defaults filled in. Read-only.
+        options: every option of that loss, defaults filled in where it is missing or None. Read-only.
     """
 
     name: str
@@ -152,14 +175,11 @@ class LossConfig:
             if key not in known:
                 expected = f"takes {', '.join(known)}" if known else "takes no options"
                 raise ValueError(f"loss {self.name} {expected}, got {key!r}{_nearest(key, known)}")
-        given = dict(self.options)
-        if self.name == "focal" and not {"schedule", "p0"} & given.keys():
-            given.setdefault("gamma", 3.0)
-        if self.name == "flsd" and not {"gammas", "p0"} & given.keys():
-            given.setdefault("gammas", (5.0, 3.0))
-        values = {
-            key: _convert(self.name, key, given.get(key, option.default), option) for key, option in known.items()
-        }
+        given = {key: value for key, value in self.options.items() if value is not None}
+        values = {}
+        for key, option in known.items():
+            default = None if given.keys() & set(option.unless) else option.default
+            values[key] = _convert(self.name, key, given[key], option) if key in given else default
         object.__setattr__(self, "options", MappingProxyType(values))
         build_loss(self)  # options that do not fit together are refused here, not when training starts
 
@@ -173,7 +193,8 @@ class LossConfig:
                 with it; or a `LossConfig`, returned as it is.
 
         Raises:
-            ValueError: an unknown loss or option (the nearest is suggested), or a value out of range.
+            ValueError: text that is no YAML, an unknown loss or option (the nearest is suggested), or a value out of
+                range.
             TypeError: any other type.
         """
         if isinstance(value, LossConfig):
@@ -181,9 +202,9 @@ class LossConfig:
         if isinstance(value, str):
             text = value.strip()
             if text.endswith((".yaml", ".yml")):
-                value = yaml.safe_load(Path(text).read_text(encoding="utf-8"))
+                value = _load(Path(text).read_text(encoding="utf-8"))
             elif text.startswith("{") or "name" in text:  # so that "focal: gamma=3" is the short form too
-                value = yaml.safe_load(text)
+                value = _load(text)
             else:
                 return cls._parse_short(text)
             if isinstance(value, str):
@@ -220,7 +241,11 @@ class LossConfig:
 
     @classmethod
     def _parse_short(cls, text: str) -> "LossConfig":
-        name, _, rest = text.partition(":")
+        name, colon, rest = text.partition(":")
+        words = [word for word in re.split(r"[\s,]+", name) if word]
+        if not colon and "=" in text and words[0].lower() in LOSSES:
+            meant = f"{words[0].lower()}:{','.join(words[1:])}"
+            raise ValueError(f"loss must have a colon before its options, got {text!r}: did you mean {meant!r}?")
         options: dict[str, str] = {}
         for item in filter(None, rest.split(",")):
             key, equals, option = item.partition("=")
@@ -243,13 +268,12 @@ class LossConfig:
         }
 
     def __str__(self) -> str:
-        """The short form, without the options that have their default; `parse` reads it back."""
+        """The short form, without most options that have their default; `parse` reads it back."""
         known = LOSSES[self.name].options
         shown = [
-            f"{key}={_format(value)}"
+            f"{key}={format_value(value)}"
             for key, value in self.options.items()
-            if value != known[key].default or key in ("gamma", "alpha")
-            if value is not None
+            if value is not None and (value != known[key].default or known[key].always_shown)
         ]
         return self.name + (":" + ",".join(shown) if shown else "")
 
@@ -276,13 +300,29 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
         raise ValueError(f"loss {config.name}: {error}") from None
 
 
+def format_value(value: Any) -> str:
+    """An option's value as the short form has it: ``5/3/2``, ``true``, ``2`` for 2.0."""
+    if isinstance(value, tuple):
+        return "/".join(format_value(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(value)
+
+
+def _load(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"loss must be a loss or YAML of a mapping, got {text!r}: {error}") from None
+
+
 def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
-    if value is None:
-        return None
     problem = f"loss {loss}: {key} must be {{}}, got {value!r}"
     if isinstance(option.kind, tuple):
         if value not in option.kind:
-            raise ValueError(problem.format(f"one of {', '.join(option.kind)}") + _nearest(str(value), option.kind))
+            raise ValueError(problem.format(f"one of {', '.join(option.kind)}") + _nearest(value, option.kind))
         return value
     if option.kind == "flag":
         flag = {"true": True, "false": False}.get(str(value).lower())
@@ -292,11 +332,14 @@ def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
     if option.kind == "numbers":
         parts = value.split("/") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
         try:
-            return tuple(_number(part) for part in parts)
+            numbers = tuple(_number(key, part) for part in parts)
         except ValueError:
-            raise ValueError(problem.format("numbers separated by '/', as 5/3/2")) from None
+            numbers = ()
+        if not numbers:
+            raise ValueError(problem.format("numbers separated by '/', as 5/3/2"))
+        return numbers
     try:
-        number = _number(value)
+        number = _number(key, value)
     except ValueError:
         raise ValueError(problem.format("a finite number")) from None
     if option.kind == "integer":
@@ -306,31 +349,13 @@ def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
     return number
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(value)
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(value)
-    return number
+def _number(key: str, value: Any) -> float:
+    return finite(key, float(value) if isinstance(value, str) else value)
 
 
-def _format(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "/".join(_format(part) for part in value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
-    return str(value)
-
-
-def _at_least_0(name: str, value: float) -> float:
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
-    return value
-
-
-def _nearest(word: str, known) -> str:
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+def _nearest(word: Any, known: Iterable[str]) -> str:
+    """The ending of a message that suggests one of the known words: the nearest, or that of these initials."""
+    word, known = str(word).lower(), list(known)
+    initials = {"".join(part[0] for part in name.split("_")): name for name in known if "_" in name}
+    matches = [initials[word]] if word in initials else difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f": did you mean {matches[0]!r}?" if matches else ""

@@ -77,6 +77,16 @@ def test_options_have_the_papers_defaults():
     }
     assert LossConfig.parse("label_smoothing").options == {"alpha": 0.05, "convention": "torch"}
     assert LossConfig.parse("mmce").options == {"lam": 2.0, "weighted": False}
+    assert LossConfig.parse("flsd").options == {"thresholds": (0.2,), "gammas": (5.0, 3.0), "p0": None}
+    assert LossConfig.parse("focal").options["gamma"] == 3.0
+    assert LossConfig.parse("focal:p0=0.2").options["gamma"] is None
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in LOSSES for option in LOSSES[name].options])
+def test_an_option_of_null_is_not_given(name, option):
+    assert LossConfig.parse({"name": name, option: None}) == LossConfig.parse(name)
+    assert LossConfig.parse(f"name: {name}\n{option}: null\n") == LossConfig.parse(name)
+    assert LossConfig.parse({"name": "focal", "gamma": None, "p0": 0.2}) == LossConfig.parse("focal:p0=0.2")
 
 
 def test_configs_build_what_they_say():
@@ -217,6 +227,17 @@ def test_every_loss_says_what_it_is():
     [
         ("focl", "loss must be one of cross_entropy, .*, got 'focl': did you mean 'focal'?"),
         ("flsd35", "got 'flsd35': did you mean 'flsd53'?"),
+        ("FLSD53", "got 'FLSD53': did you mean 'flsd53'?"),
+        ("FOCAL:gamma=3", "got 'FOCAL': did you mean 'focal'?"),
+        ("ce", "got 'ce': did you mean 'cross_entropy'?"),
+        ("LS", "got 'LS': did you mean 'label_smoothing'?"),
+        ("focal gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
+        ("focal,gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
+        ("flsd thresholds=0.3, gammas=4/1", "did you mean 'flsd:thresholds=0.3,gammas=4/1'?"),
+        ("=", "loss must be one of .*, got '='"),
+        ("{bad", "loss must be a loss or YAML of a mapping, got '{bad'"),
+        ({1: 2, "name": "focal"}, "loss focal takes gamma, .*, got 1"),
+        ({"name": 3}, "loss must be one of .*, got '3'"),
         ("", "loss must be one of .*, got ''"),
         ("focal:gama=3", "loss focal takes gamma, schedule, switches, p0, got 'gama': did you mean 'gamma'?"),
         ("brier:gamma=3", "loss brier takes no options, got 'gamma'"),
@@ -234,10 +255,19 @@ def test_every_loss_says_what_it_is():
         ("focal:gamma=1,p0=0.2", "loss focal: give one of gamma, schedule and p0, got gamma and p0"),
         ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
         ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),
-        ("focal:schedule=5/3", "loss focal: switches must be one fewer .* got 2 switches for 2 gammas"),
-        ("focal:schedule=5/3,switches=1.5", r"loss focal: stages must start at 0 and increase within \[0, 1\)"),
+        ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
+        (
+            "focal:schedule=5/3,switches=0.2/0.4",
+            "loss focal: switches must be one fewer .* got 2 switches for 2 gammas",
+        ),
+        ("focal:schedule=5/3,switches=1.5", r"loss focal: switches must increase within \(0, 1\), got 1.5"),
+        ("focal:schedule=5/3/2,switches=0.4/0.2", r"loss focal: switches must increase within \(0, 1\), got 0.4/0.2"),
+        ("focal:schedule=5/3/-2", "loss focal: schedule must be at least 0, got -2.0"),
+        ({"name": "focal", "schedule": []}, r"loss focal: schedule must be numbers separated by '/', .* got \[\]"),
+        ("focal:switches=0.5", "loss focal: switches must come with schedule, got them with gamma"),
         ("flsd:gammas=5/3/2", "loss flsd: gammas must be one more than thresholds, got 3 gammas for 1 thresholds"),
-        ("flsd:gammas=5/3,p0=0.1/0.2", "loss flsd: give either gammas or p0"),
+        ("flsd:gammas=5/3,p0=0.1/0.2", "loss flsd: give one of gammas and p0, got both"),
+        ("flsd:p0=0.1", "loss flsd: p0 must be one more than thresholds, got 1 p0 for 1 thresholds"),
         ("flsd:thresholds=0.5/0.2,gammas=5/3/2", "loss flsd: thresholds must increase"),
         ("label_smoothing:alpha=1", r"loss label_smoothing: alpha must be within \[0, 1\), got 1.0"),
         (
