@@ -1,7 +1,7 @@
 """Data for the recipes: splits of text datasets, tokenizers, and a corpus generated for offline use."""
 
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
-from .synthetic import generate_topics, posterior_gap, true_calibration_error
+from .synthetic import generate_topics, true_calibration_error
 from .text import label_names, load_splits
 from .tokenizer import train_word_tokenizer
 
@@ -9,7 +9,6 @@ __all__ = [
     "generate_topics",
     "label_names",
     "load_splits",
-    "posterior_gap",
     "strip_footers",
     "strip_headers",
     "strip_newsgroup",

@@ -29,7 +29,7 @@ def generate_topics(
     Args:
         num_samples: texts to draw, at least 1.
         num_topics: K, at least 2.
-        vocab_size: distinct words.
+        vocab_size: distinct words, at least 1.
         min_words, max_words: bounds of the length of a text, both included.
         topic_share: between 0 (nothing to learn) and 1.
         label_noise: between 0 and 1.
@@ -47,15 +47,16 @@ def generate_topics(
     for name, value, low in (
         ("num_samples", num_samples, 1),
         ("num_topics", num_topics, 2),
+        ("vocab_size", vocab_size, 1),
         ("min_words", min_words, 1),
     ):
         if value < low:
-            raise ValueError(f"{name}={value}: expected at least {low}")
+            raise ValueError(f"{name} must be at least {low}, got {value}")
     for name, value in (("topic_share", topic_share), ("label_noise", label_noise)):
         if not 0 <= value <= 1:
-            raise ValueError(f"{name}={value}: expected a number from 0 to 1")
+            raise ValueError(f"{name} must be from 0 to 1, got {value}")
     if max_words < min_words:
-        raise ValueError(f"max_words={max_words}: expected at least min_words={min_words}")
+        raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
 
     distributions = _topic_distributions(num_topics, vocab_size, topic_share, language_seed)
     rng = np.random.default_rng(seed)
@@ -113,27 +114,15 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
     Returns:
         A fraction, 0 to 1.
     """
-    confidence, expected = _confidence_and_truth(probabilities, posteriors)
-    bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
-    return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
-
-
-def posterior_gap(probabilities: np.ndarray, posteriors: np.ndarray) -> float:
-    """Mean over samples of |confidence - true posterior of the predicted class|: never below `true_calibration_error`,
-    since errors of opposite signs in one bin do not cancel. Arguments and result as there.
-    """
-    confidence, expected = _confidence_and_truth(probabilities, posteriors)
-    return float(np.abs(confidence - expected).mean())
-
-
-def _confidence_and_truth(probabilities: np.ndarray, posteriors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     probabilities, posteriors = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if probabilities.shape != posteriors.shape or probabilities.ndim != 2:
         raise ValueError(
-            f"probabilities {probabilities.shape} and posteriors {posteriors.shape}: expected both (N, K)"
+            f"probabilities and posteriors must both be (N, K), got {probabilities.shape} and {posteriors.shape}"
         )
     rows, prediction = np.arange(len(probabilities)), probabilities.argmax(axis=1)
-    return probabilities[rows, prediction], posteriors[rows, prediction]
+    confidence, expected = probabilities[rows, prediction], posteriors[rows, prediction]
+    bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
+    return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
 
 
 def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:

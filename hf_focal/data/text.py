@@ -53,25 +53,26 @@ def load_splits(
             unknown to the training split; two splits hold the same rows; or the validation split cannot be cut.
     """
     if text_column == label_column:
-        raise ValueError(f"label_column={label_column!r}: is the text_column too, expected another column")
+        raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {f"{split}_file": Path(file) for split, file in files.items() if file is not None}
     if dataset_name is not None:
         if files:
-            raise ValueError(f"dataset_name={dataset_name!r} and {', '.join(files)}: expected one or the other")
+            raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {', '.join(files)}")
         raw = _load_hub(dataset_name, dataset_config_name)
-        sources = {split: f"split {split!r} of dataset_name={dataset_name!r}" for split in raw}
+        sources = {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
     elif "train_file" not in files:
-        raise ValueError("dataset_name=None and train_file=None: expected one of them")
+        given = f"only {', '.join(files)}" if files else "neither"
+        raise ValueError(f"dataset_name or train_file must be given, got {given}")
     else:
         raw = {argument.removesuffix("_file"): _load_file(argument, file) for argument, file in files.items()}
-        sources = {split: f"{split}_file={str(files[f'{split}_file'])!r}" for split in raw}
+        sources = {split: f"{split}_file {str(files[f'{split}_file'])!r}" for split in raw}
 
     splits = {name: _select(sources[name], split, text_column, label_column) for name, split in raw.items()}
     splits = _number_labels(DatasetDict(splits), sources, label_column)
     for first, second in itertools.combinations(splits, 2):
         if _same_rows(splits[first], splits[second]):
-            raise ValueError(f"{sources[second]}: holds the same rows as {sources[first]}; expected rows of its own")
+            raise ValueError(f"{sources[second]} must hold rows of its own, got those of {sources[first]}")
     if "validation" not in splits:
         train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
         splits = DatasetDict({"train": train, "validation": validation, **splits})
@@ -87,22 +88,22 @@ def _load_hub(dataset_name: str, dataset_config_name: str | None) -> dict[str, D
     dataset = load_dataset(dataset_name, dataset_config_name)
     for split in ("train", "test"):
         if split not in dataset:
-            raise ValueError(f"dataset_name={dataset_name!r}: has the splits {list(dataset)}, expected {split!r} too")
+            raise ValueError(f"dataset_name must have a split {split!r}, got {dataset_name!r} with {list(dataset)}")
     validation = [dataset[name] for name in _VALIDATION_NAMES if name in dataset]
     return {"train": dataset["train"], **dict(zip(["validation"], validation, strict=False)), "test": dataset["test"]}
 
 
 def _load_file(argument: str, file: Path) -> Dataset:
     if file.suffix not in _FORMATS:
-        raise ValueError(f"{argument}={str(file)!r}: expected a name ending in {', '.join(_FORMATS)}")
+        raise ValueError(f"{argument} must end in {', '.join(_FORMATS)}, got {str(file)!r}")
     if not file.is_file():
-        raise FileNotFoundError(f"{argument}={str(file)!r}: no such file")
+        raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
     # In a csv file only an empty cell is null: "NA" and "None" are words.
     options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
     try:
         return load_dataset(_FORMATS[file.suffix], data_files=str(file), split="train", **options)
     except (ValueError, DatasetGenerationError) as error:
-        raise ValueError(f"{argument}={str(file)!r}: has no rows, or is not {_FORMATS[file.suffix]}") from error
+        raise ValueError(f"{argument} must be {_FORMATS[file.suffix]} with rows, got {str(file)!r}") from error
 
 
 def _select(source: str, split: Dataset, text_column: str, label_column: str) -> Dataset:
@@ -111,29 +112,32 @@ def _select(source: str, split: Dataset, text_column: str, label_column: str) ->
         if column not in split.column_names:
             near = difflib.get_close_matches(column, split.column_names, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{argument}={column!r}: {source} has the columns {split.column_names}{hint}")
+            raise ValueError(
+                f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
+            )
     if len(split) == 0:
-        raise ValueError(f"{source}: has no rows, expected at least one")
+        raise ValueError(f"{source} must have rows, got none")
     split = split.select_columns([text_column, label_column])
     split = split.rename_columns({text_column: "text", label_column: "label"})
     for argument, column, new in (("text_column", text_column, "text"), ("label_column", label_column, "label")):
         nulls = split.data.column(new).null_count
         if nulls:
-            raise ValueError(
-                f"{argument}={column!r}: {nulls} of {len(split)} values of {source} are null, expected none"
-            )
+            raise ValueError(f"{argument} must have no nulls, got {nulls} of {len(split)} in {column!r} of {source}")
     features = split.features.copy()
     for column, feature in features.items():
         if isinstance(feature, Value) and feature.dtype in _WIDEST:
             features[column] = Value(_WIDEST[feature.dtype])
     if features["text"] != Value("string"):
-        raise ValueError(f"text_column={text_column!r}: {source} holds {features['text']}, expected strings")
+        raise ValueError(f"text_column must hold strings, got {features['text']} in {text_column!r} of {source}")
     return split.cast(features)
 
 
 def _number_labels(splits: DatasetDict, sources: dict[str, str], label_column: str) -> DatasetDict:
     """Labels as the `ClassLabel` that the training split defines."""
-    where = f"label_column={label_column!r}"
+
+    def where(name: str) -> str:
+        return f"in {label_column!r} of {sources[name]}"
+
     feature = splits["train"].features["label"]
     seen = set(splits["train"].unique("label"))
     if isinstance(feature, ClassLabel):
@@ -144,17 +148,21 @@ def _number_labels(splits: DatasetDict, sources: dict[str, str], label_column: s
         allowed = set(range(max(seen) + 1))
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
-            raise ValueError(f"{where}: {sources['train']} holds {_some(seen)}, expected each of 0..K-1")
+            raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
     else:
-        raise ValueError(f"{where}: {sources['train']} holds {feature}, expected ClassLabel, integers or strings")
+        raise ValueError(f"label_column must hold ClassLabel, integers or strings, got {feature} {where('train')}")
     for name, split in splits.items():
-        source, labels = sources[name], set(split.unique("label"))
+        labels = set(split.unique("label"))
         if split.features["label"] != feature:
-            raise ValueError(f"{where}: {source} holds {split.features['label']}, expected {feature} as in train")
+            raise ValueError(
+                f"label_column must hold {feature} as in train, got {split.features['label']} {where(name)}"
+            )
         if not labels <= allowed:
-            raise ValueError(f"{where}: {source} holds {_some(labels - allowed)}, expected one of {_some(allowed)}")
+            raise ValueError(
+                f"label_column must hold some of {_some(allowed)}, got {_some(labels - allowed)} {where(name)}"
+            )
         if not labels <= seen:
-            raise ValueError(f"{where}: {source} holds {_some(labels - seen)}, expected labels that train has")
+            raise ValueError(f"label_column must hold labels that train has, got {_some(labels - seen)} {where(name)}")
     return splits.cast_column("label", ClassLabel(names=names))
 
 
@@ -174,13 +182,16 @@ def _same_rows(first: Dataset, second: Dataset) -> bool:
 def _cut(train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
     """Shuffle `train` and cut a validation split off it, stratified by label."""
     if size is None:
-        argument, valid = f"validation_fraction={fraction}: expected a number between 0 and 1", 0 < fraction < 1
+        argument, expected, value, valid = "validation_fraction", "between 0 and 1", fraction, 0 < fraction < 1
     else:
-        argument, valid = f"validation_size={size}: expected 1 to {len(train) - 1}", 1 <= size < len(train)
+        argument, expected, value = "validation_size", f"from 1 to {len(train) - 1}", size
+        valid = 1 <= size < len(train)
     if not valid:
-        raise ValueError(argument)
+        raise ValueError(f"{argument} must be {expected}, got {value}")
     try:
-        cut = train.train_test_split(fraction if size is None else size, stratify_by_column="label", seed=seed)
+        cut = train.train_test_split(value, stratify_by_column="label", seed=seed)
     except ValueError as error:
-        raise ValueError(f"{argument} for which every class can be split; or give validation_file") from error
+        raise ValueError(
+            f"{argument} must be {expected} and let every class be split, got {value}; or give validation_file"
+        ) from error
     return cut["train"], cut["test"]

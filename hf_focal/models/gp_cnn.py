@@ -32,10 +32,12 @@ class GPCNNConfig(PreTrainedConfig):
         num_layers: convolutions, at least 1; the last is followed by the global max-pool.
         hidden_size: width of the dense layer below the linear head.
         dropout: probability of dropping a unit of that dense layer.
-        pad_token_id: id that counts as padding when no attention mask is given; its vector stays zero.
+        pad_token_id: id that counts as padding when no attention mask is given; its vector stays zero. Without an id
+            (None) nothing is padding but what the mask says.
 
     Raises:
-        ValueError (from `huggingface_hub`'s strict dataclasses): `kernel_size` is even, or a size is below 1.
+        huggingface_hub.errors.StrictDataclassClassValidationError: `kernel_size` is even, a size is below 1, or
+            `dropout` is no probability.
     """
 
     model_type = "gp_cnn"
@@ -62,9 +64,11 @@ class GPCNNConfig(PreTrainedConfig):
         )
         for name in sizes:
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1")
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size={self.kernel_size}: expected an odd number")
+            raise ValueError(f"kernel_size must be odd, got {self.kernel_size}")
+        if not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
 
 
 def _same_convolution(convolution: nn.Conv1d, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -141,7 +145,12 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         Returns:
             `SequenceClassifierOutput` with `logits`, (batch, num_labels), and with `loss` when labels are given.
         """
-        mask = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask.bool()
+        if attention_mask is not None:
+            mask = attention_mask.bool()
+        elif self.config.pad_token_id is not None:
+            mask = input_ids != self.config.pad_token_id
+        else:
+            mask = torch.ones_like(input_ids, dtype=torch.bool)
         # A whole number of pooling windows at every layer, and at least one.
         multiple = self.config.pool_size ** (len(self.convolutions) - 1)
         missing = -input_ids.shape[1] % multiple if input_ids.shape[1] else multiple
@@ -191,13 +200,13 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
             word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
             if len(values) != embedding_size:
                 raise ValueError(
-                    f"{path}, line {number}: {len(values)} values, expected embedding_size={embedding_size}"
+                    f"{path}, line {number} must hold embedding_size {embedding_size} values, got {len(values)}"
                 )
             if word in vocabulary:
                 ids.append(vocabulary[word])
                 vectors.append([float(value) for value in values])
     if not ids:
-        raise ValueError(f"{path}: holds none of the {len(vocabulary)} words of the tokenizer")
+        raise ValueError(f"{path} must hold some of the {len(vocabulary)} words of the tokenizer, got none")
     found = torch.tensor(vectors)
     matrix = torch.randn(len(tokenizer), embedding_size) * found.std(correction=0) + found.mean()
     matrix[ids] = found

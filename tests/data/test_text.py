@@ -87,7 +87,7 @@ def test_only_empty_cells_of_csv_are_null(write):
 
 def test_dataset_folder(write, tmp_path):
     write("train.csv", text=TEXTS, label=LABELS)
-    with pytest.raises(ValueError, match=r"has the splits \['train'\], expected 'test' too"):
+    with pytest.raises(ValueError, match=r"dataset_name must have a split 'test', got .* with \['train'\]"):
         load_splits(str(tmp_path))
     write("test.csv", text=["t"], label=["ham"])
     write("dev.csv", text=["d"], label=["eggs"])
@@ -98,14 +98,32 @@ def test_dataset_folder(write, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"text": ["a"], "label": ["bacon"]}, "'bacon', expected one of 'eggs', 'ham', 'spam'"),
-        ({"text": ["a"], "label": [1]}, "test.csv' holds Value.'int64'., expected Value.'string'. as in train"),
-        ({"text": [], "label": []}, "has no rows"),
-        ({"text": ["a", None], "label": ["ham"] * 2}, "text_column='text': 1 of 2 values of test_file=.* are null"),
-        ({"text": ["a", "b"], "label": ["ham", None]}, "label_column='label': 1 of 2 values of test_file=.* are null"),
-        ({"txt": ["a"], "label": ["ham"]}, r"text_column='text': .* \['txt', 'label'\]; did you mean 'txt'\?"),
-        ({"text": [1.5], "label": ["ham"]}, "float64.*expected strings"),
-        ({"text": TEXTS[::-1], "label": LABELS[::-1]}, "test_file=.*: holds the same rows as train_file="),
+        (
+            {"text": ["a"], "label": ["bacon"]},
+            "must hold some of 'eggs', 'ham', 'spam', got 'bacon' in 'label' of test_file",
+        ),
+        (
+            {"text": ["a"], "label": [1]},
+            "must hold Value.'string'. as in train, got Value.'int64'. in 'label' of test_file .*test.csv'",
+        ),
+        ({"text": [], "label": []}, "test_file must be csv with rows, got"),
+        (
+            {"text": ["a", None], "label": ["ham"] * 2},
+            "text_column must have no nulls, got 1 of 2 in 'text' of test_file",
+        ),
+        (
+            {"text": ["a", "b"], "label": ["ham", None]},
+            "label_column must have no nulls, got 1 of 2 in 'label' of test_file",
+        ),
+        (
+            {"txt": ["a"], "label": ["ham"]},
+            r"text_column must be one of \['txt', 'label'\], .* got 'text'; did you mean 'txt'\?",
+        ),
+        ({"text": [1.5], "label": ["ham"]}, "text_column must hold strings, got .*float64.* in 'text' of test_file"),
+        (
+            {"text": TEXTS[::-1], "label": LABELS[::-1]},
+            "test_file .* must hold rows of its own, got those of train_file",
+        ),
     ],
 )
 def test_bad_test_file(write, columns, message):
@@ -117,10 +135,10 @@ def test_bad_test_file(write, columns, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.5, 1.0] * 20, "float64.*expected ClassLabel, integers or strings"),
-        ([-1, 0, 1, 0] * 10, "holds -1, 0, 1, expected each of 0..K-1"),
-        ([0, 2] * 20, "holds 0, 2, expected each of 0..K-1"),
-        ([True, False] * 20, "bool.*expected ClassLabel, integers or strings"),
+        ([0.5, 1.0] * 20, "must hold ClassLabel, integers or strings, got .*float64.* in 'label' of train_file"),
+        ([-1, 0, 1, 0] * 10, "must hold each of 0..K-1, got -1, 0, 1"),
+        ([0, 2] * 20, "must hold each of 0..K-1, got 0, 2"),
+        ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
     ],
 )
 def test_bad_training_labels(write, labels, message):
@@ -133,22 +151,39 @@ def test_hidden_class_labels(tmp_path):
     train.to_parquet(tmp_path / "train.parquet")
     hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
     hidden.to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(ValueError, match=r"split 'test' of dataset_name=.* holds -1, expected one of 0, 1"):
+    with pytest.raises(ValueError, match=r"must hold some of 0, 1, got -1 in 'label' of split 'test' of dataset_name"):
         load_splits(str(tmp_path))
 
 
 def test_bad_arguments(write, tmp_path):
     train = write("train.csv", text=TEXTS, label=LABELS)
     for arguments, error, message in [
-        ({}, ValueError, "dataset_name=None and train_file=None"),
-        ({"dataset_name": "a/b", "train_file": train}, ValueError, "dataset_name='a/b' and train_file: expected one"),
-        ({"train_file": tmp_path / "none.csv"}, FileNotFoundError, "train_file=.*none.csv"),
-        ({"train_file": "train.tsv"}, ValueError, r"train_file='train.tsv': .* .csv, .json, .jsonl, .parquet"),
-        ({"train_file": train, "validation_file": train}, ValueError, "validation_file=.* same rows as train_file"),
-        ({"train_file": train, "validation_size": 40}, ValueError, "validation_size=40: expected 1 to 39"),
-        ({"train_file": train, "validation_size": 1}, ValueError, "validation_size=1: .* every class can be split"),
-        ({"train_file": train, "validation_fraction": 1.0}, ValueError, "validation_fraction=1.0"),
-        ({"train_file": train, "label_column": "text"}, ValueError, "label_column='text': is the text_column too"),
+        ({}, ValueError, "dataset_name or train_file must be given, got neither"),
+        ({"test_file": train}, ValueError, "dataset_name or train_file must be given, got only test_file"),
+        (
+            {"dataset_name": "a/b", "train_file": train},
+            ValueError,
+            "dataset_name must be given without files, got 'a/b' and train",
+        ),
+        (
+            {"train_file": tmp_path / "none.csv"},
+            FileNotFoundError,
+            "train_file must be an existing file, got .*none.csv",
+        ),
+        ({"train_file": "train.tsv"}, ValueError, "train_file must end in .csv, .json, .jsonl, .parquet, got"),
+        ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
+        ({"train_file": train, "validation_size": 40}, ValueError, "validation_size must be from 1 to 39, got 40"),
+        (
+            {"train_file": train, "validation_size": 1},
+            ValueError,
+            "validation_size must .* every class be split, got 1",
+        ),
+        (
+            {"train_file": train, "validation_fraction": 1.0},
+            ValueError,
+            "validation_fraction must be between 0 and 1, got 1.0",
+        ),
+        ({"train_file": train, "label_column": "text"}, ValueError, "label_column must be another .* got 'text'"),
     ]:
         with pytest.raises(error, match=message):
             load_splits(**arguments)

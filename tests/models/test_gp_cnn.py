@@ -1,5 +1,6 @@
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -122,9 +123,28 @@ def test_dropout_is_for_training_only():
     assert torch.equal(model.eval()(words).logits, model(words).logits)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("kernel_size", 4), ("num_layers", 0), ("pool_size", -1)])
-def test_bad_sizes(argument, value):
-    with pytest.raises(Exception, match=f"{argument}={value}: expected"):
+def test_without_a_padding_id_only_the_mask_is_padding(model):
+    model.config.pad_token_id = None
+    words = torch.randint(0, 50, (2, 20))
+    mask = torch.ones_like(words)
+    with torch.no_grad():
+        torch.testing.assert_close(model(words).logits, model(words, attention_mask=mask).logits, rtol=0, atol=0)
+    unpadded = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, pad_token_id=None))
+    assert unpadded(words).logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("kernel_size", 4, "odd"),
+        ("num_layers", 0, "at least 1"),
+        ("pool_size", -1, "at least 1"),
+        ("dropout", 2.0, "from 0 to 1"),
+        ("dropout", -0.5, "from 0 to 1"),
+    ],
+)
+def test_bad_values(argument, value, expected):
+    with pytest.raises(StrictDataclassClassValidationError, match=f"{argument} must be {expected}, got {value}"):
         GPCNNConfig(**{argument: value})
 
 
@@ -156,7 +176,7 @@ class TestLoadEmbeddings:
     def test_wrong_width(self, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"
         path.write_text("cat 1 2 3\ndog 1 2\n")
-        with pytest.raises(ValueError, match=r"glove.txt, line 2: 2 values, expected embedding_size=3"):
+        with pytest.raises(ValueError, match=r"glove.txt, line 2 must hold embedding_size 3 values, got 2"):
             load_embeddings(path, tokenizer, 3)
 
     def test_words_with_spaces_are_passed_over(self, tokenizer, tmp_path):
@@ -170,12 +190,12 @@ class TestLoadEmbeddings:
         path = tmp_path / "glove.txt"
         path.write_text(f"{line}\n")
         with pytest.raises(
-            ValueError, match=rf"glove.txt, line 1: {line.count(' ')} values, expected embedding_size=3"
+            ValueError, match=rf"glove.txt, line 1 must hold embedding_size 3 values, got {line.count(' ')}"
         ):
             load_embeddings(path, tokenizer, 3)
 
     def test_other_vocabulary(self, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"
         path.write_text("fish 1 2 3\n")
-        with pytest.raises(ValueError, match="holds none of the 6 words"):
+        with pytest.raises(ValueError, match="must hold some of the 6 words"):
             load_embeddings(path, tokenizer, 3)
