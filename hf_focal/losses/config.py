@@ -315,7 +315,7 @@ def _load(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"loss must be a loss or YAML of a mapping, got {text!r}: {error}") from None
+        raise ValueError(f"loss must be YAML or JSON of a mapping, got {text!r}: {error}") from None
 
 
 def _convert(loss: str, key: str, value: Any, option: Option) -> Any:

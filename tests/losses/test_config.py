@@ -235,7 +235,7 @@ def test_every_loss_says_what_it_is():
         ("focal,gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
         ("flsd thresholds=0.3, gammas=4/1", "did you mean 'flsd:thresholds=0.3,gammas=4/1'?"),
         ("=", "loss must be one of .*, got '='"),
-        ("{bad", "loss must be a loss or YAML of a mapping, got '{bad'"),
+        ("{bad", "loss must be YAML or JSON of a mapping, got '{bad'"),
         ({1: 2, "name": "focal"}, "loss focal takes gamma, .*, got 1"),
         ({"name": 3}, "loss must be one of .*, got '3'"),
         ("", "loss must be one of .*, got ''"),
