@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..losses import ByBin, CrossEntropyFamily, Loss, LossConfig, Scheduled, build_loss
+from ..losses import Loss, LossConfig, build_loss
 
 
 class LossFunction:
@@ -37,11 +37,6 @@ def logits_of(outputs: Any) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
-def gamma_moves(loss: Loss) -> bool:
-    """Whether γ changes during training, so that somebody must drive it and values of the loss are not comparable."""
-    return isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, Scheduled | ByBin)
-
-
 def loss_func(
     loss: str | Mapping[str, Any] | LossConfig, reduction: str = "mean", shift_labels: bool = False
 ) -> LossFunction:
@@ -62,7 +57,7 @@ def loss_func(
             would never tell about its progress.
     """
     built = build_loss(loss)
-    if gamma_moves(built):
+    if built.gamma_moves:
         raise ValueError(
             f"loss {LossConfig.parse(loss)} changes γ during training, which a stock Trainer does not drive: "
             "use FocalTrainer"
