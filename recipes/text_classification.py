@@ -17,18 +17,26 @@ what was interrupted and reuses what was finished.
 import logging
 import re
 import sys
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import DatasetDict
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig, fold_temperature
-from hf_focal.arguments import claim_output_dir, parse_arguments
+from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     generate_topics,
     label_names,
@@ -41,21 +49,37 @@ from hf_focal.data import (
 )
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
+from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint
+from hf_focal.temperature import OBJECTIVES
 
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
 
-# What determines a run's result, beside data and model; a change of anything else (logging, ...) may resume it.
-RESULT_SETTINGS = {
-    *("loss", "loss_reduction", "calibration_bins", "seed", "num_train_epochs", "max_steps", "optim", "bf16", "fp16"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "lr_scheduler_type"),
-    *("warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "metric_for_best_model"),
-    *("load_best_model_at_end", "train_sampling_strategy"),
-}
+# Where a run is kept, what it logs and saves, and on what hardware: all other arguments belong to a run's result.
+NOT_OF_THE_RESULT = (
+    {"output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "debug"}
+    | {"logging_strategy", "logging_steps", "logging_first_step", "logging_nan_inf_filter", "log_on_each_node"}
+    | {"log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name", "project", "skip_memory_metrics"}
+    | {"include_num_input_tokens_seen", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"}
+    | {
+        "save_total_limit",
+        "save_only_model",
+        "save_on_each_node",
+        "enable_jit_checkpoint",
+        "push_to_hub",
+        "hub_always_push",
+    }
+    | {"hub_token", "hub_private_repo", "hub_model_id", "hub_strategy", "hub_revision"}
+    | {"use_cpu", "local_rank", "per_device_eval_batch_size", "eval_accumulation_steps", "torch_empty_cache_steps"}
+    | {"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"}
+    | {"dataloader_prefetch_factor", "dataloader_multiprocessing_context"}
+    | {"ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers"}
+    | {"ddp_static_graph", "ddp_backend", "ddp_timeout"}
+)
 
 
 @dataclass
 class DataArguments:
-    """The data. Without `dataset_name` and `train_file`: a generated corpus whose true posterior is known."""
+    """The data. Without `dataset_name` and files: a generated corpus whose true posterior is known."""
 
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
@@ -64,12 +88,31 @@ class DataArguments:
     test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column of labels."})
-    validation_size: int = field(default=900, metadata={"help": "Rows cut from the training data for validation."})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
+    )
     strip: str = field(
         default="none",
         metadata={"help": "Parts of newsgroup posts to drop: 'headers,footers,quotes', some of them, or 'none'."},
     )
     num_generated: int = field(default=4000, metadata={"help": "Training texts of the generated corpus."})
+
+    def __post_init__(self):
+        for name in ("validation_size", "num_generated"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        for part in self.strip_parts():
+            if part not in STRIPPERS:
+                raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {part!r}")
+
+    def strip_parts(self) -> list[str]:
+        return [] if self.strip == "none" else [part.strip() for part in self.strip.split(",")]
+
+    def files(self) -> dict[str, str]:
+        """The files that are given, by their arguments."""
+        names = ("train_file", "validation_file", "test_file")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclass
@@ -79,84 +122,166 @@ class ModelArguments:
     model_name_or_path: str = field(
         default="gp_cnn", metadata={"help": "'gp_cnn', or a model for sequence classification (Hub id or folder)."}
     )
-    max_length: int = field(default=1000, metadata={"help": "Tokens after which a text is cut."})
+    max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens after which a text is cut; if absent 1000 for gp_cnn, else what the model takes."},
+    )
     vocab_size: int = field(default=20_000, metadata={"help": "gp_cnn: words of its vocabulary."})
     embedding_size: int = field(default=100, metadata={"help": "gp_cnn: width of its word vectors."})
     embeddings_file: str | None = field(default=None, metadata={"help": "gp_cnn: word vectors in GloVe's format."})
     num_filters: int = field(default=128, metadata={"help": "gp_cnn: channels of each convolution."})
     num_layers: int = field(default=3, metadata={"help": "gp_cnn: convolutions."})
 
+    def __post_init__(self):
+        name = self.model_name_or_path
+        if name != "gp_cnn" and get_close_matches(name.lower(), ["gp_cnn"], cutoff=0.75) and not Path(name).exists():
+            raise ValueError(
+                f"model_name_or_path must be 'gp_cnn' or a Hub id or folder, got {name!r}; did you mean 'gp_cnn'?"
+            )
+        if self.max_length is not None and self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {self.max_length}")
+        if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():
+            raise FileNotFoundError(f"embeddings_file must be an existing file, got {self.embeddings_file!r}")
+
 
 @dataclass
 class RecipeArguments:
     """What is run and how it is corrected."""
 
-    compare: str | None = field(default=None, metadata={"help": "Train each of these losses: 'brier,focal:gamma=3'."})
+    # A list in a config file.
+    compare: list[str] | str | None = field(
+        default=None, metadata={"help": "Train each of these losses: 'brier,focal:gamma=3'."}
+    )
     temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
+
+    def __post_init__(self):
+        if isinstance(self.compare, list):
+            self.compare = ",".join(self.compare)
+        if self.temperature_objective not in OBJECTIVES:
+            raise ValueError(
+                f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
+                f"got {self.temperature_objective!r}"
+            )
+
+
+@dataclass
+class Experiment:
+    """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
+
+    model: ModelArguments
+    recipe: RecipeArguments
+    args: FocalTrainingArguments
+    runs: list[FocalTrainingArguments]
+    splits: DatasetDict
+    encoded: DatasetDict
+    tokenizer: PreTrainedTokenizerBase
+    embeddings: torch.Tensor | None
 
 
 def main(argv: list[str] | None = None) -> list[RunResult]:
-    data, model, recipe, args = parse_arguments(
-        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
-        sys.argv[1:] if argv is None else argv,
-        description="Train, measure and correct a text classifier.",
-    )
+    return train(prepare(sys.argv[1:] if argv is None else argv))
+
+
+def prepare(argv: list[str]) -> Experiment:
+    """Everything that can be wrong with the command line or the data, before anything is trained."""
+    data, model, recipe, args = parse(argv)
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    losses = LossConfig.parse_list(recipe.compare) if recipe.compare else [LossConfig.parse(args.loss)]
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    runs = [args]
+    if recipe.compare is not None:
+        if args.loss != FocalTrainingArguments.loss:
+            raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {recipe.compare!r}")
+        # Parsed again for each loss: some defaults depend on it.
+        runs = [
+            parse([*argv, "--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))])[-1]
+            for loss in LossConfig.parse_list(recipe.compare)
+        ]
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
         tokenizer = load_tokenizer(model, splits)
-        encoded = encode(splits, tokenizer, model.max_length)
+        encoded = encode(splits, tokenizer, text_length(model, tokenizer))
+        embeddings = None
+        if model.embeddings_file is not None and model.model_name_or_path == "gp_cnn":
+            set_seed(args.seed)
+            embeddings = load_embeddings(model.embeddings_file, tokenizer, model.embedding_size)
 
-    results = []
-    for number, loss in enumerate(losses, start=1):
-        logging.info("%s (%d of %d)", loss, number, len(losses))
-        run_args = deepcopy(args)
-        run_args.loss = str(loss)
-        if recipe.compare:
-            run_args.output_dir = str(Path(args.output_dir) / re.sub(r"[^\w.-]+", "_", str(loss)))
-        settings = {"data": asdict(data), "model": asdict(model), "temperature": recipe.temperature_objective}
-        settings |= {key: value for key, value in run_args.to_dict().items() if key in RESULT_SETTINGS}
-        claim_output_dir(run_args.output_dir, settings, write=args.process_index == 0)
+        write = args.process_index == 0
+        if recipe.compare is not None:
+            claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
+        for run_args in runs:
+            claim_output_dir(run_args.output_dir, result_settings(data, model, run_args), write)
+    return Experiment(model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
+
+
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
+    return parse_arguments(
+        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
+        argv,
+        description="Train, measure and correct a text classifier.",
+    )
+
+
+def folder_of(loss: LossConfig, output_dir: str) -> Path:
+    """The folder of one of the runs of a comparison."""
+    return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
+
+
+def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrainingArguments) -> dict:
+    """What determines a run's result, up to the temperature: that is fitted again where its objective is another."""
+    training = {key: value for key, value in args.to_dict().items() if key not in NOT_OF_THE_RESULT}
+    files = data.files() | ({} if model.embeddings_file is None else {"embeddings_file": model.embeddings_file})
+    contents = {f"content of {name}": file_digest(path) for name, path in files.items()}
+    loss = str(LossConfig.parse(args.loss))
+    return {"kind": "run", **asdict(data), **contents, **asdict(model), **training, "loss": loss}
+
+
+def train(experiment: Experiment) -> list[RunResult]:
+    """Train what is not finished yet, and report all of it."""
+    args, recipe, results = experiment.args, experiment.recipe, []
+    for number, run_args in enumerate(experiment.runs, start=1):
+        logging.info("%s (%d of %d)", LossConfig.parse(run_args.loss), number, len(experiment.runs))
         finished = Path(run_args.output_dir) / "report" / "metrics.json"
-        if finished.exists():
+        result = RunResult.load(finished) if finished.exists() else None
+        if result is not None and result.temperature.objective == recipe.temperature_objective:
             logging.info("finished already, see %s", finished.parent)
-            results.append(RunResult.load(finished))
         else:
-            results.append(run(loss, run_args, recipe, splits, encoded, tokenizer, model))
+            result = run(run_args, experiment)
+        results.append(result)
 
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"
-        if recipe.compare:
+        if recipe.compare is not None:
             write_comparison(report, results)
         print_summary(report, results)
     return results
 
 
-def run(loss, args, recipe, splits, encoded, tokenizer, model_args) -> RunResult:
+def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     """Train one loss (or go on where it was interrupted), fit the temperature on validation, measure on test."""
     set_seed(args.seed)
+    encoded = experiment.encoded
     trainer = FocalTrainer(
-        model=build_model(model_args, tokenizer, splits),
+        model=build_model(experiment),
         args=args,
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
-        processing_class=tokenizer,
-        data_collator=DataCollatorWithPadding(tokenizer),
+        processing_class=experiment.tokenizer,
+        data_collator=DataCollatorWithPadding(experiment.tokenizer),
     )
-    trained = trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir))
+    trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
-    temperature = trainer.fit_temperature(encoded["validation"], objective=recipe.temperature_objective)
+    temperature = trainer.fit_temperature(encoded["validation"], objective=experiment.recipe.temperature_objective)
 
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     result = RunResult.measure(
-        loss,
+        LossConfig.parse(args.loss),
         temperature,
         logits,
         labels,
         num_bins=args.calibration_bins,
-        true_calibration_error=true_errors(logits, temperature, splits["test"]),
+        true_calibration_error=true_errors(logits, temperature, experiment.splits["test"]),
         details={
             "train_metrics": trained.metrics,
             "best_validation_metric": trainer.state.best_metric,
@@ -191,30 +316,28 @@ def print_summary(report: Path, results: list[RunResult]) -> None:
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
-    if data.dataset_name is None and data.train_file is None:
-        sizes = {"train": data.num_generated, "validation": data.validation_size, "test": data.num_generated}
+    if data.dataset_name is None and not data.files():
+        validation_size = data.validation_size or max(1, data.num_generated // 10)
+        sizes = {"train": data.num_generated, "validation": validation_size, "test": data.num_generated}
         return DatasetDict(
             {name: generate_topics(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())}
         )
     splits = load_splits(
         data.dataset_name,
         data.dataset_config_name,
-        data.train_file,
-        data.validation_file,
-        data.test_file,
+        **data.files(),
         text_column=data.text_column,
         label_column=data.label_column,
         validation_size=data.validation_size,
         seed=seed,
     )
     if "test" not in splits:
-        raise ValueError("test_file must be given: the report is about data that neither training nor T has seen")
-    if data.strip == "none":
+        raise ValueError(
+            "test_file must be given, got None: the report is about data that neither training nor T has seen"
+        )
+    parts = data.strip_parts()
+    if not parts:
         return splits
-    parts = [part.strip() for part in data.strip.split(",")]
-    for part in parts:
-        if part not in STRIPPERS:
-            raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {part!r}")
 
     def strip(row):
         for name, stripper in STRIPPERS.items():
@@ -225,10 +348,45 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
     return splits.map(strip, desc="stripping")
 
 
-def load_tokenizer(model: ModelArguments, splits: DatasetDict):
+def load_tokenizer(model: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
     if model.model_name_or_path == "gp_cnn":
-        return train_word_tokenizer(splits["train"]["text"], model.vocab_size, model.max_length)
+        return train_word_tokenizer(splits["train"]["text"], model.vocab_size, model.max_length or 1000)
     return AutoTokenizer.from_pretrained(model.model_name_or_path)
+
+
+def text_length(model: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Tokens after which a text is cut: `max_length`, or what tokenizer and model take."""
+    positions = None
+    if model.model_name_or_path != "gp_cnn":
+        positions = model_positions(AutoConfig.from_pretrained(model.model_name_or_path))
+    if model.max_length is None:
+        # A tokenizer that knows no limit says 10^30.
+        limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
+        return min(limits, default=1000)
+    if positions is not None and model.max_length > positions:
+        raise ValueError(
+            f"max_length must be at most {positions}, the positions of {model.model_name_or_path!r}, "
+            f"got {model.max_length}"
+        )
+    return model.max_length
+
+
+def model_positions(config) -> int | None:
+    """Tokens that an encoder has positions for, None where its configuration sets no limit."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    with torch.device("meta"):
+        encoder = AutoModel.from_config(config)
+    for name, module in encoder.named_modules():
+        # RoBERTa and its kin count positions from the one after the padding's.
+        if (
+            name.endswith("position_embeddings")
+            and isinstance(module, nn.Embedding)
+            and module.padding_idx is not None
+        ):
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
+    return positions
 
 
 def encode(splits: DatasetDict, tokenizer, max_length: int) -> DatasetDict:
@@ -241,8 +399,8 @@ def encode(splits: DatasetDict, tokenizer, max_length: int) -> DatasetDict:
     return splits.map(tokenize, batched=True, remove_columns=splits["train"].column_names, desc="tokenising")
 
 
-def build_model(model: ModelArguments, tokenizer, splits: DatasetDict):
-    names = label_names(splits)
+def build_model(experiment: Experiment):
+    model, tokenizer, names = experiment.model, experiment.tokenizer, label_names(experiment.splits)
     labels = {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),
@@ -259,9 +417,8 @@ def build_model(model: ModelArguments, tokenizer, splits: DatasetDict):
         **labels,
     )
     network = GPCNNForSequenceClassification(config)
-    if model.embeddings_file is not None:
-        vectors = load_embeddings(model.embeddings_file, tokenizer, model.embedding_size)
-        network.get_input_embeddings().weight.data.copy_(vectors)
+    if experiment.embeddings is not None:
+        network.get_input_embeddings().weight.data.copy_(experiment.embeddings)
     return network
 
 
@@ -278,4 +435,9 @@ def true_errors(logits: torch.Tensor, temperature, test) -> tuple[float, float] 
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        prepared = prepare(sys.argv[1:])
+    except (ValueError, OSError) as error:  # the user's: one line, as argparse has it
+        print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    train(prepared)

@@ -3,13 +3,18 @@
 import csv
 import importlib.util
 import json
+import re
+import shutil
+import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from matplotlib.image import imread
 from transformers import (
     AutoModelForSequenceClassification,
@@ -87,7 +92,7 @@ def compared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", Recording)
         results = run(folder, compare="cross_entropy,focal:gamma=3")
-    logits = {"cross_entropy": predicted[1].predictions, "focal_gamma_3": predicted[3].predictions}
+    logits = {"cross_entropy": predicted[0].predictions, "focal_gamma_3": predicted[-1].predictions}
     return SimpleNamespace(folder=folder, results=results, logits=logits)
 
 
@@ -131,8 +136,33 @@ def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, caps
     assert "| focal:gamma=3 |" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"other settings \(learning_rate: 0.01 there, 0.1 now\)"):
         run(compared.folder, compare="cross_entropy", learning_rate=0.1)
-    with pytest.raises(ValueError, match=r"other settings .*data: .*'num_generated': 120.*'num_generated': 130"):
+    with pytest.raises(ValueError, match=r"other settings \(num_generated: 120 there, 130 now\)"):
         run(compared.folder, compare="cross_entropy", num_generated=130)
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
+        run(compared.folder, compare="cross_entropy", adam_epsilon=10)
+    with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
+        run(compared.folder, loss="brier")
+    with pytest.raises(ValueError, match="kind: 'run' there, 'comparison' now"):
+        run(compared.folder / "cross_entropy", compare="brier,flsd53")
+
+
+class OtherObjective(FocalTrainer):
+    """A network that has learnt nothing has no NLL temperature."""
+
+    def fit_temperature(self, *args, objective, **kwargs):
+        return replace(super().fit_temperature(*args, objective="ece", **kwargs), objective=objective)
+
+
+def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", OtherObjective)
+    folder = tmp_path / "run"
+    shutil.copytree(compared.folder / "focal_gamma_3", folder)
+    trained_at = (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns
+    (result,) = run(folder, loss="focal:gamma=3", temperature_objective="nll")
+    assert result.temperature.objective == "nll"
+    assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert RunResult.load(folder / "report" / "metrics.json").temperature == result.temperature
+    assert (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns == trained_at
 
 
 class Interrupt(TrainerCallback):
@@ -151,6 +181,7 @@ def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, loss="focal:gamma=3")
     saved_at = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
+    (tmp_path / "checkpoint-6").mkdir()  # half written
     assert not (tmp_path / "report").exists()
     (resumed,) = run(tmp_path, loss="focal:gamma=3")
     assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == saved_at
@@ -211,7 +242,26 @@ def test_files_with_labels_in_words_and_headers_to_strip(tmp_path):
         run(tmp_path / "error", **options, strip="headers,foot")
     with pytest.raises(ValueError, match="test_file must be given"):
         run(tmp_path / "error", **options | {"test_file": None})
+    for given in ("test_file", "validation_file"):
+        with pytest.raises(ValueError, match=f"dataset_name or train_file must be given, got only {given}"):
+            run(tmp_path / "error", **{given: files["test_file"]})
     assert not (tmp_path / "error").exists()
+    write_csv(files["train_file"], 90, 2, header)
+    with pytest.raises(ValueError, match=r"other settings \(content of train_file: '\w{64}' there, '\w{64}' now\)"):
+        run(tmp_path / "stripped", **options, strip="headers")
+
+
+def test_a_tenth_is_for_validation_unless_told():
+    for size, expected in ((None, (30, 3)), (7, (30, 7))):
+        splits = recipe.load_data(recipe.DataArguments(num_generated=30, validation_size=size), seed=0)
+        assert (len(splits["train"]), len(splits["validation"])) == expected
+
+
+def test_a_tenth_of_a_file_is_for_validation(tmp_path):
+    files = {"train_file": write_csv(tmp_path / "train.csv", 90, 0), "test_file": write_csv(tmp_path / "t.csv", 20, 1)}
+    files = {name: str(path) for name, path in files.items()}
+    splits = recipe.load_data(recipe.DataArguments(**files, text_column="body", label_column="topic"), seed=0)
+    assert [len(split) for split in splits.values()] == [81, 9, 20]
 
 
 def test_a_local_encoder_is_fine_tuned(tmp_path):
@@ -229,6 +279,94 @@ def test_a_local_encoder_is_fine_tuned(tmp_path):
     assert result.details["num_parameters"] == tuned.num_parameters()
     moved = tuned.bert.embeddings.word_embeddings.weight - encoder.embeddings.word_embeddings.weight
     assert moved.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "length"), [("Bert", 40), ("Roberta", 39)])
+def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
+    folder = tmp_path / "encoder"
+    tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 10**30)
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    # RoBERTa's positions begin after the padding's.
+    sizes |= {"vocab_size": len(tokenizer), "pad_token_id": 0, "max_position_embeddings": 40}
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    options = {"model_name_or_path": folder, "num_train_epochs": 1}
+    with pytest.raises(ValueError, match=f"max_length must be at most {length}, the positions of .* got {length + 1}"):
+        run(tmp_path / "out", **options, max_length=length + 1)
+    assert not (tmp_path / "out").exists()
+    assert recipe.text_length(recipe.ModelArguments(str(folder)), tokenizer) == length
+    run(tmp_path / "out", **options, max_length=None)
+
+
+def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
+    assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
+    for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
+        with monkeypatch.context() as patch:
+            patch.setattr(recipe.AutoConfig, "from_pretrained", lambda name: None)
+            patch.setattr(recipe, "model_positions", lambda config, positions=positions: positions)
+            tokenizer = SimpleNamespace(model_max_length=limit)
+            assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"temperature_objective": "nlll"}, ValueError, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
+        ({"embeddings_file": "no.txt"}, FileNotFoundError, "embeddings_file must be an existing file, got 'no.txt'"),
+        ({"loss": "mmce", "compare": "brier"}, ValueError, "loss and compare must not .* got 'mmce' and 'brier'"),
+        ({"model_name_or_path": "gpcnn"}, ValueError, "got 'gpcnn'; did you mean 'gp_cnn'?"),
+        ({"output_dir": ""}, ValueError, "output_dir must be a folder, got ''"),
+        ({"num_generated": 0}, ValueError, "num_generated must be at least 1, got 0"),
+        ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
+        ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
+    ],
+)
+def test_errors_come_before_training_and_leave_no_folder(options, error, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(error, match=re.escape(message) if "*" not in message else message):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_word_vectors_of_another_width_are_found_before_training(tmp_path, monkeypatch):
+    (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match="must hold embedding_size 8 values, got 3"):
+        run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_word_vectors_are_where_the_network_starts(tmp_path):
+    word = generate_topics(120, seed=42)["text"][0].split()[0]
+    (tmp_path / "vectors.txt").write_text(f"{word} {' '.join('12345678')}\n")
+    run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt", learning_rate=1e-9, num_train_epochs=1)
+    network = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    number = AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab()[word]
+    torch.testing.assert_close(network.get_input_embeddings().weight[number], torch.arange(1.0, 9), rtol=1e-4, atol=0)
+
+
+def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path):
+    command = [sys.executable, str(PATH), "--output_dir", str(tmp_path / "out"), "--use_cpu", "true"]
+    done = subprocess.run([*command, "--temperature_objective", "nlll"], capture_output=True, text=True)
+    assert done.returncode == 2
+    line = done.stderr.strip().splitlines()[-1]
+    assert line == "text_classification.py: error: temperature_objective must be 'ece' or 'nll', got 'nlll'"
+    assert "Traceback" not in done.stderr
+
+
+def test_losses_to_compare_as_a_list_of_a_config(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("compare: [cross_entropy, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\n", encoding="utf-8")
+    experiment = recipe.prepare(["--config", str(config), "--output_dir", str(tmp_path / "out"), "--use_cpu", "true"])
+    assert [Path(args.output_dir).name for args in experiment.runs] == [
+        "cross_entropy",
+        "flsd_thresholds_0.2_0.5_gammas_5_3_2",
+    ]
+
+
+def test_what_is_not_of_the_result_are_arguments():
+    assert {field.name for field in fields(recipe.FocalTrainingArguments)} >= recipe.NOT_OF_THE_RESULT
 
 
 def test_a_config_file_under_the_command_line(tmp_path):

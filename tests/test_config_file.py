@@ -1,11 +1,16 @@
-"""A config file under a command line, and folders that hold one run each."""
+"""A config file under a command line."""
 
-import json
 from dataclasses import dataclass, field
+from enum import Enum
 
 import pytest
 
-from hf_focal.arguments import claim_output_dir, parse_arguments
+from hf_focal.config_file import parse_arguments
+
+
+class Strategy(Enum):
+    NO = "no"
+    EPOCH = "epoch"
 
 
 @dataclass
@@ -19,6 +24,9 @@ class Second:
     count: int | None = field(default=None, metadata={"help": "A count."})
     flag: bool = field(default=False, metadata={"help": "A flag."})
     loss: dict | str | None = field(default="brier", metadata={"help": "A loss."})
+    strategy: Strategy | str = field(default="epoch", metadata={"help": "When."})
+    compare: list[str] | str | None = field(default=None, metadata={"help": "Losses."})
+    names: list[str] | None = field(default=None, metadata={"help": "Names."})
 
 
 def parse(*argv):
@@ -52,6 +60,13 @@ def test_values_get_the_type_of_their_argument(tmp_path):
     assert parse("--config", config_of(tmp_path, "flag: 'false'\ncount: null\n")) == (First(), Second())
 
 
+def test_text_means_what_it_means_on_the_command_line(tmp_path):
+    first, second = parse("--config", config_of(tmp_path, "name: no\nstrategy: no\nflag: on\ncompare: [brier, no]\n"))
+    assert first.name == "no"
+    assert (second.strategy, second.flag, second.compare) == ("no", True, ["brier", "no"])
+    assert parse("--config", config_of(tmp_path, "strategy: epoch\nnames: [a, 2]\n"))[1].names == ["a", "2"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -62,6 +77,15 @@ def test_values_get_the_type_of_their_argument(tmp_path):
         ("", "config.yaml must hold a mapping of arguments, got NoneType"),
         ("rate: fast\n", "config.yaml: rate must be a float, got 'fast'"),
         ("flag: perhaps\n", "config.yaml: flag must be a bool, got 'perhaps'"),
+        ("flag: 3\n", "config.yaml: flag must be a bool, got '3'"),
+        ("rate: true\n", "config.yaml: rate must be a float, got 'true'"),
+        ("rate: null\n", "config.yaml: rate must be a float, got None"),
+        ("count: 3.7\n", "config.yaml: count must be an int, got '3.7'"),
+        ("count: [3]\n", r"config.yaml: count must be an int, got \[3\]"),
+        ("strategy: 3\n", "config.yaml: strategy must be one of 'no', 'epoch', got '3'"),
+        ("names: a\n", "config.yaml: names must be a list, got 'a'"),
+        ("compare: {a: 1}\n", "config.yaml: compare must be a list or a str, got {'a': 1}"),
+        ("rate: [\n", "config.yaml must be YAML, got an error"),
     ],
 )
 def test_errors_of_a_config(text, message, tmp_path):
@@ -83,35 +107,3 @@ def test_help_shows_every_argument_whatever_the_config(tmp_path, capsys):
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert all(f"--{name}" in shown for name in ("name", "rate", "count", "flag", "loss", "config"))
-
-
-def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
-    folder, settings = tmp_path / "out" / "run", {"loss": "brier", "data": {"strip": None}, "sizes": (1, 2)}
-    claim_output_dir(folder, settings)
-    assert json.loads((folder / "run.json").read_text()) == {**settings, "sizes": [1, 2]}
-    before = (folder / "run.json").stat().st_mtime_ns
-    claim_output_dir(folder, dict(reversed(settings.items())))
-    assert (folder / "run.json").stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"loss": "focal:gamma=3"}, r"other settings \(loss: 'brier' there, 'focal:gamma=3' now\): choose another"),
-        ({"rate": 1}, r"\(rate: None there, 1 now\)"),
-        ({"loss": 1, "seed": 2}, r"\(loss: 'brier' there, 1 now; seed: 1 there, 2 now\)"),
-    ],
-)
-def test_a_folder_of_other_settings_is_refused(change, message, tmp_path):
-    claim_output_dir(tmp_path, {"loss": "brier", "seed": 1})
-    with pytest.raises(ValueError, match=message):
-        claim_output_dir(tmp_path, {"loss": "brier", "seed": 1} | change)
-    assert json.loads((tmp_path / "run.json").read_text()) == {"loss": "brier", "seed": 1}
-
-
-def test_other_processes_check_without_writing(tmp_path):
-    claim_output_dir(tmp_path / "run", {"loss": "brier"}, write=False)
-    assert not (tmp_path / "run").exists()
-    claim_output_dir(tmp_path / "run", {"loss": "brier"})
-    with pytest.raises(ValueError, match="holds a run with other settings"):
-        claim_output_dir(tmp_path / "run", {"loss": "mmce"}, write=False)

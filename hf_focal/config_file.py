@@ -1,0 +1,97 @@
+"""Command lines of dataclasses that may name a YAML file of arguments."""
+
+import types
+from argparse import ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+from transformers import HfArgumentParser
+from transformers.hf_argparser import string_to_bool
+
+
+def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
+    """Instances of the dataclasses from a command line that may name a YAML file of arguments.
+
+    ``--config FILE.yaml`` supplies defaults, and any other argument of the command line wins over it. A value in the
+    file means what the same text means on the command line, so that ``save_strategy: no`` is "no"; lists and mappings
+    are taken by the arguments whose type has them.
+
+    Args:
+        dataclass_types: as `transformers.HfArgumentParser` takes them.
+        argv: the command line without the program's name.
+        description: shown by ``--help``.
+
+    Raises:
+        SystemExit: unknown arguments on the command line (argparse prints them).
+        FileNotFoundError: there is no such config file.
+        ValueError: a config file that is no mapping, or has a key that is no argument or a value of another type.
+    """
+    parser = HfArgumentParser(dataclass_types, description=description, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
+    config_path = parser.parse_known_args([arg for arg in argv if arg not in ("-h", "--help")])[0].config
+    if config_path is not None:
+        parser.set_defaults(**_read_config(config_path, dataclass_types))
+    arguments = parser.parse_args(argv)
+    values = {key: value for key, value in vars(arguments).items() if key != "config"}
+    return parser.parse_dict(values)
+
+
+def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    try:
+        # Once as YAML understands the values, and once as they are written: "no", "5e-5".
+        config, written = yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--config {path} must be YAML, got an error: {error}") from error
+    if not isinstance(config, Mapping):
+        raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
+    hints = {}
+    for kind in dataclass_types:
+        types_of_kind = get_type_hints(kind)
+        hints |= {field.name: types_of_kind[field.name] for field in fields(kind) if field.init}
+    unknown = [key for key in config if key not in hints]
+    if unknown:
+        raise ValueError(f"--config {path} has {unknown[0]!r}, which is no argument of this recipe")
+    return {key: _convert(f"--config {path}: {key}", config[key], written[key], hints[key]) for key in config}
+
+
+def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
+    """The value as the argument's type has it: of a scalar `value`, the text `written` decides."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    plain = {get_origin(kind) or kind: kind for kind in kinds}
+    if Any in plain:
+        return value
+    if value is None or isinstance(value, dict | list):
+        if type(value) not in plain:
+            raise ValueError(f"{where} must be {_expected(plain)}, got {value!r}")
+        return written if isinstance(value, list) else value
+    # As on the command line, where a union with a str takes any text, and one of an Enum and a str the Enum's values.
+    enum = next((kind for kind in plain if isinstance(kind, type) and issubclass(kind, Enum)), None)
+    if enum is not None:
+        convert = {member.value: member.value for member in enum}.__getitem__
+    elif str in plain:
+        convert = str
+    elif bool in plain:
+        convert = bool if isinstance(value, bool) else string_to_bool
+        written = value if isinstance(value, bool) else written
+    else:
+        convert = next((kind for kind in plain if kind in (int, float)), None)
+    try:
+        return convert(written)
+    except (KeyError, TypeError, ValueError, ArgumentTypeError) as error:
+        raise ValueError(f"{where} must be {_expected(plain)}, got {written!r}") from error
+
+
+def _expected(kinds: Mapping[Any, Any]) -> str:
+    names = []
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return f"one of {', '.join(repr(member.value) for member in kind)}"
+        if kind is not type(None):
+            name = getattr(kind, "__name__", str(kind))
+            names.append(f"{'an' if name[0] in 'aeiou' else 'a'} {name}")
+    return " or ".join(names)

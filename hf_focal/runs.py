@@ -1,0 +1,71 @@
+"""Folders of runs: whose they are, and where an interrupted run goes on."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_logger = logging.getLogger(__name__)
+
+_OWN = ("checkpoint-*", "report/*")
+# What shows that a folder holds work: a comparison's is in the folders of its runs.
+_WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+# Differences that an error names.
+_SHOWN = 5
+
+
+def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
+    """Make `output_dir` the folder of the run with these settings, or check that it already is.
+
+    A run that was interrupted can so be resumed, and no run continues from another's checkpoints. A folder that holds
+    neither a checkpoint nor a report is free for other settings.
+
+    Args:
+        output_dir: the run's folder.
+        settings: JSON values that determine the run's result; kept in ``run.json``. Its "kind" is "run", which is the
+            default, or "comparison" for the folder that holds the folders of several runs.
+        write: whether this process writes the file (the main process of several).
+
+    Raises:
+        ValueError: the folder belongs to a run with other settings; they are named, the first of `settings` first.
+    """
+    folder, settings = Path(output_dir), json.loads(json.dumps(settings))
+    path = folder / "run.json"
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
+        different = [
+            f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
+            for key in {**settings, **earlier}
+            if earlier.get(key) != settings.get(key)
+        ]
+        if len(different) > _SHOWN:
+            different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
+        if different:
+            raise ValueError(
+                f"output_dir must be the folder of a run with the same settings, or a new one, got "
+                f"{str(output_dir)!r}, which holds a run with other settings ({'; '.join(different)})"
+            )
+    elif write and settings != earlier:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> str | None:
+    """The newest checkpoint of a folder, None where it has none.
+
+    The Trainer writes ``trainer_state.json`` last: a checkpoint without it was interrupted, and is passed over.
+    """
+    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
+    for path in sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True):
+        if (path / "trainer_state.json").is_file():
+            return str(path)
+        _logger.warning("%s is incomplete and not resumed from", path)
+    return None
+
+
+def file_digest(path: str | Path) -> str:
+    """The SHA-256 of a file's content, hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

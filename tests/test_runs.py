@@ -1,0 +1,85 @@
+"""Folders of runs."""
+
+import hashlib
+import json
+import logging
+
+import pytest
+
+from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint
+
+
+def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
+    folder, settings = tmp_path / "out" / "run", {"loss": "brier", "data": {"strip": None}, "sizes": (1, 2)}
+    claim_output_dir(folder, settings)
+    (folder / "checkpoint-3").mkdir()
+    assert json.loads((folder / "run.json").read_text()) == {**settings, "sizes": [1, 2]}
+    before = (folder / "run.json").stat().st_mtime_ns
+    claim_output_dir(folder, dict(reversed(settings.items())))
+    assert (folder / "run.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": "focal:gamma=3"}, r"other settings \(loss: 'brier' there, 'focal:gamma=3' now\)$"),
+        ({"rate": 1}, r"\(rate: None there, 1 now\)"),
+        ({"loss": 1, "seed": 2}, r"\(loss: 'brier' there, 1 now; seed: 1 there, 2 now\)"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused(change, message, tmp_path):
+    claim_output_dir(tmp_path, {"loss": "brier", "seed": 1})
+    (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(ValueError, match=message):
+        claim_output_dir(tmp_path, {"loss": "brier", "seed": 1} | change)
+    assert json.loads((tmp_path / "run.json").read_text()) == {"loss": "brier", "seed": 1}
+
+
+def test_other_processes_check_without_writing(tmp_path):
+    claim_output_dir(tmp_path / "run", {"loss": "brier"}, write=False)
+    assert not (tmp_path / "run").exists()
+    claim_output_dir(tmp_path / "run", {"loss": "brier"})
+    (tmp_path / "run" / "checkpoint-3").mkdir()
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        claim_output_dir(tmp_path / "run", {"loss": "mmce"}, write=False)
+
+
+def test_a_folder_without_checkpoint_and_report_is_free(tmp_path):
+    claim_output_dir(tmp_path, {"loss": "brier"})
+    claim_output_dir(tmp_path, {"loss": "mmce"})
+    assert json.loads((tmp_path / "run.json").read_text()) == {"loss": "mmce"}
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "metrics.json").touch()
+    with pytest.raises(ValueError, match="other settings"):
+        claim_output_dir(tmp_path, {"loss": "brier"})
+
+
+def test_runs_and_comparisons_are_kept_apart(tmp_path):
+    run, comparison = {"kind": "run", "loss": "brier", **dict.fromkeys("abcdefg", 1)}, {"kind": "comparison"}
+    claim_output_dir(tmp_path / "both", comparison)
+    claim_output_dir(tmp_path / "both" / "brier", run)
+    (tmp_path / "both" / "brier" / "checkpoint-3").mkdir()
+    claim_output_dir(tmp_path / "both", comparison)
+    with pytest.raises(ValueError, match=r"\(kind: 'comparison' there, 'run' now; .*; and 4 more\)"):
+        claim_output_dir(tmp_path / "both", run)
+    with pytest.raises(ValueError, match=r"\(kind: 'run' there, 'comparison' now; "):
+        claim_output_dir(tmp_path / "both" / "brier", comparison)
+
+
+def test_the_newest_complete_checkpoint(tmp_path, caplog):
+    assert last_complete_checkpoint(tmp_path / "missing") is None
+    for step in (4, 8, 12):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-old").mkdir()
+    assert last_complete_checkpoint(tmp_path) is None
+    for step in (4, 8):
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").touch()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-8")
+    assert "checkpoint-12 is incomplete" in caplog.text
+
+
+def test_the_digest_is_of_the_content(tmp_path):
+    (tmp_path / "file").write_bytes(b"text")
+    assert file_digest(tmp_path / "file") == hashlib.sha256(b"text").hexdigest()
