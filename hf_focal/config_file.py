@@ -41,6 +41,8 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
 
 
 def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"--config must be an existing file, got {str(path)!r}")
     text = path.read_text(encoding="utf-8")
     try:
         # Once as YAML understands the values, and once as they are written: "no", "5e-5".
@@ -62,7 +64,7 @@ def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:
 def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
     """The value as the argument's type has it: of a scalar `value`, the text `written` decides."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    plain = {get_origin(kind) or kind: kind for kind in kinds}
+    plain = [get_origin(kind) or kind for kind in kinds]
     if Any in plain:
         return value
     if value is None or isinstance(value, dict | list):
@@ -86,7 +88,7 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
         raise ValueError(f"{where} must be {_expected(plain)}, got {written!r}") from error
 
 
-def _expected(kinds: Mapping[Any, Any]) -> str:
+def _expected(kinds: Sequence[Any]) -> str:
     names = []
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, Enum):

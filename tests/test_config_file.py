@@ -97,7 +97,7 @@ def test_errors_of_the_command_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         parse("--rat", "1")
     assert "unrecognized arguments: --rat 1" in capsys.readouterr().err
-    with pytest.raises(FileNotFoundError, match=r"missing\.yaml"):
+    with pytest.raises(FileNotFoundError, match=r"--config must be an existing file, got '.*missing\.yaml'"):
         parse("--config", str(tmp_path / "missing.yaml"))
 
 
