@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainingArguments
+
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
@@ -14,6 +16,13 @@ _OWN = ("checkpoint-*", "report/*")
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
 # Differences that an error names.
 _SHOWN = 5
+# Where a run is kept, what it logs and saves, on what hardware: the beginnings of the names of such arguments.
+NOT_OF_THE_RESULT = (
+    *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
+    *("skip_memory", "include_num", "save_", "enable_jit", "push_", "hub_", "use_cpu", "local_rank", "ddp_"),
+    *("per_device_eval", "eval_accumulation", "torch_empty", "dataloader_num_workers", "dataloader_pin"),
+    *("dataloader_persistent", "dataloader_prefetch", "dataloader_multiprocessing"),
+)
 
 
 def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
@@ -50,6 +59,11 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
     elif write and settings != earlier:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def training_settings(args: TrainingArguments) -> dict[str, Any]:
+    """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values."""
+    return {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:

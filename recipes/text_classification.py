@@ -49,32 +49,10 @@ from hf_focal.data import (
 )
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
-from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint
+from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint, training_settings
 from hf_focal.temperature import OBJECTIVES
 
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
-
-# Where a run is kept, what it logs and saves, and on what hardware: all other arguments belong to a run's result.
-NOT_OF_THE_RESULT = (
-    {"output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "debug"}
-    | {"logging_strategy", "logging_steps", "logging_first_step", "logging_nan_inf_filter", "log_on_each_node"}
-    | {"log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name", "project", "skip_memory_metrics"}
-    | {"include_num_input_tokens_seen", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"}
-    | {
-        "save_total_limit",
-        "save_only_model",
-        "save_on_each_node",
-        "enable_jit_checkpoint",
-        "push_to_hub",
-        "hub_always_push",
-    }
-    | {"hub_token", "hub_private_repo", "hub_model_id", "hub_strategy", "hub_revision"}
-    | {"use_cpu", "local_rank", "per_device_eval_batch_size", "eval_accumulation_steps", "torch_empty_cache_steps"}
-    | {"dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"}
-    | {"dataloader_prefetch_factor", "dataloader_multiprocessing_context"}
-    | {"ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers"}
-    | {"ddp_static_graph", "ddp_backend", "ddp_timeout"}
-)
 
 
 @dataclass
@@ -229,11 +207,10 @@ def folder_of(loss: LossConfig, output_dir: str) -> Path:
 
 def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrainingArguments) -> dict:
     """What determines a run's result, up to the temperature: that is fitted again where its objective is another."""
-    training = {key: value for key, value in args.to_dict().items() if key not in NOT_OF_THE_RESULT}
     files = data.files() | ({} if model.embeddings_file is None else {"embeddings_file": model.embeddings_file})
     contents = {f"content of {name}": file_digest(path) for name, path in files.items()}
     loss = str(LossConfig.parse(args.loss))
-    return {"kind": "run", **asdict(data), **contents, **asdict(model), **training, "loss": loss}
+    return {"kind": "run", **asdict(data), **contents, **asdict(model), **training_settings(args), "loss": loss}
 
 
 def train(experiment: Experiment) -> list[RunResult]:

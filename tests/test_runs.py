@@ -5,8 +5,9 @@ import json
 import logging
 
 import pytest
+from transformers import TrainingArguments
 
-from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint
+from hf_focal.runs import NOT_OF_THE_RESULT, claim_output_dir, file_digest, last_complete_checkpoint, training_settings
 
 
 def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
@@ -83,3 +84,12 @@ def test_the_newest_complete_checkpoint(tmp_path, caplog):
 def test_the_digest_is_of_the_content(tmp_path):
     (tmp_path / "file").write_bytes(b"text")
     assert file_digest(tmp_path / "file") == hashlib.sha256(b"text").hexdigest()
+
+
+def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp_path):
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    settings = training_settings(args)
+    assert {"learning_rate", "adam_epsilon", "seed", "eval_strategy", "bf16"} <= settings.keys()
+    assert not {"output_dir", "logging_steps", "save_steps", "push_to_hub", "use_cpu"} & settings.keys()
+    for prefix in NOT_OF_THE_RESULT:
+        assert any(name.startswith(prefix) for name in args.to_dict()), prefix

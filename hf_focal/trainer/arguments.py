@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from transformers import TrainingArguments
 
-from ..losses import LossConfig, build_loss
+from ..losses import LossConfig
+from .loss_function import build_driven_loss
 
 # Metrics whose name does not end in "loss", which is where Transformers stops to look.
 _LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
@@ -49,7 +50,7 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).gamma_moves and self.load_best_model_at_end:
+        if build_driven_loss(loss).gamma_moves and self.load_best_model_at_end:
             if self.metric_for_best_model is None:
                 self.metric_for_best_model = "nll"
             elif self.metric_for_best_model.endswith("loss"):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..losses import Loss, LossConfig, build_loss
+from ..losses import ByBin, CrossEntropyFamily, Loss, LossConfig, build_loss
 
 
 class LossFunction:
@@ -35,6 +35,17 @@ def logits_of(outputs: Any) -> Tensor:
     if isinstance(outputs, Mapping):
         return outputs["logits"]
     return outputs if isinstance(outputs, Tensor) else outputs[0]
+
+
+def build_driven_loss(loss: str | Mapping[str, Any] | LossConfig) -> Loss:
+    """The loss, if `FocalTrainer` can drive it."""
+    built = build_loss(loss)
+    if isinstance(built, CrossEntropyFamily) and isinstance(built.policy, ByBin):
+        raise ValueError(
+            f"args.loss must not be {LossConfig.parse(loss)}: it needs γ updates on a calibration set, which "
+            "FocalTrainer does not do yet"
+        )
+    return built
 
 
 def loss_func(

@@ -10,11 +10,11 @@ from transformers import Trainer, TrainerCallback
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.trainer_utils import EvalLoopOutput
 
-from ..losses import ByBin, CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import CrossEntropyFamily, LossConfig, Scheduled
 from ..temperature import OBJECTIVES, Temperature, fit_temperature
 from .arguments import FocalTrainingArguments
 from .evaluation import CollectedLogits, StreamedEvaluation
-from .loss_function import LossFunction, logits_of
+from .loss_function import LossFunction, build_driven_loss, logits_of
 
 
 class FocalTrainer(Trainer):
@@ -80,12 +80,7 @@ class FocalTrainer(Trainer):
     def build_loss(self) -> None:
         """Build `loss` from `args.loss`; called again as training starts, for a hyper-parameter search over losses."""
         self.loss_config = LossConfig.parse(self.args.loss)
-        self.loss = build_loss(self.loss_config)
-        if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ByBin):
-            raise ValueError(
-                f"args.loss must not be {self.loss_config}: it needs γ updates on a calibration set, which this "
-                "trainer does not do yet"
-            )
+        self.loss = build_driven_loss(self.loss_config)
         self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction)
 
     def train(self, *args: Any, **kwargs: Any):

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -366,13 +366,17 @@ def test_losses_to_compare_as_a_list_of_a_config(tmp_path):
 
 
 def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
-    argv = ["--compare", "brier,adafocal", "--load_best_model_at_end", "--use_cpu", "true", "--num_generated", "50"]
+    argv = [
+        "--compare",
+        "brier,focal:schedule=5/3/2",
+        "--load_best_model_at_end",
+        "--use_cpu",
+        "true",
+        "--num_generated",
+        "50",
+    ]
     argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch", "--output_dir", str(tmp_path)]
     assert [args.metric_for_best_model for args in recipe.prepare(argv).runs] == ["loss", "nll"]
-
-
-def test_what_is_not_of_the_result_are_arguments():
-    assert {field.name for field in fields(recipe.FocalTrainingArguments)} >= recipe.NOT_OF_THE_RESULT
 
 
 def test_a_config_file_under_the_command_line(tmp_path):
