@@ -180,6 +180,8 @@ class FocalTrainer(Trainer):
         collected = CollectedLogits()
         with self._into(collected, labels_required=True):
             super().evaluation_loop(self.get_eval_dataloader(dataset), "Calibration", prediction_loss_only=True)
+        # As after predict(), or the progress bar of this pass would go on in the next one.
+        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, {})
         self.temperature = fit_temperature(*collected.gather(), objective, num_bins=self.args.calibration_bins)
         self._calibration_when_fitted = self._calibration()
         return self.temperature

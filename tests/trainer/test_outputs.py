@@ -134,3 +134,11 @@ def test_sets_that_cannot_be_measured_are_refused(tmp_path):
         trainer.evaluate([{"input_ids": row["input_ids"]} for row in rows(4)])
     with pytest.raises(ValueError, match="objective must be one of ece, nll, got 'nlll'"):
         trainer.fit_temperature(objective="nlll")
+
+
+def test_the_progress_bar_of_a_fit_does_not_go_on_in_the_next_pass(tmp_path, capsys):
+    trainer = trainer_of(tmp_path, disable_tqdm=False)
+    trainer.fit_temperature()
+    trainer.predict(rows(40))
+    printed = capsys.readouterr().err
+    assert "5/5" in printed and "it [" not in printed  # tqdm drops a total that is overrun
