@@ -11,6 +11,7 @@ from .functional import (
     soft_target_focal,
 )
 from .gamma import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
+from .linear import linear_loss
 from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "focal_from_cross_entropy",
     "gamma_for_threshold",
     "label_smoothing",
+    "linear_loss",
     "mmce",
     "soft_target_focal",
 ]

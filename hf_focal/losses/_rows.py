@@ -10,7 +10,7 @@ with four numbers a row. So one buffer of the logits' size is kept, ``e_k``, and
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,43 +48,48 @@ class RowLoss(NamedTuple):
     constant: Tensor | None = None
 
 
-RowFunction = Callable[[RowStatistics], RowLoss]
+class RowForm(NamedTuple):
+    """A loss that is a function of a row's logits.
+
+    Attributes:
+        row_function: from statistics to value and gradient coefficients, all of shape (R,).
+        moment: what `RowStatistics.moment` holds, summed over all classes but the label: "sum" of z_k - max z or
+            "squares" of e_k.
+    """
+
+    row_function: Callable[[RowStatistics], RowLoss]
+    moment: str | None = None
 
 
-def row_losses(
-    logits: Tensor, labels: Tensor, row_function: RowFunction, *, moment: str | None = None, ignore_index: int = -100
-) -> Tensor:
-    """Rows of the loss that `row_function` computes from each row's statistics, in labels' shape.
+def row_losses(logits: Tensor, labels: Tensor, form: RowForm, *, ignore_index: int = -100) -> Tensor:
+    """Rows of the loss of this form, in labels' shape.
 
     Args:
         logits: (..., K), any floating dtype.
         labels: (...) integers in [0, K), or `ignore_index`.
-        row_function: from statistics to value and gradient coefficients, all of shape (R,).
-        moment: what `RowStatistics.moment` holds, summed over all classes but the label: "sum" of z_k - max z or
-            "squares" of e_k.
+        form: the loss.
         ignore_index: rows with this label are 0 and carry no gradient.
     """
     index, ignored = check_labels(logits, labels, ignore_index)
-    return _apply(logits, index, ignored, row_function, moment)
+    return _apply(logits, index, ignored, form)
 
 
 # An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
 @torch.compiler.disable
-def _apply(logits, index, ignored, row_function, moment):
-    return _InPlaceRows.apply(logits, index, ignored, row_function, moment)
+def _apply(logits, index, ignored, form):
+    return _InPlaceRows.apply(logits, index, ignored, form)
 
 
 class _InPlaceRows(torch.autograd.Function):
     """Rows of a loss, keeping one buffer of the logits' size that becomes their gradient in backward."""
 
     @staticmethod
-    def forward(ctx, logits, index, ignored, row_function, moment):
+    def forward(ctx, logits, index, ignored, form):
         rows_shape = ignored.shape
         flat = logits.reshape(-1, logits.shape[-1])
         index, ignored = index.reshape(-1, 1), ignored.reshape(-1)
         buffer = torch.empty_like(flat, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-        statistics = _row_statistics(flat, index, buffer, moment)
-        row = row_function(statistics)
+        row = form.row_function(row_statistics(flat, index, buffer, form.moment))
         if buffer is not None:
             ctx.buffer, ctx.index, ctx.ignored, ctx.row, ctx.shape = buffer, index, ignored, row, logits.shape
         return row.value.masked_fill(ignored, 0.0).reshape(rows_shape)
@@ -93,37 +98,40 @@ class _InPlaceRows(torch.autograd.Function):
     def backward(ctx, grad_rows):
         refuse_second_derivative()
         buffer = ctx.buffer
-        if buffer is None:
-            raise RuntimeError("the loss was differentiated twice: the first backward needs retain_graph=True")
-        if torch._C._autograd._get_current_graph_task_keep_graph():  # retain_graph=True: the buffer is needed again
+        if needed_again(buffer):
             buffer = buffer.clone()
         else:
             ctx.buffer = None
-        row = ctx.row
-        grad = grad_rows.reshape(-1).to(row.linear.dtype).masked_fill(ctx.ignored, 0.0)
-        linear, label, quadratic, constant = (
-            None if coefficient is None else (coefficient * grad).unsqueeze(-1)
-            for coefficient in (row.linear, row.label, row.quadratic, row.constant)
-        )
-        scale = _scale(buffer)
-        if scale != 1:
-            linear = linear / scale
-            quadratic = None if quadratic is None else quadratic / scale**2
-        for rows, block in _blocks(buffer, buffer):
-            if block.dtype != buffer.dtype:
-                block.copy_(buffer[rows])
-            # Not addcmul: it is several times slower where it broadcasts.
-            block.mul_(linear[rows] if quadratic is None else torch.mul(block, quadratic[rows]).add_(linear[rows]))
-            if constant is not None:
-                block.add_(constant[rows])
-            block.scatter_(-1, ctx.index[rows], label[rows])
-            if block.dtype != buffer.dtype:
-                buffer[rows] = block
-        return buffer.view(ctx.shape), None, None, None, None
+        grad = grad_rows.reshape(-1).to(ctx.row.linear.dtype).masked_fill(ctx.ignored, 0.0)
+        turn_into_gradient(buffer, ctx.index, ctx.row, grad)
+        return buffer.view(ctx.shape), None, None, None
 
 
-def _row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> RowStatistics:
-    """Statistics of (R, K) logits with the labels (R, 1); `buffer` receives e_k, 0 at the label."""
+def turn_into_gradient(buffer: Tensor, index: Tensor, row: RowLoss, grad: Tensor) -> None:
+    """Overwrite the e_k in `buffer` with the logits' gradient for the rows' gradient (R,)."""
+    linear, label, quadratic, constant = (
+        None if coefficient is None else (coefficient * grad).unsqueeze(-1)
+        for coefficient in (row.linear, row.label, row.quadratic, row.constant)
+    )
+    scale = _scale(buffer)
+    if scale != 1:
+        linear = linear / scale
+        quadratic = None if quadratic is None else quadratic / scale**2
+    for rows, block in _blocks(buffer, buffer):
+        if block.dtype != buffer.dtype:
+            block.copy_(buffer[rows])
+        # Not addcmul: it is several times slower where it broadcasts.
+        block.mul_(linear[rows] if quadratic is None else torch.mul(block, quadratic[rows]).add_(linear[rows]))
+        if constant is not None:
+            block.add_(constant[rows])
+        block.scatter_(-1, index[rows], label[rows])
+        if block.dtype != buffer.dtype:
+            buffer[rows] = block
+
+
+def row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> RowStatistics:
+    """Statistics of (R, K) logits with the labels (R, 1); `buffer`, which may be `logits`, receives e_k, 0 at the
+    label."""
     blocks = [
         _block_statistics(logits[rows], index[rows], block, None if buffer is None else buffer[rows], moment)
         for rows, block in _blocks(logits, buffer)
@@ -177,6 +185,13 @@ def _blocks(logits: Tensor, buffer: Tensor | None) -> Iterator[tuple[slice, Tens
 
 def _scale(buffer: Tensor) -> float:
     return _FLOAT16_SCALE if buffer.dtype == torch.float16 else 1.0
+
+
+def needed_again(kept: Any) -> bool:
+    """Whether what was kept for backward must survive it (retain_graph=True); raises if an earlier one took it."""
+    if kept is None:
+        raise RuntimeError("the loss was differentiated twice: the first backward needs retain_graph=True")
+    return torch._C._autograd._get_current_graph_task_keep_graph()
 
 
 def refuse_second_derivative() -> None:

@@ -101,6 +101,7 @@ LOSSES: dict[str, LossSpec] = {
         {
             "lam": Option("number", 2.0, "λ, the weight of the MMCE term: 2 for images, 8 for documents"),
             "weighted": Option("flag", False, "the weighted form of the term"),
+            "gather": Option("flag", False, "on several processes: one term over the rows of all, not one for each"),
         },
         "cross-entropy + λ · maximum mean calibration error",
         "Kumar et al. 2018",

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ._checks import at_least_0, finite, require_tensors
 from ._rows import (
+    RowForm,
     RowLoss,
     RowStatistics,
     accumulation_dtype,
@@ -44,12 +45,15 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
     """
     require_tensors(logits=logits, labels=labels)
     policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
+    return row_losses(logits, labels, focal_form(policy), ignore_index=ignore_index)
 
+
+def focal_form(policy: GammaPolicy) -> RowForm:
     def row_function(row: RowStatistics) -> RowLoss:
         value, slope = focal_value_and_slope(row.ce, policy(row.p))
         return RowLoss(value, linear=slope / row.normaliser, label=-slope * row.others)
 
-    return row_losses(logits, labels, row_function, ignore_index=ignore_index)
+    return RowForm(row_function)
 
 
 def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -89,32 +93,36 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
     return _WithSlope.apply(ce, *focal_value_and_slope(detached, policy(torch.exp(-detached))))
 
 
-def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0) -> Tensor:
+def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ignore_index: int = -100) -> Tensor:
     """Focal loss against a distribution, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
 
     Args:
         logits: (..., K), any floating dtype.
-        targets: (..., K) floating, each row a distribution over the K classes.
+        targets: (..., K) floating, each row a distribution over the K classes, or filled with `ignore_index`.
         gamma: γ ≥ 0 for all rows; 0 is the cross-entropy of soft targets.
+        ignore_index: rows whose targets all have this value are 0 and carry no gradient.
 
     Returns:
         Rows (...) in float32 (float64 for float64 logits).
 
     Raises:
         TypeError: logits or targets that are no tensors.
-        ValueError: shapes that differ, targets that are negative or do not sum to 1, γ below 0.
+        ValueError: shapes that differ, targets of a row not ignored that are negative or do not sum to 1, γ below 0.
     """
     require_tensors(logits=logits, targets=targets)
     gamma = at_least_0("gamma", gamma)
     if targets.shape != logits.shape:
         raise ValueError(f"targets must have the shape of logits {tuple(logits.shape)}, got {tuple(targets.shape)}")
+    ignored = (targets == ignore_index).all(-1)
+    targets = targets.masked_fill(ignored.unsqueeze(-1), 0)
     raise_unless(
-        (targets >= 0).all() & ((targets.float().sum(-1) - 1).abs() < 1e-2).all(),
-        "targets must be distributions over the classes: non-negative, each row with sum 1",
+        (targets >= 0).all() & (((targets.float().sum(-1) - 1).abs() < 1e-2) | ignored).all(),
+        "targets must be distributions over the classes: non-negative, each row with sum 1, or filled with "
+        f"{ignore_index} to be ignored",
     )
     targets = targets.to(accumulation_dtype(logits))
     surprise = -F.log_softmax(logits, dim=-1, dtype=targets.dtype)
-    # A class of probability 0 with a masked logit contributes 0, not 0 · inf.
+    # A class of probability 0 with a masked logit contributes 0, not 0 · inf; so does each class of an ignored row.
     surprise = torch.where(targets > 0, surprise, torch.zeros_like(surprise))
     return (targets * focal_from_cross_entropy(surprise, Fixed(gamma))).sum(-1)
 
@@ -136,8 +144,12 @@ def label_smoothing(
     """
     check_smoothing(alpha, convention)
     require_tensors(logits=logits, labels=labels)
+    return row_losses(logits, labels, label_smoothing_form(alpha, convention), ignore_index=ignore_index)
+
+
+def label_smoothing_form(alpha: float, convention: str) -> RowForm:
     if alpha == 0:  # not 0 · inf where classes are masked
-        return cross_entropy(logits, labels, ignore_index=ignore_index)
+        return focal_form(Fixed(0))
 
     def row_function(row: RowStatistics) -> RowLoss:
         other_target = alpha / (row.num_classes if convention == "torch" else row.num_classes - 1)
@@ -151,7 +163,7 @@ def label_smoothing(
             constant=torch.full_like(value, -other_target),
         )
 
-    return row_losses(logits, labels, row_function, moment="sum", ignore_index=ignore_index)
+    return RowForm(row_function, moment="sum")
 
 
 def check_smoothing(alpha: float, convention: str) -> None:
@@ -164,7 +176,10 @@ def check_smoothing(alpha: float, convention: str) -> None:
 def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
     """Brier score ``Σ_k (softmax_k - onehot_k)²`` of each row. See `focal` for shapes, dtypes and errors."""
     require_tensors(logits=logits, labels=labels)
+    return row_losses(logits, labels, brier_form(), ignore_index=ignore_index)
 
+
+def brier_form() -> RowForm:
     def row_function(row: RowStatistics) -> RowLoss:
         other_squares = row.moment / row.normaliser.square()
         value = row.others.square() + other_squares
@@ -176,7 +191,7 @@ def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor
             quadratic=2 / row.normaliser.square(),
         )
 
-    return row_losses(logits, labels, row_function, moment="squares", ignore_index=ignore_index)
+    return RowForm(row_function, moment="squares")
 
 
 def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100) -> Tensor:
@@ -202,19 +217,68 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     Returns:
         A float32 scalar (float64 for float64 logits), 0 when no row counts.
     """
+    rows = _confidences(logits, labels, ignore_index)
+    return _mmce(*rows, weighted).to(accumulation_dtype(logits))
+
+
+def mmce_of_all_processes(
+    logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100
+) -> Tensor:
+    """`mmce` of the rows of all processes of `torch.distributed`, as a term of each row of a loss.
+
+    All processes must call it together. The rows of the others come in one all-gather, without gradient.
+
+    Where each process adds this term T to each of its n rows that count, and the sum over all processes is divided by
+    their N rows, the value is right as it is: Σ n T / N = T. But a process has the derivative of T by its own
+    confidences alone, weighted by its n / N. So the gradient here is N / n times that derivative: then the gradients
+    of the processes add up to that of T.
+
+    Args:
+        logits: (..., K), any floating dtype.
+        labels: (...) integers in [0, K), or `ignore_index`. Of one dimension (class labels) they are taken to be
+            equally many in all processes, as Trainer's samplers deal them out. Of more (tokens) they may differ in
+            number: the numbers are exchanged first, for which the host waits for the device.
+        weighted: see `mmce`.
+        ignore_index: see `mmce`.
+
+    Returns:
+        A float32 scalar (float64 for float64 logits), the same in all processes, 0 when no row counts.
+    """
+    own = torch.stack(_confidences(logits, labels, ignore_index))
+    size = own.shape[1]
+    if labels.ndim != 1:
+        size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))
+    parts = _all_gather(F.pad(own.detach(), (0, size - own.shape[1])))  # padding does not count
+    parts[torch.distributed.get_rank()] = own
+    confidence, correct, counts = torch.cat(parts, dim=1)
+    term = _mmce(confidence, correct, counts, weighted)
+    scale = counts.sum() / own[2].sum().clamp(min=1)
+    return (term + (scale - 1) * (term - term.detach())).to(accumulation_dtype(logits))
+
+
+def _all_gather(tensor: Tensor) -> list[Tensor]:
+    """`tensor` of each process, of one shape everywhere."""
+    parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, tensor)
+    return parts
+
+
+def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(m,) each, float64: top-1 confidences, which rows are right, and which count (1 or 0)."""
     require_tensors(logits=logits, labels=labels)
     labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
     dtype = accumulation_dtype(logits)
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
     confidence, prediction = probabilities.max(-1)
-    confidence = confidence.double()
-    valid = (~ignored).double()
-    correct = (prediction == labels).double()
+    return confidence.double(), (prediction == labels).double(), (~ignored).double()
+
+
+def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, weighted: bool) -> Tensor:
     if weighted:
-        right, wrong = correct * valid, (1 - correct) * valid
+        right, wrong = correct * counts, (1 - correct) * counts
         weight = (1 - confidence) * right / right.sum().clamp(min=1) - confidence * wrong / wrong.sum().clamp(min=1)
     else:
-        weight = (correct - confidence) * valid / valid.sum().clamp(min=1)
+        weight = (correct - confidence) * counts / counts.sum().clamp(min=1)
     confidence, order = confidence.sort()
     weight = weight[order]
     scaled = confidence / _MMCE_KERNEL_WIDTH
@@ -226,7 +290,7 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     sums = _exclusive_cumsum(weight)
     squared = (weight * (2 * below + sums[last] - sums[first])).sum()
     # The clamp gives the root's gradient 0 instead of NaN when every row is right with confidence 1.
-    return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0).to(dtype)
+    return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0)
 
 
 _MMCE_KERNEL_WIDTH = 0.4

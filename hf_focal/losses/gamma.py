@@ -7,6 +7,7 @@ choice.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -87,6 +88,24 @@ class Scheduled(GammaPolicy):
         self.set_progress(state["progress"])
 
 
+def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
+    """For each p the value of its bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
+    # What is traced (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
+    traced = torch.compiler.is_compiling() or type(p) is not Tensor
+    make = _tensor_of if traced else _cached_tensor_of
+    edges, values = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
+    return values[torch.bucketize(p, edges, right=True)]
+
+
+def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+# A copy from the host makes it wait for an accelerator, so a step must find its numbers there. The numbers are in the
+# key: whatever changes a policy's lists, an old tensor is never taken for the new ones.
+_cached_tensor_of = lru_cache(maxsize=64)(_tensor_of)
+
+
 class ByProbability(GammaPolicy):
     """γ by the row's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
 
@@ -107,9 +126,7 @@ class ByProbability(GammaPolicy):
             )
 
     def __call__(self, p: Tensor) -> Tensor:
-        thresholds = torch.tensor(self.thresholds, dtype=p.dtype, device=p.device)
-        gammas = torch.tensor(self.gammas, dtype=p.dtype, device=p.device)
-        return gammas[torch.bucketize(p, thresholds, right=True)]
+        return _look_up(p, self.thresholds, self.gammas)
 
 
 class ByBin(GammaPolicy):
@@ -144,9 +161,7 @@ class ByBin(GammaPolicy):
 
     def __call__(self, p: Tensor) -> Tensor:
         # Only the inner edges decide: what lies below the first or above the last belongs to the outer bins.
-        inner = torch.tensor(self.edges[1:-1], dtype=p.dtype, device=p.device)
-        gammas = torch.tensor(self.gammas, dtype=p.dtype, device=p.device)
-        return gammas[torch.bucketize(p, inner, right=True)]
+        return _look_up(p, self.edges[1:-1], self.gammas)
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
         """Move γ and the edges by the calibration of held-out samples (`adafocal_update`).

@@ -20,6 +20,7 @@ STRINGS = [
     "brier",
     "mmce:lam=2",
     "mmce:lam=8,weighted=true",
+    "mmce:lam=2,gather=true",
     "focal:gamma=3",
     "focal:schedule=5/3/2",
     "focal:schedule=5/3,switches=0.5",
@@ -60,6 +61,7 @@ def test_each_documented_string_reads_builds_and_reads_back(text):
         ("adafocal:bins=15", "adafocal"),
         ("adafocal:lam=0.5", "adafocal:lam=0.5"),
         ("mmce:weighted=True,lam=2", "mmce:weighted=true"),
+        ("mmce:lam=2,gather=true", "mmce:gather=true"),
         ("flsd", "flsd:gammas=5/3"),
     ],
 )
@@ -76,7 +78,7 @@ def test_options_have_the_papers_defaults():
         "gamma_min": -2.0,
     }
     assert LossConfig.parse("label_smoothing").options == {"alpha": 0.05, "convention": "torch"}
-    assert LossConfig.parse("mmce").options == {"lam": 2.0, "weighted": False}
+    assert LossConfig.parse("mmce").options == {"lam": 2.0, "weighted": False, "gather": False}
     assert LossConfig.parse("flsd").options == {"thresholds": (0.2,), "gammas": (5.0, 3.0), "p0": None}
     assert LossConfig.parse("focal").options["gamma"] == 3.0
     assert LossConfig.parse("focal:p0=0.2").options["gamma"] is None
@@ -159,7 +161,7 @@ def configs(draw):
     if name == "label_smoothing":
         options = {"alpha": draw(st.floats(0, 0.999)), "convention": draw(st.sampled_from(["torch", "paper"]))}
     elif name == "mmce":
-        options = {"lam": draw(non_negative), "weighted": draw(st.booleans())}
+        options = {"lam": draw(non_negative), "weighted": draw(st.booleans()), "gather": draw(st.booleans())}
     elif name == "focal":
         switches = draw(increasing)
         gammas = draw(st.lists(non_negative, min_size=len(switches) + 1, max_size=len(switches) + 1))
@@ -252,6 +254,7 @@ def test_every_loss_says_what_it_is():
         ("inverse_focal:gamma=-1", "loss inverse_focal: gamma must be at least 0, got -1.0"),
         ("mmce:lam=-1", "loss mmce: lam must be at least 0, got -1.0"),
         ("mmce:weighted=maybe", "loss mmce: weighted must be true or false, got 'maybe'"),
+        ("mmce:gather=2", "loss mmce: gather must be true or false, got '2'"),
         ("focal:gamma=1,p0=0.2", "loss focal: give one of gamma, schedule and p0, got gamma and p0"),
         ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
         ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),

@@ -115,6 +115,7 @@ def test_gradcheck_of_what_composes(gamma):
         return  # inverse focal loss has no soft targets
     logits, _ = sample(5, 4, torch.float64)
     targets = sample(5, 4, torch.float64, seed=3)[0].softmax(-1)
+    targets[2] = -100
     assert torch.autograd.gradcheck(lambda z: soft_target_focal(z, targets, gamma), logits.requires_grad_())
 
 
@@ -235,10 +236,39 @@ def test_soft_targets_of_0_on_masked_classes_add_nothing():
     assert logits.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 3.0])
+def test_soft_targets_filled_with_the_ignored_label_are_0_without_gradient(gamma, dtype):
+    logits, _ = sample(6, 5, torch.float64)
+    logits[1, 2] = -math.inf  # an ignored row may mask any class
+    targets = sample(6, 5, torch.float64, seed=4)[0].softmax(-1).to(dtype)
+    targets[[1, 4]] = -100
+    kept = [0, 2, 3, 5]
+    logits.requires_grad_()
+    rows = soft_target_focal(logits, targets, gamma)
+    peer = reference.soft_target_focal(logits[kept], targets[kept].double(), gamma)
+    assert torch.equal(rows[[1, 4]], torch.zeros(2, dtype=torch.float64))
+    torch.testing.assert_close(rows[kept], peer)
+    gradient, peer_gradient = (torch.autograd.grad(value.sum(), logits)[0] for value in (rows, peer))
+    assert torch.equal(gradient[[1, 4]], torch.zeros(2, 5, dtype=torch.float64))
+    torch.testing.assert_close(gradient, peer_gradient)
+
+
+def test_another_label_may_mean_that_soft_targets_are_ignored():
+    targets = torch.tensor([[0.5, 0.5], [-1.0, -1.0]])
+    assert soft_target_focal(torch.zeros(2, 2), targets, ignore_index=-1)[1] == 0
+    with pytest.raises(ValueError, match="or filled with -100 to be ignored"):
+        soft_target_focal(torch.zeros(2, 2), targets)
+
+
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
         (torch.tensor([[0.5, 0.4, 0.3]]), "non-negative, each row with sum 1"),
+        (torch.tensor([[-100.0, -100.0, 201.0]]), "non-negative, each row with sum 1"),
+        (torch.tensor([[-100.0, 0.5, 0.5]]), "non-negative, each row with sum 1, or filled with -100"),
+        (torch.tensor([[0.0, 0.0, 0.0]]), "non-negative, each row with sum 1"),
+        (torch.tensor([[math.nan, 0.5, 0.5]]), "non-negative, each row with sum 1"),
         (torch.tensor([[1.5, -0.5, 0.0]]), "non-negative, each row with sum 1"),
         (torch.tensor([[0.5, 0.5]]), r"shape of logits \(1, 3\), got \(1, 2\)"),
     ],

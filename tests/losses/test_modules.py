@@ -5,6 +5,8 @@ import torch.nn.functional as F
 
 from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, cross_entropy, focal, mmce, soft_target_focal
 
+from . import reference
+
 CONFIGS = ["cross_entropy", "label_smoothing", "brier", "mmce", "focal", "flsd53", "inverse_focal", "adafocal"]
 every_config = pytest.mark.parametrize("config", CONFIGS)
 
@@ -88,6 +90,32 @@ def test_soft_targets_go_to_the_losses_of_one_gamma():
         torch.testing.assert_close(build_loss(config)(logits, targets), rows.mean())
 
 
+@pytest.mark.parametrize(("config", "gamma"), [("cross_entropy", 0.0), ("focal:gamma=2", 2.0)])
+def test_soft_targets_of_ignored_rows_do_not_count(config, gamma):
+    logits, _ = batch(torch.float64)
+    targets = batch(torch.float64)[0].flip(-1).softmax(-1)
+    kept = torch.ones(2, 6, dtype=torch.bool)
+    kept[0, 3:] = False
+    targets[~kept] = -100
+    logits.requires_grad_()
+    loss = build_loss(config)
+    rows = reference.soft_target_focal(logits[kept], targets[kept], gamma)
+    for ours, peer in (
+        (loss(logits, targets), rows.mean()),
+        (loss(logits, targets, reduction="sum"), rows.sum()),
+        (loss(logits, targets, num_items=(targets != -100).sum() / 5), rows.sum() / 9),
+    ):
+        torch.testing.assert_close(ours, peer)
+        torch.testing.assert_close(*(torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (ours, peer)))
+
+
+def test_a_batch_whose_soft_targets_are_all_ignored_has_loss_and_gradient_0():
+    logits = torch.ones(3, 4, requires_grad=True)
+    loss = build_loss("focal")(logits, torch.full((3, 4), -100.0))
+    loss.backward()
+    assert loss == 0 and torch.equal(logits.grad, torch.zeros(3, 4))
+
+
 @pytest.mark.parametrize("config", ["flsd53", "adafocal"])
 def test_soft_targets_have_no_probability_that_chooses_gamma(config):
     logits, _ = batch()
@@ -111,9 +139,19 @@ def test_progress_reaches_the_schedule_and_only_the_schedule():
 
 
 @every_config
-def test_losses_have_no_parameters_and_add_nothing_to_a_checkpoint(config):
+def test_losses_have_no_parameters_and_add_only_a_gamma_that_moves_to_a_checkpoint(config):
     loss = build_loss(config)
-    assert list(loss.parameters()) == [] and loss.state_dict() == {}
+    assert list(loss.parameters()) == []
+    state = loss.state_dict().get("_extra_state", {})
+    assert state == (loss.policy.state_dict() if loss.gamma_moves else {})
+    assert set(loss.state_dict()) <= {"_extra_state"}
+
+
+def test_a_checkpoint_restores_the_gamma_that_moves():
+    loss, resumed = (build_loss("adafocal:bins=2") for _ in range(2))
+    loss.policy.update(torch.tensor([0.3, 0.9]), torch.tensor([0, 0]))
+    resumed.load_state_dict(loss.state_dict())
+    assert resumed.policy.gammas == loss.policy.gammas != [1.0, 1.0]
 
 
 @every_config
@@ -158,7 +196,7 @@ def test_a_loss_without_rows_says_so():
 def test_printing_a_loss_shows_its_gamma():
     assert "gamma=3.0" in repr(build_loss("focal:gamma=3"))
     assert "thresholds=[0.2]" in repr(build_loss("flsd53"))
-    assert repr(build_loss("mmce:lam=8")) == "MMCE(lam=8.0, weighted=False)"
+    assert repr(build_loss("mmce:lam=8")) == "MMCE(lam=8.0, weighted=False, gather=False)"
     assert repr(build_loss("label_smoothing")) == "LabelSmoothing(alpha=0.05, convention='torch')"
 
 

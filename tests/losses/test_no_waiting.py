@@ -1,0 +1,156 @@
+"""A training step never waits for an accelerator. Tensors on `meta` stand for one: the losses ask only whether they
+are on the CPU, reading a value raises, and each copy from the host is seen."""
+
+import copy
+import pickle
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from hf_focal.losses import ByBin, ByProbability, build_loss, focal_from_cross_entropy
+
+from .test_edge_cases import CONFIGS
+
+aten = torch.ops.aten
+READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal)
+COPIES = (aten._to_copy, aten.copy_)
+every_config = pytest.mark.parametrize("config", CONFIGS)
+
+
+class NoReadsAndCopies(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        devices = {x.device.type for x in tree_iter((args, kwargs, result)) if isinstance(x, torch.Tensor)}
+        if func.overloadpacket in READS or (func.overloadpacket in COPIES and len(devices) > 1):
+            raise RuntimeError(f"{func} waits for the device")
+        return result
+
+
+class NoListsToDevice(TorchFunctionMode):
+    """`torch.tensor` of a list copies below what a dispatch mode sees."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.tensor, torch.as_tensor) and result.device.type != "cpu":
+            raise RuntimeError(f"{func} waits for the device")
+        return result
+
+
+@contextmanager
+def no_waiting():
+    """Refuses what makes the host wait: reading a value, and copies between devices."""
+    with NoReadsAndCopies(), NoListsToDevice():
+        yield
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        lambda x: torch.tensor([1.0, 2.0], device=x.device),
+        lambda x: x.to("meta", torch.float64).copy_(torch.ones(3)),
+        lambda x: x[x > 0],
+        lambda x: bool((x > 0).all()),
+        lambda x: x.sum().item(),
+    ],
+)
+def test_waiting_is_seen(waits):
+    x = torch.ones(3, device="meta")
+    with pytest.raises((RuntimeError, NotImplementedError)), no_waiting():
+        waits(x)
+
+
+def step(loss, logits, labels, num_items):
+    logits = logits.detach().requires_grad_()
+    loss(logits, labels, num_items=num_items).backward()
+    assert logits.grad.shape == logits.shape
+
+
+@every_config
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((6,), torch.float32), ((2, 3), torch.float16), ((0,), torch.float32)],
+    ids=["classes", "tokens", "no rows"],
+)
+@pytest.mark.parametrize(
+    "num_items",
+    [None, 6, torch.tensor(6), torch.tensor(6, device="meta")],
+    ids=["own", "number", "tensor", "device tensor"],
+)
+def test_a_step_waits_for_nothing(config, dtype, shape, num_items):
+    loss = build_loss(config)
+    logits = torch.empty(*shape, 5, dtype=dtype, device="meta")
+    labels = torch.empty(shape, dtype=torch.long, device="meta")
+    step(loss, logits, labels, num_items)  # the first step may bring γ and its bins to the device
+    with no_waiting():
+        step(loss, logits, labels, num_items)
+
+
+@pytest.mark.parametrize("config", ["cross_entropy", "focal:gamma=2", "focal:schedule=5/3/2"])
+@pytest.mark.parametrize("num_items", [None, 6])
+def test_a_step_with_soft_targets_waits_for_nothing(config, num_items):
+    logits = torch.empty(6, 5, device="meta")
+    with no_waiting():
+        step(build_loss(config), logits, torch.empty_like(logits), num_items)
+
+
+@pytest.mark.parametrize("policy", [ByBin(4), ByProbability((0.2, 0.5), (5, 3, 2))], ids=["bins", "thresholds"])
+def test_gamma_of_another_kernels_cross_entropy_waits_for_nothing(policy):
+    ce = torch.empty(6, device="meta", requires_grad=True)
+    focal_from_cross_entropy(ce, policy)
+    with no_waiting():
+        focal_from_cross_entropy(ce, policy).sum().backward()
+
+
+P = torch.tensor([0.1, 0.4, 0.9])
+
+
+def test_what_changes_gammas_or_edges_changes_the_next_choice():
+    policy = ByBin(3)
+    assert policy(P).tolist() == [1, 1, 1]
+    policy.gammas = [1.0, 2.0, 3.0]
+    assert policy(P).tolist() == [1, 2, 3]
+    policy.gammas[0] = 5.0
+    assert policy(P).tolist() == [5, 2, 3]
+    policy.edges = [0.0, 0.05, 0.5, 1.0]
+    assert policy(P).tolist() == [2, 2, 3]
+    policy.load_state_dict({"gammas": [4.0, 4.5, 5.0], "edges": [0, 0.2, 0.95, 1]})
+    assert policy(P).tolist() == [4, 4.5, 4.5]
+    policy.update(torch.tensor([0.3, 0.6, 0.9]), torch.tensor([0, 0, 0]))
+    assert policy(P.double()).tolist() == [policy.gammas[0], policy.gammas[0], policy.gammas[2]]
+    assert policy(P).dtype == torch.float32  # one kept for each dtype
+    thresholds = ByProbability((0.2,), (5, 3))
+    assert thresholds(P).tolist() == [5, 3, 3]
+    thresholds.thresholds, thresholds.gammas = [0.5], [2.0, 1.0]
+    assert thresholds(P).tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_a_copy_of_a_policy_in_use_goes_its_own_way(copied):
+    policy = ByBin(3)
+    policy(P)
+    other = copied(policy)
+    assert vars(other) == vars(policy)
+    other.gammas[2] = 7.0
+    assert other(P).tolist() == [1, 1, 7] and policy(P).tolist() == [1, 1, 1]
+
+
+def test_gammas_first_used_in_inference_mode_serve_training():
+    policy = ByBin(3)
+    policy.gammas = [1.25, 2.25, 3.25]  # numbers that no other test has brought to the device
+    with torch.inference_mode():
+        policy(P)
+    ce = P.clone().requires_grad_()
+    focal_from_cross_entropy(ce, policy).sum().backward()
+    assert ce.grad.isfinite().all()
+
+
+def test_printing_a_loss_in_use_shows_numbers_alone():
+    loss = build_loss("adafocal:bins=2")
+    before = repr(loss)
+    loss(torch.zeros(2, 3), torch.tensor([0, 1]))
+    assert repr(loss) == before
+    assert "gammas=[1.0, 1.0], edges=[0.0, 0.5, 1.0]" in before
