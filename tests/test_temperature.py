@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from hf_focal import _grid_sums as grid_sums
 from hf_focal import temperature as module
 from hf_focal.temperature import PAPER_GRID, Temperature, fit_temperature
 
@@ -119,18 +120,18 @@ def test_the_screen_keeps_its_error_bound(num_classes, spread):
     """What the proof rests on: every screened confidence lies within δ of the exact one."""
     logits = spread * torch.randn(50, num_classes, generator=torch.Generator().manual_seed(1))
     logits[:2] = -spread * (torch.arange(num_classes) > 0).float()  # all classes but one tied: S(β) falls steepest
-    betas, chains, weights, error = module._interpolation(PAPER_GRID, num_classes)
+    betas, chains, weights, error = grid_sums.interpolation(PAPER_GRID, num_classes)
     assert sorted(node for chain in chains for node in chain) == list(range(len(betas)))
     assert len(betas) < len(PAPER_GRID) / 2
     gaps = logits.amax(1, keepdim=True) - logits
-    screened = 1 / (torch.from_numpy(weights).float() @ module._node_sums(gaps, betas, chains))
+    screened = 1 / (torch.from_numpy(weights).float() @ grid_sums.node_sums(gaps, betas, chains))
     exact = torch.stack([torch.softmax(logits.double() / t, 1).amax(1) for t in PAPER_GRID])
     assert ((screened - exact).abs().amax(1) <= torch.from_numpy(error)).all()
     assert error.max() < 4e-5
 
 
 def test_most_of_the_grid_is_only_screened():
-    rows = module._Rows(*sample(2000, 10, 1.7), -100)
+    rows = module.Rows(*sample(2000, 10, 1.7), -100)
     assert len(module._screen(rows, PAPER_GRID, 15)) <= 5
 
 

@@ -1,0 +1,247 @@
+"""ECE and NLL of a whole grid of temperatures, from one pass over the rows.
+
+A row is given by its gaps `d = max z - z >= 0`; what is wanted of it at each `β = 1/T` of the grid is
+`S(β) = Σ_k exp(-β d_k)`: the confidence is `1 / S(β)`, the NLL `log S(β) + β d_y`. Two ways lead to S, and the number
+of classes chooses between them: `Interpolated` evaluates it at a few β and interpolates, `Binned` counts the gaps in
+narrow bins. Both know how far off their confidences can be. What is summed over the rows is a few thousand numbers.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LOG2E = math.log2(math.e)
+
+# From so many classes on counting is faster: 2 against 8 ns a class, and 55 µs a row for its bins.
+_BINNED_FROM = 8192
+# Of `Interpolated`: nodes to an octave of β, points of the local polynomial, nodes from one exp2.
+_NODES_PER_OCTAVE, _STENCIL, _CHAIN = 5, 12, 3
+# What is smaller than 2^-31 counts as that. Squared twice it is still no subnormal number, which would be slow.
+_SMALLEST_EXPONENT = -31
+# Of `Binned`: bits of a float32's mantissa that choose the bin, and those below, which say where in the bin it lies.
+_BIN_BITS = 8
+_FRACTION_BITS = 23 - _BIN_BITS
+_CPU_BLOCK = 2**18  # classes of all rows that are counted at once
+# One int64 of a bin holds the sum of the fractions below this bit, and the number of classes above it.
+_COUNT_BIT = 40
+
+
+@lru_cache(maxsize=8)
+def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.device) -> "Interpolated | Binned":
+    """What computes S(1/T) of rows of so many classes. It is the same for every batch, and so kept."""
+    method = Binned if num_classes >= _BINNED_FROM else Interpolated
+    return method(np.array(temperatures), num_classes, device)
+
+
+@dataclass
+class GridSums:
+    """Sums over rows at each of T temperatures, on the device of the rows.
+
+    surplus: `(T, M)`, of confidence - correct in each bin of confidence, float64; near: `(T,)`, rows so close to the
+    edge of a bin that they may be in the wrong one; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y; count: rows.
+    """
+
+    surplus: Tensor
+    near: Tensor
+    log_sums: Tensor
+    label_gap: Tensor
+    count: int = 0
+
+    @classmethod
+    def zeros(cls, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> "GridSums":
+        options = {"dtype": torch.float64, "device": device}
+        near = torch.zeros(num_temperatures, **options)
+        surplus = torch.zeros(num_temperatures, num_bins, **options)
+        return cls(surplus, near, near.clone(), torch.zeros((), **options))
+
+    def add(self, method: "Interpolated | Binned", gaps: Tensor, correct: Tensor, label_gaps: Tensor) -> None:
+        """Add rows with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
+        num_temperatures, num_bins = self.surplus.shape
+        sums = method(gaps)
+        self.log_sums += sums.log().sum(1, dtype=torch.float64)
+        self.label_gap += label_gaps.sum()
+        self.count += len(gaps)
+        confidence = sums.reciprocal_()
+        # The upper end of the last bin is no edge that a confidence could cross.
+        position = (confidence * num_bins).clamp_(max=num_bins - 0.5)
+        # 1e-6: the rounding of the bin coordinate itself.
+        margin = (num_bins * (method.error + 1e-6)).to(position.dtype)[:, None]
+        self.near += ((position - position.round()).abs_() <= margin).sum(1)
+        first_bin = num_bins * torch.arange(num_temperatures, dtype=torch.int32, device=gaps.device)[:, None]
+        bins = position.ceil_().sub_(1).to(torch.int32).add_(first_bin)
+        excess = confidence.double().sub_(correct)
+        self.surplus += torch.bincount(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
+
+    def cpu(self) -> "GridSums":
+        """The same sums on the CPU."""
+        tensors = (self.surplus, self.near, self.log_sums, self.label_gap)
+        return GridSums(*(tensor.cpu() for tensor in tensors), self.count)
+
+    def __add__(self, other: "GridSums") -> "GridSums":
+        return GridSums(
+            self.surplus + other.surplus,
+            self.near + other.near,
+            self.log_sums + other.log_sums,
+            self.label_gap + other.label_gap,
+            self.count + other.count,
+        )
+
+    def ece(self) -> Tensor:
+        """ECE at each temperature (T,), float64."""
+        # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
+        return self.surplus.abs().sum(1) / self.count
+
+    def ece_error(self, error: Tensor) -> Tensor:
+        """How far `ece` can be off (T,), where each confidence is within `error` (T,).
+
+        A row near the edge of a bin may have been put into the wrong bin, which moves the ECE by at most 2/N; all
+        others move it by at most the error of their confidences on average.
+        """
+        return error + 2 * self.near / self.count
+
+    def nll(self, temperatures: Tensor) -> Tensor:
+        """Mean NLL at each temperature (T,), float64 nats."""
+        return (self.log_sums + self.label_gap / temperatures) / self.count
+
+
+class Binned:
+    """S(1/T) of rows of many classes: the classes are counted in narrow bins of their gaps.
+
+    The bins are the top bits of the float32 `d + T_min`: as narrow as T_min allows near the largest logit, and
+    relatively so far from it. In a bin exp(-d/T) is taken for linear, so that the number of classes and the sum of
+    their places in the bin are all that is needed, and one integer holds both. S at all temperatures is a matrix
+    product with the lines' coefficients. The largest logit is taken out of the bins, so that S is exact where it is
+    alone.
+
+    error (T,): how far a confidence can be off. A term is off by at most e(d), the height of its bin's line above the
+    curve at the bin's ends, so 1/S by at most Σ e(d_k) / S². Given S, the sum is largest where all classes but the
+    largest have the same gap, since e is concave as a function of exp(-d/T).
+    """
+
+    # Of the gaps to give at once, for the matrix product: 64 rows, fewer of more than 2^15 classes.
+    block_elements, block_width = 2**21, 2**15
+
+    def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
+        self._offset = float(np.float32(temperatures.min()))
+        # At this gap every term is 0 in all its digits, and so are those of larger gaps, which are counted there.
+        self._largest = float(np.float32(self._offset + 200 * temperatures.max()))
+        ends = np.array([self._offset, self._largest], np.float32).view(np.int32) >> _FRACTION_BITS
+        self._first = int(ends[0])
+        edges = (np.arange(ends[0], ends[1] + 2, dtype=np.int32) << _FRACTION_BITS).view(np.float32).astype(float)
+        self._num_bins = len(edges) - 1
+
+        gaps = edges[:, None] - self._offset  # of the first bin below 0 where T_min is not itself an edge
+        terms = np.exp(-gaps / temperatures)
+        low, high = terms[:-1], terms[1:]
+        widths = np.diff(edges)[:, None] / temperatures
+        # The chord lies above the curve; lowered by this, line and curve have the same mean over the bin.
+        lowering = np.maximum((low + high) / 2 - low * -np.expm1(-widths) / widths, 0)
+        self._coefficients = torch.from_numpy(np.concatenate([low - lowering, high - low]).T.copy()).to(device)
+        start = (self._offset - edges[0]) / (edges[1] - edges[0])
+        self._largest_logit = torch.from_numpy(low[0] - lowering[0] + start * (high[0] - low[0])).to(device)[:, None]
+
+        others = num_classes - 1
+        error = (others * lowering / (1 + others * high) ** 2).max(0)
+        # Four roundings of 2^-24 times an exponent whose mean is below log K + 1; see `Interpolated`.
+        error += 3e-7 * (math.log(num_classes) + 1)
+        self.error = torch.from_numpy(error).to(device)
+
+    def _pack(self, gaps: Tensor) -> Tensor:
+        bits = (gaps + self._offset).clamp_(max=self._largest).view(torch.int32)
+        bins = (bits >> _FRACTION_BITS).sub_(self._first).long()
+        fractions = (bits & (2**_FRACTION_BITS - 1)).long().add_(1 << _COUNT_BIT)
+        packed = torch.zeros(len(gaps), self._num_bins, dtype=torch.int64, device=gaps.device)
+        return packed.scatter_add_(1, bins, fractions)
+
+    def __call__(self, gaps: Tensor) -> Tensor:
+        """S(1/T), (T, n) float64, of gaps (n, K) float32."""
+        # Counting wants few rows, so that the bins stay in a CPU's cache, the matrix product many.
+        rows = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
+        packed = torch.cat([self._pack(block) for block in gaps.split(rows)])
+        contents = torch.cat([packed >> _COUNT_BIT, packed & ((1 << _COUNT_BIT) - 1)], 1).double()
+        contents[:, self._num_bins :] *= 2.0**-_FRACTION_BITS
+        return (self._coefficients @ contents.t()).sub_(self._largest_logit).clamp_(min=0).add_(1)
+
+
+class Interpolated:
+    """S(1/T) of rows of few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
+
+    error (T,): how far a confidence can be off; see `interpolation`.
+    """
+
+    block_elements = None  # as many as stay in cache
+
+    def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
+        self.block_width = len(temperatures)
+        self._betas, self._chains, weights, error = interpolation(temperatures, num_classes)
+        self._weights = torch.from_numpy(weights).float().to(device)
+        self.error = torch.from_numpy(error).to(device)
+
+    def __call__(self, gaps: Tensor) -> Tensor:
+        """S(1/T), (T, n) float32, of gaps (n, K) float32."""
+        return self._weights @ node_sums(gaps, self._betas, self._chains)
+
+
+def node_sums(gaps: torch.Tensor, betas: list[float], chains: list[range]) -> torch.Tensor:
+    """S(β) of each node, (nodes, rows), float32. Along a chain β doubles, and a square takes the place of exp2."""
+    terms = torch.empty_like(gaps)
+    sums = torch.empty(len(betas), len(gaps), device=gaps.device)
+    for chain in chains:
+        exponents = torch.mul(gaps, -LOG2E * betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
+        torch.exp2(exponents, out=terms)
+        for node in chain:
+            if node != chain[0]:
+                terms.square_()
+            torch.sum(terms, 1, out=sums[node])
+    return sums
+
+
+def interpolation(
+    temperatures: np.ndarray, num_classes: int
+) -> tuple[list[float], list[range], np.ndarray, np.ndarray]:
+    """Nodes β_j, their chains, weights W and error δ: `S(1/T_i) ≈ Σ_j W_ij S(β_j)`, each confidence within δ_i.
+
+    exp(-β d) is, as a function of log β, equally smooth for every gap d. So a polynomial through the nearest of a few
+    nodes to an octave follows it to about 1e-9 whatever the logits are, and S, a sum of K of these, to K times that.
+    Confidence is 1/S with S >= 1, so it is at least as accurate. The second part of δ is the float32 rounding of S at
+    the nodes. Relative to S it is that of exp2, sum and product (1e-6, generously) and that of the exponents, three
+    roundings of 2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles both the
+    exponent and its error.) And S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) says how large S may be at a smaller β.
+    """
+    float32_error = 1e-6 + 2e-7 * math.log(num_classes)
+    octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
+    # Of the stencil, as many nodes lie below T's place as above it.
+    lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
+    nodes = np.arange(lowest, highest + 1)
+    if len(nodes) >= len(temperatures):
+        error = np.full(len(temperatures), num_classes * 2.0**_SMALLEST_EXPONENT + float32_error)
+        chains = [range(node, node + 1) for node in range(len(temperatures))]
+        return list(1 / temperatures), chains, np.eye(len(temperatures)), error
+
+    weights = np.zeros((len(temperatures), len(nodes)))
+    first = np.floor(octaves).astype(int) - _STENCIL // 2 + 1 - lowest
+    for point in range(_STENCIL):
+        others = np.delete(np.arange(_STENCIL), point)
+        distances = octaves[:, None] - nodes[first[:, None] + others]
+        lagrange = np.prod(distances / (point - others), axis=1)
+        weights[np.arange(len(temperatures)), first + point] = lagrange
+    betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
+
+    # A dense scan over every gap at which the terms change at all; the factor covers what lies between its points.
+    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
+    terms = np.exp(-gaps / temperatures[:, None])
+    truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
+    growth = num_classes ** np.maximum(0, 1 - betas * temperatures[:, None])
+    rounding = float32_error * (np.abs(weights) * growth).sum(1)
+    smallest = 2.0**_SMALLEST_EXPONENT * np.abs(weights).sum(1)
+    span = _CHAIN * _NODES_PER_OCTAVE
+    chains = [
+        range(node, min(start + span, len(nodes)), _NODES_PER_OCTAVE)
+        for start in range(0, len(nodes), span)
+        for node in range(start, min(start + _NODES_PER_OCTAVE, len(nodes)))
+    ]
+    return betas.tolist(), chains, weights, num_classes * (truncation + smallest) + rounding
