@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from transformers import TrainingArguments
 
@@ -62,21 +63,43 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values."""
-    return {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
+    """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values.
+
+    `accelerate launch` may set a "mixed_precision" that the arguments say nothing of.
+    """
+    settings = {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
+    return settings | {"mixed_precision": args.mixed_precision}
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
-    """The newest checkpoint of a folder, None where it has none.
+    """The newest checkpoint of a folder that a training can go on from, None where it has none.
 
-    The Trainer writes ``trainer_state.json`` last: a checkpoint without it was interrupted, and is passed over.
+    A process that is killed leaves a checkpoint whose last files are missing or cut off: ``trainer_state.json`` or, on
+    several processes, the random states of some of them. Such a checkpoint is passed over, and so is one that has the
+    model alone (`save_only_model`).
     """
     checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
     for path in sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True):
-        if (path / "trainer_state.json").is_file():
+        problem = _problem(path)
+        if problem is None:
             return str(path)
-        _logger.warning("%s is incomplete and not resumed from", path)
+        _logger.warning("%s %s and is not resumed from", path, problem)
     return None
+
+
+def _problem(checkpoint: Path) -> str | None:
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return "is incomplete"
+    random_states = list(checkpoint.glob("rng_state*.pth"))
+    if not random_states:
+        return "has the model alone"
+    # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
+    expected = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+    # What torch.save writes is a zip archive, whose directory comes last.
+    complete = len(random_states) >= expected and all(map(is_zipfile, random_states))
+    return None if complete else "is incomplete"
 
 
 def file_digest(path: str | Path) -> str:

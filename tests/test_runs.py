@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+import torch
 from transformers import TrainingArguments
 
 from hf_focal.runs import NOT_OF_THE_RESULT, claim_output_dir, file_digest, last_complete_checkpoint, training_settings
@@ -67,18 +68,47 @@ def test_runs_and_comparisons_are_kept_apart(tmp_path):
         claim_output_dir(tmp_path / "both" / "brier", comparison)
 
 
+def checkpoint(folder, state="{}", random_states=("rng_state.pth",)):
+    folder.mkdir()
+    if state is not None:
+        (folder / "trainer_state.json").write_text(state, encoding="utf-8")
+    for name in random_states:
+        torch.save({"cpu": torch.get_rng_state()}, folder / name)
+    return folder
+
+
 def test_the_newest_complete_checkpoint(tmp_path, caplog):
     assert last_complete_checkpoint(tmp_path / "missing") is None
-    for step in (4, 8, 12):
-        (tmp_path / f"checkpoint-{step}").mkdir()
     (tmp_path / "checkpoint-old").mkdir()
+    checkpoint(tmp_path / "checkpoint-16", state=None)
     assert last_complete_checkpoint(tmp_path) is None
     for step in (4, 8):
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").touch()
+        checkpoint(tmp_path / f"checkpoint-{step}")
+    checkpoint(tmp_path / "checkpoint-12", state='{"global_step": 1')
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-8")
     assert "checkpoint-12 is incomplete" in caplog.text
+    assert "checkpoint-16 is incomplete" in caplog.text
+
+
+def test_a_checkpoint_without_all_random_states_is_incomplete(tmp_path, caplog):
+    noted = json.dumps({"stateful_callbacks": {"FocalTrainer": {"num_processes": 2}}})
+    one = checkpoint(tmp_path / "checkpoint-1")
+    two = checkpoint(tmp_path / "checkpoint-2", noted, ("rng_state_0.pth", "rng_state_1.pth"))
+    assert last_complete_checkpoint(tmp_path) == str(two)
+    whole = (two / "rng_state_1.pth").read_bytes()
+    (two / "rng_state_1.pth").write_bytes(whole[:-100])
+    assert last_complete_checkpoint(tmp_path) == str(one)
+    (two / "rng_state_1.pth").unlink()
+    assert last_complete_checkpoint(tmp_path) == str(one)
+    assert "checkpoint-2 is incomplete" in caplog.text
+
+
+def test_a_model_alone_is_not_resumed_from(tmp_path, caplog):
+    checkpoint(tmp_path / "checkpoint-1", random_states=())
+    assert last_complete_checkpoint(tmp_path) is None
+    assert "checkpoint-1 has the model alone and is not resumed from" in caplog.text
 
 
 def test_the_digest_is_of_the_content(tmp_path):
@@ -86,9 +116,12 @@ def test_the_digest_is_of_the_content(tmp_path):
     assert file_digest(tmp_path / "file") == hashlib.sha256(b"text").hexdigest()
 
 
-def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp_path):
+def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp_path, monkeypatch):
     args = TrainingArguments(str(tmp_path), use_cpu=True)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as `accelerate launch` does
+    assert training_settings(TrainingArguments(str(tmp_path), use_cpu=True))["mixed_precision"] == "bf16"
     settings = training_settings(args)
+    assert settings["mixed_precision"] == "no"
     assert {"learning_rate", "adam_epsilon", "seed", "eval_strategy", "bf16"} <= settings.keys()
     assert not {"output_dir", "logging_steps", "save_steps", "push_to_hub", "use_cpu"} & settings.keys()
     for prefix in NOT_OF_THE_RESULT:

@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from transformers import TrainingArguments
 
-from ..losses import LossConfig
-from .loss_function import build_driven_loss
+from ..losses import LossConfig, build_loss
 
 # Metrics whose name does not end in "loss", which is where Transformers stops to look.
 _LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
@@ -21,9 +20,10 @@ class FocalTrainingArguments(TrainingArguments):
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` below 1, a
-            `label_smoothing_factor` (which would be a second loss), `label_names` other than "labels", or the loss as
-            `metric_for_best_model` where its γ changes during training.
+        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` or
+            `gamma_update_steps` below 1, a `label_smoothing_factor` (which would be a second loss), `label_names`
+            other than "labels", the loss as `metric_for_best_model` where its γ changes during training, or unequal
+            batches ("batch_rebalance") for a loss that gathers them.
     """
 
     _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
@@ -39,6 +39,12 @@ class FocalTrainingArguments(TrainingArguments):
             "code: set max_grad_norm=2 and the papers' learning rates with it)."
         },
     )
+    gamma_update_steps: int | None = field(
+        default=None,
+        metadata={
+            "help": "AdaFocal: optimiser steps between two updates of γ; if absent once, at the end, of an epoch."
+        },
+    )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
 
     logging_nan_inf_filter: bool = field(
@@ -50,10 +56,11 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
-        if build_driven_loss(loss).gamma_moves and self.load_best_model_at_end:
-            if self.metric_for_best_model is None:
+        if build_loss(loss).gamma_moves:
+            compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+            if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model = "nll"
-            elif self.metric_for_best_model.endswith("loss"):
+            elif self.metric_for_best_model is not None and self.metric_for_best_model.endswith("loss"):
                 raise ValueError(
                     f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: the γ of {loss} "
                     "changes during training, so losses of different epochs are not comparable; use 'nll'"
@@ -64,8 +71,18 @@ class FocalTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
-        if not isinstance(self.calibration_bins, int) or self.calibration_bins < 1:
-            raise ValueError(f"calibration_bins must be a whole number of at least 1, got {self.calibration_bins!r}")
+        for name, value in (
+            ("gamma_update_steps", self.gamma_update_steps),
+            ("calibration_bins", self.calibration_bins),
+        ):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        gathers = loss.name == "mmce" and loss.options["gather"]
+        if gathers and self.world_size > 1 and self.train_sampling_strategy == "batch_rebalance":
+            raise ValueError(
+                f"train_sampling_strategy must not be 'batch_rebalance' with loss {loss}, which gathers equally many "
+                "rows from each process"
+            )
         if self.label_smoothing_factor:
             raise ValueError(
                 f"label_smoothing_factor must be 0, got {self.label_smoothing_factor}: "

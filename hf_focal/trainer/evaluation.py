@@ -31,8 +31,7 @@ class StreamedEvaluation:
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K), of which the argmax
         is measured."""
-        is_soft = labels.is_floating_point() and labels.shape == logits.shape
-        classes = labels.argmax(-1) if is_soft else labels
+        classes = _classes(logits, labels)
         self.before.update(logits, classes)
         if self.temperature is not None:
             # Half precision would round what it divides; float64 stays what it is.
@@ -43,11 +42,13 @@ class StreamedEvaluation:
     def compute(self) -> dict[str, float]:
         """The metrics over all processes, equal on each of them; empty where no sample was seen.
 
+        `before` then holds the samples of all processes.
         What is undefined (the NLL of wrong predictions where there are none, ...) is left out: the JSON of
         trainer_state.json and of many reporters has no NaN.
         """
         parts = gather_object([(self.before, self.after, float(self.loss_sum))])
-        before = reduce(CalibrationMetrics.merge, (part[0] for part in parts)).compute()
+        self.before = reduce(CalibrationMetrics.merge, (part[0] for part in parts))
+        before = self.before.compute()
         if not before["num_samples"]:
             return {}
         metrics = {"loss": sum(part[2] for part in parts) / before["num_samples"], **before}
@@ -56,6 +57,23 @@ class StreamedEvaluation:
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
             metrics["temperature"] = self.temperature.value
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+class CollectedConfidences:
+    """Top-1 confidences and hits alone: what AdaFocal moves γ by."""
+
+    def __init__(self):
+        self.metrics = CalibrationMetrics(num_bins=1, classwise=False)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K)."""
+        self.metrics.update(logits, _classes(logits, labels))
+
+    def gather(self) -> tuple[Tensor, Tensor]:
+        """Confidences (M,) and whether each prediction is right (M,) of all processes, equal on each of them."""
+        parts = gather_object([self.metrics.samples()])
+        confidences, corrects = zip(*parts, strict=True)
+        return torch.cat(confidences), torch.cat(corrects)
 
 
 class CollectedLogits:
@@ -79,3 +97,10 @@ class CollectedLogits:
 
 # What no temperature changes.
 _INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")
+
+
+def _classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """Labels as class indices: of a soft target the likeliest, -100 if it is filled with -100."""
+    if labels.is_floating_point() and labels.shape == logits.shape:
+        return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)
+    return labels

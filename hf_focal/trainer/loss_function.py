@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..losses import ByBin, CrossEntropyFamily, Loss, LossConfig, build_loss
+from ..losses import Loss, LossConfig, build_loss
 
 
 class LossFunction:
@@ -37,29 +37,19 @@ def logits_of(outputs: Any) -> Tensor:
     return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
-def build_driven_loss(loss: str | Mapping[str, Any] | LossConfig) -> Loss:
-    """The loss, if `FocalTrainer` can drive it."""
-    built = build_loss(loss)
-    if isinstance(built, CrossEntropyFamily) and isinstance(built.policy, ByBin):
-        raise ValueError(
-            f"args.loss must not be {LossConfig.parse(loss)}: it needs γ updates on a calibration set, which "
-            "FocalTrainer does not do yet"
-        )
-    return built
-
-
 def loss_func(
     loss: str | Mapping[str, Any] | LossConfig, reduction: str = "mean", shift_labels: bool = False
 ) -> LossFunction:
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
     Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
-    processes (but MMCE's does: it is no sum over rows).
+    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together).
 
     Args:
         loss: anything that `LossConfig.parse` takes.
         reduction: "mean" over the items of an optimiser step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`). Trainer
+        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which is to
+            lose `compute_loss_func` in its release 2.0). Trainer
             leaves each row's first label, which nothing predicts, out of `num_items_in_batch` where the model's class
             is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 

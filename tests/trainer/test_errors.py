@@ -24,12 +24,21 @@ def test_several_gpus_without_a_launcher(tmp_path):
         FocalTrainer(model=tiny_bert(), args=args)
 
 
-def test_a_division_by_the_items_of_each_process_alone(tmp_path, monkeypatch):
-    args = arguments(tmp_path, average_tokens_across_devices=False)
+def test_a_sum_without_the_other_processes(tmp_path, monkeypatch):
+    args = arguments(tmp_path, average_tokens_across_devices=False, loss_reduction="sum")
     FocalTrainer(model=tiny_bert(), args=args)  # one process has them all
     monkeypatch.setattr(FocalTrainingArguments, "world_size", 2)
-    with pytest.raises(ValueError, match="average_tokens_across_devices must be True"):
+    with pytest.raises(ValueError, match=r"average_tokens_across_devices must be True with loss_reduction='sum'"):
         FocalTrainer(model=tiny_bert(), args=args)
+
+
+def test_a_gathered_loss_of_unequal_batches(tmp_path, monkeypatch):
+    options = {"loss": "mmce:gather=true", "train_sampling_strategy": "batch_rebalance"}
+    arguments(tmp_path, **options)  # one process gathers nothing
+    monkeypatch.setattr(FocalTrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match=r"must not be 'batch_rebalance' with loss mmce:gather=true"):
+        arguments(tmp_path, **options)
+    arguments(tmp_path, **options | {"loss": "mmce"})
 
 
 def test_plain_training_arguments(tmp_path):
@@ -45,6 +54,8 @@ def test_plain_training_arguments(tmp_path):
         ({"loss": "focal:gama=3"}, r"got 'gama': did you mean 'gamma'\?"),
         ({"loss_reduction": "none"}, "loss_reduction must be 'mean' or 'sum', got 'none'"),
         ({"calibration_bins": 0}, "calibration_bins must be a whole number of at least 1, got 0"),
+        ({"gamma_update_steps": 0}, "gamma_update_steps must be a whole number of at least 1, got 0"),
+        ({"gamma_update_steps": 2.5}, "gamma_update_steps must be a whole number of at least 1, got 2.5"),
         ({"calibration_bins": 15.5}, "calibration_bins must be a whole number of at least 1, got 15.5"),
         ({"label_names": ["target"]}, r"label_names must be \['labels'\], got \['target'\]"),
         (
@@ -58,9 +69,7 @@ def test_arguments(options, message, tmp_path):
         arguments(tmp_path, **options)
 
 
-def test_losses_that_are_not_driven(tmp_path):
-    with pytest.raises(ValueError, match=r"args\.loss must not be adafocal: it needs γ updates on a calibration"):
-        trainer_of(tmp_path, options={"loss": "adafocal"})
+def test_a_loss_beside_the_argument(tmp_path):
     with pytest.raises(ValueError, match=r"compute_loss_func must not be given: the loss is args.loss"):
         trainer_of(tmp_path, compute_loss_func=lambda outputs, labels, num_items_in_batch=None: None)
 
@@ -129,7 +138,7 @@ def test_data_that_no_temperature_is_fitted_on(tmp_path):
         trainer.fit_temperature([])
     with pytest.raises(ValueError, match="the dataset to measure must have labels"):
         trainer.fit_temperature([{"input_ids": row["input_ids"]} for row in rows(4)])
-    with pytest.raises(ValueError, match="dataset must be given: the trainer has no eval_dataset"):
+    with pytest.raises(ValueError, match="dataset must be given: the trainer has neither a calibration_dataset nor"):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
     with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
         trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()

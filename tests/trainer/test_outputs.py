@@ -3,10 +3,10 @@
 import pytest
 import torch
 from test_focal_trainer import EVAL, assert_has, reference_metrics, trainer_of
-from tiny_models import BagOfWords, logits_of, rows, tensors, tiny_bert
+from tiny_models import BagOfWords, logits_of, rows, settings, tensors, tiny_bert
 from torch.nn import functional as F
 
-from hf_focal import fit_temperature, fold_temperature
+from hf_focal import FocalTrainer, FocalTrainingArguments, fit_temperature, fold_temperature
 
 
 class Answers(BagOfWords):
@@ -142,3 +142,13 @@ def test_the_progress_bar_of_a_fit_does_not_go_on_in_the_next_pass(tmp_path, cap
     trainer.predict(rows(40))
     printed = capsys.readouterr().err
     assert "5/5" in printed and "it [" not in printed  # tqdm drops a total that is overrun
+
+
+def test_a_loader_of_the_user(tmp_path):
+    class WithLoader(FocalTrainer):
+        def get_train_dataloader(self):
+            return torch.utils.data.DataLoader(self.train_dataset, batch_size=4, collate_fn=self.data_collator)
+
+    args = FocalTrainingArguments(**settings(tmp_path, num_train_epochs=2))
+    trainer = WithLoader(model=tiny_bert(), args=args, train_dataset=rows(10))
+    assert trainer.train().global_step == 6

@@ -60,6 +60,26 @@ def test_the_best_model_is_the_best_calibrated(metric, greater):
     assert FocalTrainingArguments(metric_for_best_model=metric, use_cpu=True).greater_is_better is greater
 
 
+@pytest.mark.parametrize("loss", ["adafocal", "focal:schedule=5/3/2"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"load_best_model_at_end": True},
+        {"save_strategy": "best"},
+        {"lr_scheduler_type": "reduce_lr_on_plateau"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_loss_that_moves_is_not_what_epochs_are_compared_by(loss, options):
+    options |= {"eval_strategy": "epoch", "use_cpu": True}
+    options |= {"save_strategy": "epoch"} if "load_best_model_at_end" in options else {}
+    args = FocalTrainingArguments(loss=loss, **options)
+    assert (args.metric_for_best_model, args.greater_is_better) == ("nll", False)
+    with pytest.raises(ValueError, match="metric_for_best_model must not be the loss, got 'eval_loss'"):
+        FocalTrainingArguments(loss=loss, metric_for_best_model="eval_loss", **options)
+    assert FocalTrainingArguments(loss="flsd53", metric_for_best_model="loss", **options).greater_is_better is False
+
+
 def test_an_explicit_direction_is_kept():
     args = FocalTrainingArguments(metric_for_best_model="ece", greater_is_better=True, use_cpu=True)
     assert args.greater_is_better is True

@@ -13,7 +13,7 @@ def tiny_bert(**options) -> BertForSequenceClassification:
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = BertConfig(
-        vocab_size=30, max_position_embeddings=16, **sizes, **dropout, **{"num_labels": NUM_LABELS} | options
+        vocab_size=30, max_position_embeddings=16, **sizes, **dropout | {"num_labels": NUM_LABELS} | options
     )
     model = BertForSequenceClassification(config).double()
     with torch.no_grad():

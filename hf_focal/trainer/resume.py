@@ -1,0 +1,41 @@
+"""What makes a resumed training the one that was interrupted, beyond what Trainer restores."""
+
+from typing import TYPE_CHECKING
+
+from transformers import TrainerCallback
+
+from .adafocal import ends_epoch
+
+if TYPE_CHECKING:
+    from .trainer import FocalTrainer
+
+
+class TrainingCallback(TrainerCallback):
+    """Tells the loss how much of the training is done, and keeps what a resumed training would otherwise lose."""
+
+    def __init__(self, trainer: "FocalTrainer"):
+        self.trainer = trainer
+        self.save_at_epoch_end = False
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.save_at_epoch_end = False
+        self.trainer.begin_training()
+
+    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
+        # Trainer does not reach the sampler of a resumed epoch on several processes.
+        if hasattr(train_dataloader, "set_epoch"):  # the user's own loader may have none
+            train_dataloader.set_epoch(int(state.epoch or 0))
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # A training that is resumed from an epoch's last step begins with the next epoch: what the end of this one
+        # logs and evaluates has to come before the checkpoint.
+        if control.should_save and ends_epoch(state):
+            control.should_save, self.save_at_epoch_end = False, True
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.trainer.average_running_loss()
+        if self.save_at_epoch_end:
+            control.should_save, self.save_at_epoch_end = True, False

@@ -1,0 +1,527 @@
+"""Trainings whose steps are cut into micro-batches and processes in many ways, and the plain loop that they equal.
+
+Run as a script it trains the cases of as many processes as it is started with, and evaluates; each process writes its
+own JSON.
+"""
+
+import gc
+import json
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from processes import leave
+from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert, weights
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import IterableDataset
+from transformers import PrinterCallback, TrainerCallback
+
+from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
+from hf_focal.trainer import evaluation, gamma_history
+
+ROW_LOSSES = (
+    "cross_entropy",
+    "label_smoothing:alpha=0.1",
+    "label_smoothing:alpha=0.1,convention=paper",
+    "brier",
+    "focal:gamma=3",
+    "focal:schedule=5/3/2",
+    "flsd53",
+    "inverse_focal:gamma=2",
+    "adafocal:bins=3",
+)
+# Rows of a micro-batch, micro-batches of a step, processes: a step has 8 rows in each.
+SPLITS = ((8, 1, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (1, 4, 2))
+TWO_PROCESSES = SPLITS[2:]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training, over the rows in order unless `options` say otherwise. Its repr is its name.
+
+    Attributes:
+        split: rows of a process's micro-batch, micro-batches of a step, processes.
+        labels: one for a row ("classes"), one for a token or -100 ("tokens"), or a distribution ("soft").
+        data: what the rows come in: "list", "dataset" (`datasets.Dataset`), "stream", "sized stream", "ragged", a list
+            of rows of 1 to 6 tokens, or "own sampler", a list of which a sampler deals out 5 rows twice.
+        model: "plain", "float32", "bert", "batch norm" or "dropout".
+        options: further training arguments.
+        serves: whether AdaFocal measures the evaluation set, so that its evaluation serves the update.
+    """
+
+    loss: str
+    split: tuple[int, int, int]
+    labels: str = "classes"
+    num_rows: int = 21
+    data: str = "list"
+    model: str = "plain"
+    options: dict = field(default_factory=dict)
+    serves: bool = False
+
+    def __str__(self) -> str:
+        split = "x".join(map(str, self.split))
+        options = " ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.loss} {split} {self.labels} {self.num_rows} {self.data} {options}"
+
+    @property
+    def rows_of_batch(self) -> int:
+        """Rows of a micro-batch of all processes."""
+        split_batches = self.options.get("accelerator_config", {}).get("split_batches", False)
+        return self.split[0] * (1 if split_batches else self.split[2])
+
+    @property
+    def rows_of_step(self) -> int:
+        return self.rows_of_batch * self.split[1]
+
+    @property
+    def reduction(self) -> str:
+        return self.options.get("loss_reduction", "mean")
+
+    @property
+    def learning_rate(self) -> float:
+        return 0.5 if self.reduction == "mean" else 0.05
+
+
+def _with(**options) -> dict:
+    return {"options": options}
+
+
+def _accelerate(**options) -> dict:
+    return {"options": {"accelerator_config": options}}
+
+
+# 21 rows: the last accumulation of an epoch is incomplete, and so is its last batch.
+GRID = [
+    Case(loss, split, labels, num_rows)
+    for loss in ROW_LOSSES
+    for labels in ("classes", "tokens")
+    for split in SPLITS
+    for num_rows in (24, 21)
+]
+SUMS = [
+    Case(loss, split, labels, **_with(loss_reduction="sum"))
+    for loss in ROW_LOSSES
+    for labels in ("classes", "tokens")
+    for split in ((2, 4, 1), (2, 2, 2))
+]
+SOFT = [Case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in SPLITS]
+# In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
+UNEVEN = [
+    Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, loss_reduction=reduction))
+    for split in TWO_PROCESSES
+    for labels in ("classes", "tokens")
+    for num_rows in (13, 11, 3, 1)
+    for reduction in ("mean", "sum")
+]
+LOADERS = [
+    Case("flsd53", split, labels, **fields)
+    for labels in ("classes", "tokens")
+    for split, fields in (
+        ((2, 4, 1), _with(dataloader_drop_last=True)),
+        ((4, 1, 2), _with(dataloader_drop_last=True)),
+        ((2, 2, 2), _with(dataloader_drop_last=True)),
+        ((4, 2, 2), _accelerate(split_batches=True) | {"num_rows": 23}),
+        ((4, 1, 2), _accelerate(split_batches=True) | {"num_rows": 17}),
+        ((4, 1, 2), _accelerate(dispatch_batches=True)),
+        ((2, 2, 2), _accelerate(dispatch_batches=True)),
+        ((2, 2, 2), _accelerate(dispatch_batches=True, split_batches=True)),
+        ((4, 1, 2), {"data": "dataset"}),
+        ((4, 1, 1), {"data": "stream"} | _with(max_steps=9)),
+        ((4, 1, 2), {"data": "stream"} | _with(max_steps=5)),
+        ((4, 1, 2), {"data": "stream", "num_rows": 13} | _with(max_steps=5)),
+        ((2, 1, 2), {"data": "stream", "num_rows": 13} | _with(max_steps=5)),
+        ((2, 2, 2), {"data": "stream", "num_rows": 24} | _with(max_steps=5)),
+        ((2, 2, 2), {"data": "sized stream"} | _accelerate(dispatch_batches=False)),
+        ((4, 1, 2), {"data": "own sampler", "num_rows": 19}),
+        ((2, 2, 2), {"data": "own sampler"}),
+        ((2, 2, 2), {"data": "own sampler"} | _accelerate(dispatch_batches=True)),
+    )
+]
+BY_LENGTH = [
+    Case("flsd53", split, data="ragged", **_with(train_sampling_strategy="group_by_length", num_train_epochs=2))
+    for split in ((8, 1, 1), (2, 2, 1), (2, 2, 2), (4, 1, 2))
+]
+SHUFFLED = [
+    Case("flsd53", split, **_with(train_sampling_strategy="random", num_train_epochs=2))
+    for split in ((8, 1, 1), (2, 2, 2), (4, 1, 2))
+]
+LOGGING = [
+    Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, **logging))
+    for split in ((2, 4, 1), (2, 2, 2))
+    for labels in ("classes", "tokens")
+    for num_rows in (24, 13)
+    for logging in (
+        {"logging_steps": 5},
+        {"logging_steps": 3, "logging_first_step": True},
+        {"logging_strategy": "epoch"},
+        {"logging_strategy": "no"},
+    )
+]
+BERT = [Case("flsd53", split, model="bert") for split in SPLITS]
+FLOAT32 = [Case("flsd53", split, "tokens", model="float32") for split in SPLITS]
+OWN_PASS, EVALUATION_SERVES = (
+    Case("adafocal:bins=3", (2, 2, 2), serves=serves, **_with(eval_strategy="steps", eval_steps=1))
+    for serves in (False, True)
+)
+EACH_PROCESS_ALIKE = [
+    Case("flsd53", split, labels, **_with(average_tokens_across_devices=False))
+    for split in ((4, 1, 2), (2, 2, 2))
+    for labels in ("classes", "tokens")
+]
+MMCE = [
+    Case(loss, split, labels)
+    for loss in ("mmce:lam=2", "mmce:lam=2,weighted=true")
+    for split in SPLITS[1:]
+    for labels in ("classes", "tokens")
+]
+MMCE_GATHERED = [
+    Case(f"{loss},gather=true", split, labels)
+    for loss in ("mmce:lam=2", "mmce:lam=2,weighted=true")
+    for split in ((4, 1, 2), (2, 2, 2))
+    for labels in ("classes", "tokens")
+]
+BATCH_NORM = Case("flsd53", (2, 1, 2), num_rows=7, model="batch norm")
+DROPOUT = [Case("flsd53", split, model="dropout") for split in ((8, 1, 1), (2, 2, 2))]
+REBALANCED = [
+    Case("flsd53", (2, 2, 2), num_rows=num_rows, data="ragged", **_with(train_sampling_strategy="batch_rebalance"))
+    for num_rows in (24, 21, 17)
+]
+NOT_DISPATCHED = [
+    Case("flsd53", (4, 1, 2), num_rows=num_rows, data="stream", options=options)
+    for num_rows, options in (
+        (24, {"max_steps": 3, "accelerator_config": {"dispatch_batches": False}}),
+        (21, {"max_steps": 3, "accelerator_config": {"dispatch_batches": False}}),
+    )
+]
+# Trainer hands no `drop_last` to the loader of a stream, and takes no step where an accumulation stays incomplete.
+STREAMS_NOT_DROPPED = [
+    Case("flsd53", (4, 1, 2), labels, data="stream", **_with(max_steps=5, dataloader_drop_last=True))
+    for labels in ("classes", "tokens")
+]
+STREAMS_LEFT_OVER = [
+    Case("flsd53", split, num_rows=num_rows, data="stream", **_with(max_steps=5))
+    for split, num_rows in (((2, 4, 1), 21), ((2, 2, 2), 11))
+]
+CASES = [
+    *(GRID + SUMS + SOFT + UNEVEN + LOADERS + BY_LENGTH + SHUFFLED + LOGGING + BERT + FLOAT32 + EACH_PROCESS_ALIKE),
+    *(OWN_PASS, EVALUATION_SERVES, BATCH_NORM),
+    *(MMCE + MMCE_GATHERED + DROPOUT + REBALANCED + NOT_DISPATCHED + STREAMS_NOT_DROPPED + STREAMS_LEFT_OVER),
+]
+
+
+class TokenLogits(nn.Module):
+    """Logits for each token, of itself and the mean of its row."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embeddings = nn.Embedding(30, 8, dtype=torch.float64)
+        self.classifier = nn.Linear(8, NUM_LABELS, dtype=torch.float64)
+
+    def forward(self, input_ids, labels=None):
+        embedded = self.embeddings(input_ids)
+        return {"logits": self.classifier(torch.tanh(embedded + embedded.mean(1, keepdim=True)))}
+
+
+class WithLayer(BagOfWords):
+    """A bag of words whose rows go through another layer."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer.double()
+
+    def forward(self, input_ids, labels=None):
+        return {"logits": self.classifier(self.layer(self.embeddings(input_ids).mean(1)))}
+
+
+class Stream(IterableDataset):
+    """Rows without a length."""
+
+    def __init__(self, samples: list[dict]):
+        self.samples = samples
+
+    def __iter__(self):
+        return iter(self.samples)
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+def samples_of(labels: str, count: int, seed: int = 0) -> list[dict]:
+    """`count` rows. Tokens: rows have 0 to 6 labels, rows 2 and 3 and rows 12 to 15 none.
+
+    So micro-batches of 2 rows have no label, and the second of two processes none in a whole step of 2 × 4 rows.
+    """
+    samples = rows(count, seed)
+    for index, sample in enumerate(samples):
+        ids = sample["input_ids"]
+        if labels == "soft":
+            sample["labels"] = torch.softmax(ids[:NUM_LABELS].double() / 8, 0)
+        elif labels == "tokens":
+            sample["labels"] = ids % NUM_LABELS
+            sample["labels"][0 if index in (2, 3, 12, 13, 14, 15) else (3 + index * 5) % 7 :] = -100
+    return samples
+
+
+def training_set(case: Case) -> list[dict]:
+    samples = samples_of(case.labels, case.num_rows)
+    if case.data == "ragged":
+        for index, sample in enumerate(samples):
+            sample["input_ids"] = sample["input_ids"][: 1 + index * 5 % 6]
+    return samples
+
+
+def held_out(labels: str) -> list[dict]:
+    return samples_of(labels, 33, seed=2)
+
+
+def model_of(case: Case) -> nn.Module:
+    if case.model == "bert":
+        return tiny_bert()
+    if case.model == "batch norm":
+        return WithLayer(nn.BatchNorm1d(8))
+    if case.model == "dropout":
+        return WithLayer(nn.Dropout(0.2))
+    model = TokenLogits() if case.labels == "tokens" else BagOfWords()
+    return model.float() if case.model == "float32" else model
+
+
+class WeightsOfSteps(TrainerCallback):
+    """The weights after each step."""
+
+    def __init__(self):
+        self.weights: list[list[float]] = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.weights.append(weights(model).tolist())
+
+
+class TrainerWithSampler(FocalTrainer):
+    """Deals out other rows than the dataset has."""
+
+    def _get_train_sampler(self, train_dataset=None):
+        return dealt_out(len(self.train_dataset))
+
+
+def dealt_out(num_rows: int) -> list[int]:
+    return [*range(num_rows), 3, 1, 4, 0, 5]
+
+
+def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrainer:
+    batch_size, accumulation, num_processes = case.split
+    args = FocalTrainingArguments(
+        **settings(
+            folder,
+            loss=case.loss,
+            learning_rate=case.learning_rate,
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=accumulation,
+            train_sampling_strategy="sequential",
+            **{"gamma_update_steps": 1} if case.loss.startswith("adafocal") else {},
+        )
+        | case.options
+    )
+    assert args.world_size == num_processes, args.world_size
+    kinds = {"dataset": Dataset.from_list, "stream": Stream, "sized stream": SizedStream}
+    other = {"eval_dataset": rows(9, seed=1), "calibration_dataset": held_out(case.labels)}
+    trainer_class = TrainerWithSampler if case.data == "own sampler" else FocalTrainer
+    trainer = trainer_class(
+        model=model_of(case),
+        args=args,
+        train_dataset=kinds.get(case.data, list)(training_set(case)),
+        data_collator=padded if case.data == "ragged" else None,
+        callbacks=[callback],
+        **{"eval_dataset": held_out(case.labels)} if case.serves else other,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def train(case: Case, folder: Path) -> dict:
+    """What came out of a training, as JSON values."""
+    steps = WeightsOfSteps()
+    trainer = trainer_of(case, folder, steps)
+    trainer.train()
+    history = trainer.state.log_history
+    return {
+        "weights": steps.weights,
+        "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
+        "train_loss": next(entry["train_loss"] for entry in history if "train_loss" in entry),
+        "gammas": [[*entry["gammas"], *entry["edges"]] for entry in gamma_history(history)],
+        "scheduled": [entry["gamma"] for entry in history if "gamma" in entry],
+        "orders": orders(trainer) if case in BY_LENGTH else None,
+    }
+
+
+def orders(trainer: FocalTrainer) -> list[list[int]]:
+    """The indices of each epoch."""
+    sampler = trainer._get_train_sampler()
+    found = []
+    for epoch in range(int(trainer.args.num_train_epochs)):
+        sampler.set_epoch(epoch)
+        found.append(list(sampler))
+    return found
+
+
+def batch_of(samples: list[dict]) -> tuple[Tensor, Tensor]:
+    ids = [nn.functional.pad(sample["input_ids"], (0, 6 - len(sample["input_ids"]))) for sample in samples]
+    return torch.stack(ids), torch.stack([torch.as_tensor(sample["labels"]) for sample in samples])
+
+
+def padded(samples: list[dict]) -> dict[str, Tensor]:
+    return dict(zip(("input_ids", "labels"), batch_of(samples), strict=True))
+
+
+def steps_of(case: Case, orders: list[list[int]] | None = None) -> list[list[dict]]:
+    """The rows of each step."""
+    samples = training_set(case)
+    if orders is None:
+        end = len(samples)
+        if case.options.get("dataloader_drop_last") and case.data != "stream":
+            end -= end % case.rows_of_batch
+        order = dealt_out(end) if case.data == "own sampler" else range(end)
+        orders = [order] * case.options.get("num_train_epochs", 1)
+    size, max_steps = case.rows_of_step, case.options.get("max_steps")
+    steps = [
+        [samples[index] for index in order[start : start + size]]
+        for order in orders
+        for start in range(0, len(order), size)
+    ]
+    return steps if max_steps is None else (steps * max_steps)[:max_steps]
+
+
+def by_hand(
+    case: Case,
+    steps: list[list[dict]] | None = None,
+    step_loss: Callable | None = None,
+    forward: Callable | None = None,
+) -> dict:
+    """The plain loop: SGD, all rows of a step as one batch, AdaFocal's γ moved before each step but the first.
+
+    Args:
+        steps: the rows of each step, those of the case if not given.
+        step_loss: (loss, logits, labels) -> the loss of a step, the loss's own mean or sum if not given.
+        forward: (model, token ids) -> logits, of all rows at once if not given.
+    """
+    model, loss = model_of(case), build_loss(case.loss)
+    steps = steps or steps_of(case)
+    step_loss = step_loss or (lambda loss, logits, labels: loss(logits, labels, reduction=case.reduction))
+    forward = forward or (lambda model, ids: model(input_ids=ids)["logits"])
+    result = {"weights": [], "losses": [], "gammas": []}
+    for step, samples in enumerate(steps):
+        loss.set_progress(step / len(steps))
+        if step and case.loss.startswith("adafocal"):
+            ids, labels = batch_of(held_out(case.labels))
+            with torch.no_grad():
+                confidence, prediction = forward(model.eval(), ids).softmax(-1).max(-1)
+            kept = labels != -100
+            loss.policy.update(confidence[kept], (prediction == labels)[kept])
+            result["gammas"].append([*loss.policy.gammas, *loss.policy.edges])
+        ids, labels = batch_of(samples)
+        value = step_loss(loss, forward(model.train(), ids), labels)
+        value.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter -= case.learning_rate * parameter.grad
+                    parameter.grad = None
+        result["weights"].append(weights(model).tolist())
+        result["losses"].append(value.item())
+    return result
+
+
+# Evaluation
+
+
+class BytesSent(TorchDispatchMode):
+    """How many bytes this process gives to the collectives of `torch.distributed`."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "c10d":
+            # What is gathered comes second, behind the room for the result; what is reduced or broadcast first.
+            given = args[1] if "allgather" in str(func) else args[0]
+            tensors = [given] if isinstance(given, Tensor) else given
+            self.bytes += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+def bytes_sent(folder: Path, num_rows: int, dtype: torch.dtype) -> dict[str, dict[str, int]]:
+    """Of evaluations of `num_rows` rows and of a calibration pass: all bytes, and those of our own `gather_object`."""
+    args = FocalTrainingArguments(**settings(folder, per_device_eval_batch_size=50))
+    trainer = FocalTrainer(model=BagOfWords().to(dtype), args=args, eval_dataset=rows(num_rows))
+    found = {}
+
+    def measure(name: str, action: Callable) -> None:
+        objects = []
+
+        def gather(gathered: list) -> list:
+            objects.append(len(pickle.dumps(gathered)))
+            return gather_object(gathered)
+
+        with BytesSent() as sent, patch.object(evaluation, "gather_object", gather):
+            action()
+        found[name] = {"all": sent.bytes, "objects": sum(objects)}
+
+    measure("evaluation", trainer.evaluate)
+    measure("calibration pass", trainer.measure_confidences)
+    trainer.fit_temperature()
+    measure("evaluation with temperature", trainer.evaluate)
+    return found
+
+
+def evaluate(folder: Path) -> dict:
+    """Metrics, temperature and predictions of sets whose last batches of 8 are uneven."""
+    num_processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    args = FocalTrainingArguments(**settings(folder, loss="flsd53", per_device_eval_batch_size=8 // num_processes))
+    # 5 rows (one process has 1 of its own), 1 (one has none), and 3 rows in all.
+    sets = {"21": rows(21, seed=1), "9": rows(9, seed=2), "3": rows(3, seed=3)}
+    trainer = FocalTrainer(model=tiny_bert(), args=args, eval_dataset=sets)
+    temperature = trainer.fit_temperature(sets["21"])
+    metrics = trainer.evaluate()
+    return {
+        "metrics": {
+            name: value
+            for name, value in metrics.items()
+            if not any(word in name for word in ("runtime", "per_s", "preparation_time"))
+        },
+        "temperature": temperature.to_dict(),
+        "logits": trainer.predict(sets["21"]).predictions.tolist(),
+    }
+
+
+def results(num_processes: int, folder: Path) -> dict:
+    """Of all cases of that many processes, by name, and of the evaluation."""
+    gc.freeze()  # or each training collects the garbage of all modules anew, which takes longer than itself
+    found = {repr(case): train(case, folder) for case in CASES if case.split[2] == num_processes}
+    found["evaluation"] = evaluate(folder)
+    gc.unfreeze()
+    return found
+
+
+def main(folder: Path) -> None:
+    found = results(2, folder)
+    found["bytes"] = {
+        f"{dtype} {num_rows}": bytes_sent(folder, num_rows, dtype)
+        for dtype in (torch.float32, torch.float64)
+        for num_rows in (200, 1000)
+    }
+    rank = torch.distributed.get_rank()
+    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""A training that is killed at a step, or goes on from its last checkpoint, in as many processes as are started."""
+
+import argparse
+import json
+import os
+import signal
+from pathlib import Path
+
+import torch
+from accelerate.utils import gather_object
+from processes import leave
+from tiny_models import rows, settings, tiny_bert, weights
+from transformers import TrainerCallback
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.runs import last_complete_checkpoint
+
+
+class KillAt(TrainerCallback):
+    """SIGKILL: nothing is flushed, no handler runs."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("num_processes", type=int)
+    parser.add_argument("options", type=json.loads)
+    parser.add_argument("--kill_at", type=int)
+    options = parser.parse_args()
+    # Steps of 2 × 4 rows, the last of an epoch incomplete; dropout draws from each process's own generator.
+    args = FocalTrainingArguments(
+        **settings(
+            options.folder,
+            optim="adamw_torch",
+            learning_rate=0.01,
+            lr_scheduler_type="linear",
+            max_grad_norm=1.0,
+            per_device_train_batch_size=4 // options.num_processes,
+            gradient_accumulation_steps=2,
+            num_train_epochs=4,
+            save_strategy="steps",
+            save_steps=3,
+        )
+        | options.options
+    )
+    assert args.world_size == options.num_processes, args.world_size
+    data = rows(45)
+    for index, row in enumerate(data):
+        row["input_ids"] = row["input_ids"][: 3 + index % 4]
+    trainer = FocalTrainer(
+        model=tiny_bert(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2),
+        args=args,
+        train_dataset=data,
+        eval_dataset=rows(21, seed=1),
+        calibration_dataset=rows(33, seed=2),
+        data_collator=pad,
+        callbacks=[KillAt(options.kill_at)] if options.kill_at else None,
+    )
+    trainer.train(resume_from_checkpoint=last_complete_checkpoint(options.folder))
+    if args.process_index == 0:
+        result = {
+            "weights": weights(trainer.model).tolist(),
+            "loss": trainer.loss.state_dict(),
+            "logs": [
+                {name: value for name, value in entry.items() if "runtime" not in name and "per_second" not in name}
+                for entry in trainer.state.log_history
+            ],
+        }
+        (options.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    states = gather_object([trainer.loss.state_dict()])
+    assert states == [states[0]] * args.world_size, states
+    leave()
+
+
+def pad(samples: list[dict]) -> dict[str, torch.Tensor]:
+    ids = [sample["input_ids"] for sample in samples]
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    return {"input_ids": padded, "attention_mask": mask, "labels": torch.tensor([s["labels"] for s in samples])}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""A step's gradient, the logged losses and γ do not depend on how its rows are cut up; two real processes.
+
+docs/exactness.md says so; what it says is not exact is tested here, too.
+"""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from exactness_cases import (
+    BATCH_NORM,
+    BERT,
+    BY_LENGTH,
+    DROPOUT,
+    EACH_PROCESS_ALIKE,
+    EVALUATION_SERVES,
+    FLOAT32,
+    GRID,
+    LOADERS,
+    LOGGING,
+    MMCE,
+    MMCE_GATHERED,
+    NOT_DISPATCHED,
+    OWN_PASS,
+    REBALANCED,
+    ROW_LOSSES,
+    SHUFFLED,
+    SOFT,
+    STREAMS_LEFT_OVER,
+    STREAMS_NOT_DROPPED,
+    SUMS,
+    UNEVEN,
+    batch_of,
+    by_hand,
+    results,
+    steps_of,
+    training_set,
+)
+from processes import output_of, start
+from tiny_models import BagOfWords, rows, settings, weights
+
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+
+EXACT = 1e-12
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The results of each of two processes, and of one."""
+    folder = tmp_path_factory.mktemp("exactness")
+    two = start("exactness_cases.py", 2, folder)
+    one = results(1, folder / "one")
+    output_of(two)
+    return *(json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)), one
+
+
+@pytest.fixture(scope="module")
+def found(both):
+    """case -> what came out of its training."""
+    first, _, one = both
+    return lambda case: (first if case.split[2] == 2 else one)[repr(case)]
+
+
+def distance(a, b):
+    """The largest difference of two trainings' weights after any of their steps."""
+    assert len(a["weights"]) == len(b["weights"])
+    return np.abs(np.array(a["weights"]) - np.array(b["weights"])).max()
+
+
+def assert_equal(trained, expected, case):
+    """Weights after each step, γ and edges after each update, and what was logged."""
+    assert distance(trained, expected) <= EXACT, case
+    assert len(trained["gammas"]) == len(expected["gammas"]), case
+    np.testing.assert_allclose(trained["gammas"], expected["gammas"], rtol=0, atol=EXACT, err_msg=str(case))
+    assert_losses_equal(trained, expected["losses"], case)
+
+
+def assert_losses_equal(trained, losses, case):
+    """Logged losses are means over the steps since the last log; Trainer adds them up in float32."""
+    begin = 0
+    for step, loss in trained["losses"]:
+        assert loss == pytest.approx(np.mean(losses[begin:step]), rel=1e-6), (case, step)
+        begin = step
+    assert trained["train_loss"] == pytest.approx(np.mean(losses), rel=1e-6), case
+
+
+def test_both_processes_end_alike(both):
+    first, second, one = both
+    assert len(first) > 200
+    assert len(one) > 50
+    assert first.keys() == second.keys()
+    for name in first.keys() - {"evaluation", "bytes"}:
+        for what in ("weights", "gammas", "losses", "train_loss", "orders"):
+            assert first[name][what] == second[name][what], (name, what)
+    assert first["evaluation"]["metrics"] == second["evaluation"]["metrics"]
+
+
+@pytest.mark.parametrize("labels", ["classes", "tokens"])
+@pytest.mark.parametrize("loss", ROW_LOSSES)
+def test_the_split_of_a_step_changes_nothing(loss, labels, found):
+    chosen = [case for case in GRID + SUMS if (case.loss, case.labels) == (loss, labels)]
+    assert len(chosen) == 12
+    for case in chosen:
+        assert_equal(found(case), by_hand(case), case)
+    if loss.startswith("adafocal"):
+        assert max(abs(gamma - 1) for gamma in found(chosen[0])["gammas"][-1][:3]) > 0.1
+    if "schedule" in loss:
+        assert {tuple(found(case)["scheduled"]) for case in chosen} == {(5, 3, 3)}
+
+
+@pytest.mark.parametrize("cases", [SOFT, BERT], ids=["soft targets", "BERT"])
+def test_nor_for_soft_targets_or_with_bert(cases, found):
+    for case in cases:
+        assert_equal(found(case), by_hand(case), case)
+
+
+def test_nor_beyond_rounding_in_float32(found):
+    for case in FLOAT32:
+        trained, expected = (np.array(run["weights"][-1]) for run in (found(case), by_hand(case)))
+        assert np.linalg.norm(trained - expected) <= 1e-6 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("num_rows", [13, 11, 3, 1])
+def test_repeats_that_fill_up_the_last_batch_weigh_nothing(num_rows, found):
+    for case in [case for case in UNEVEN if case.num_rows == num_rows]:
+        assert_equal(found(case), by_hand(case), case)
+
+
+@pytest.mark.parametrize("case", LOADERS, ids=str)
+def test_nor_do_the_ways_to_load_data(case, found):
+    assert_equal(found(case), by_hand(case), case)
+
+
+def test_rows_by_length_come_in_one_order_on_all_processes(found):
+    for case in BY_LENGTH:
+        orders = found(case)["orders"]
+        assert [sorted(order) for order in orders] == [list(range(case.num_rows))] * 2
+        assert orders[0] != orders[1]
+        assert_equal(found(case), by_hand(case, steps_of(case, orders)), case)
+    # What is sorted together is a process's rows of a step, so another number of processes brings another order.
+    of_8, _, of_4, _ = (found(case)["orders"] for case in BY_LENGTH)
+    assert of_8 != of_4
+
+
+def test_shuffled_rows_come_in_one_order_however_split(found):
+    first, *others = (found(case) for case in SHUFFLED)
+    assert distance(first, by_hand(SHUFFLED[0])) > 1e-2
+    for other in others:
+        assert distance(first, other) <= EXACT
+        assert other["losses"] == [[step, pytest.approx(loss, rel=1e-6)] for step, loss in first["losses"]]
+
+
+def test_logged_losses(found):
+    for case in LOGGING:
+        trained, expected = found(case), by_hand(case)
+        assert_losses_equal(trained, expected["losses"], case)
+        np.testing.assert_allclose(trained["gammas"], expected["gammas"], rtol=0, atol=EXACT)
+        steps = [step for step, _ in trained["losses"]]
+        options, num_steps = case.options, len(expected["losses"])
+        if "logging_first_step" in options:
+            assert steps[:2] == [1, 3]
+        elif "logging_steps" in options:
+            assert steps == ([5] if num_steps == 6 else [])
+        else:
+            assert steps == ([] if options["logging_strategy"] == "no" else [num_steps // 2, num_steps])
+
+
+def test_an_evaluation_serves_the_update_of_gamma_as_a_pass_of_its_own(found):
+    own, serves = found(OWN_PASS), found(EVALUATION_SERVES)
+    assert len(own["gammas"]) == 2
+    assert serves["gammas"][:2] == own["gammas"]  # behind the last step, the evaluation costs nothing more
+    assert distance(own, serves) == 0
+
+
+# What is not exact
+
+
+def parts(case, *values, size):
+    """The values of each micro-batch of `size` rows."""
+    starts = range(0, len(values[0]), size)
+    return [tuple(value[start : start + size] for value in values) for start in starts]
+
+
+def test_without_averaging_each_process_weighs_the_same(found):
+    for case in EACH_PROCESS_ALIKE:
+
+        def step_loss(loss, logits, labels, case=case):
+            batches = parts(case, logits, labels, size=case.split[0])
+            processes = [batches[rank::2] for rank in range(2)]
+            # A process without rows brings a gradient of 0, and is averaged all the same.
+            means = [
+                loss(*(torch.cat(values) for values in zip(*own, strict=True))) for own in processes if len(own) > 0
+            ]
+            return sum(means) / 2
+
+        assert_equal(found(case), by_hand(case, step_loss=step_loss), case)
+        assert distance(found(case), by_hand(case)) > 1e-2
+
+
+def mmce_of_parts(case, size):
+    """The plain loop where each `size` rows have an MMCE of their own, weighted by their labels."""
+
+    def step_loss(loss, logits, labels):
+        of_parts = [loss(*part, reduction="sum") for part in parts(case, logits, labels, size=size)]
+        return sum(of_parts) / (labels != -100).sum()
+
+    return by_hand(case, step_loss=step_loss)
+
+
+def test_mmce_is_that_of_each_micro_batch(found):
+    for case in MMCE:
+        assert_equal(found(case), mmce_of_parts(case, case.split[0]), case)
+        assert distance(found(case), by_hand(case)) > 1e-2
+
+
+def test_gathered_mmce_is_that_of_all_processes_rows_of_a_micro_batch(found):
+    for case in MMCE_GATHERED:
+        assert_equal(found(case), mmce_of_parts(case, case.rows_of_batch), case)
+        whole = distance(found(case), by_hand(case))
+        assert whole <= EXACT if case.split[1] == 1 else whole > 1e-2
+
+
+def test_batch_norm_sees_each_processs_own_rows_repeats_included(found):
+    first_row = batch_of(training_set(BATCH_NORM)[:1])[0]
+
+    def forward(model, ids):
+        halves = [ids[:2], torch.cat([ids[2:], first_row])[:2]]
+        return torch.cat([model(half)["logits"] for half in halves])[: len(ids)]
+
+    assert_equal(found(BATCH_NORM), by_hand(BATCH_NORM, forward=forward), BATCH_NORM)
+    assert distance(found(BATCH_NORM), by_hand(BATCH_NORM)) > 1e-2
+
+
+def test_dropout_draws_differently_on_several_processes(found):
+    one, two = (found(case) for case in DROPOUT)
+    assert distance(one, two) > 1e-2
+
+
+@pytest.mark.parametrize("case", REBALANCED, ids=str)
+def test_batch_rebalance_counts_its_repeats(case, found):
+    order = torch.randperm(case.num_rows, generator=torch.Generator().manual_seed(42)).tolist()
+    if case.num_rows == 17:  # one row is left for the last step, and it wants one for each of 2 × 2 micro-batches
+        assert distance(found(case), by_hand(case, steps_of(case, [order]))) > 1e-3
+        order += order[:3]
+    assert_equal(found(case), by_hand(case, steps_of(case, [order])), case)
+
+
+def test_a_stream_that_each_process_reads_for_itself_counts_its_repeats(found):
+    even, uneven = NOT_DISPATCHED
+    assert_equal(found(even), by_hand(even), even)
+    steps = steps_of(uneven)
+    assert distance(found(uneven), by_hand(uneven)) > 1e-2
+    steps[-1] = steps[-1] + steps[0][:3]
+    assert_equal(found(uneven), by_hand(uneven, steps), uneven)
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Rows of which each look draws a token anew, from PyTorch's global generator."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        row = dict(rows(24)[index])
+        row["input_ids"] = row["input_ids"].index_fill(0, torch.randint(6, (1,)), 3)
+        return row
+
+
+@pytest.mark.parametrize(
+    ("random", "step"), [(False, 2), (True, 2), (True, 3)], ids=["fixed", "random", "epoch's end"]
+)
+def test_resuming_within_an_epoch_draws_a_random_pipeline_differently(random, step, tmp_path):
+    def trainer():
+        args = FocalTrainingArguments(**settings(tmp_path, save_strategy="steps", save_steps=1, num_train_epochs=2))
+        return FocalTrainer(model=BagOfWords(), args=args, train_dataset=Noisy() if random else rows(24))
+
+    whole, resumed = trainer(), trainer()
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert torch.equal(weights(whole.model), weights(resumed.model)) == (not random or step == 3)
+
+
+@pytest.mark.parametrize("case", STREAMS_NOT_DROPPED, ids=str)
+def test_a_stream_is_not_dropped_but_its_repeats_weigh_nothing(case, found):
+    assert_equal(found(case), by_hand(case), case)
+
+
+@pytest.mark.parametrize("case", STREAMS_LEFT_OVER, ids=str)
+def test_the_last_accumulation_of_a_stream_is_a_step(case, found):
+    assert_equal(found(case), by_hand(case), case)
+
+
+# Evaluation
+
+
+def test_metrics_temperature_and_predictions_are_those_of_one_process(both):
+    two, _, one = (results["evaluation"] for results in both)
+    np.testing.assert_allclose(two["logits"], one["logits"], rtol=0, atol=EXACT)
+    assert len(two["logits"]) == 21
+    assert two["temperature"]["value"] == one["temperature"]["value"]
+    assert two["temperature"]["num_samples"] == 21
+    sizes = {name: value for name, value in one["metrics"].items() if "num_samples" in name}
+    assert sizes == {"eval_21_num_samples": 21, "eval_9_num_samples": 9, "eval_3_num_samples": 3}
+    assert two["metrics"].keys() == one["metrics"].keys()
+    for name, value in one["metrics"].items():
+        assert two["metrics"][name] == pytest.approx(value, rel=0, abs=EXACT), name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "of_objects"),
+    [
+        # A confidence whose last bit is the hit; with a temperature another; a confidence and a byte for the hit.
+        ("float32", {"evaluation": 4, "evaluation with temperature": 8, "calibration pass": 5}),
+        ("float64", {"evaluation": 8, "evaluation with temperature": 16, "calibration pass": 9}),
+    ],
+)
+def test_bytes_sent_for_each_sample(dtype, of_objects, both):
+    less, more = (both[0]["bytes"][f"torch.{dtype} {num_rows}"] for num_rows in (200, 1000))
+    num_bytes = {"float32": 4, "float64": 8}[dtype]
+    for name, size in of_objects.items():
+        added = {key: (more[name][key] - less[name][key]) / 400 for key in ("all", "objects")}
+        assert added["objects"] == pytest.approx(size, abs=0.05), name
+        # Besides, Trainer gathers a loss for each row and a number of items for each batch of 50.
+        assert added["all"] == pytest.approx(size + num_bytes + 8 / 50, abs=0.25), name
+        fixed = less[name]["objects"] - 100 * size
+        assert 0 < fixed <= {"evaluation": 3000, "evaluation with temperature": 6000, "calibration pass": 1000}[name]
+
+
+def test_bytes_sent_for_each_class():
+    def size(num_classes):
+        metrics = CalibrationMetrics(15)
+        metrics.update(torch.randn(20, num_classes), torch.arange(20) % num_classes)
+        return len(pickle.dumps(metrics))
+
+    assert size(600) - size(100) == pytest.approx(500 * 15 * 16, abs=50)

@@ -1,0 +1,116 @@
+"""Every loss under mixed precision, compilation and activation checkpointing."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from tiny_models import BagOfWords, logits_of, rows, settings, tiny_bert, weights
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.losses import LOSSES
+
+EVAL = rows(21, seed=1)
+# Transformers' new name and its old one.
+CHECKPOINTING = next(
+    field.name
+    for field in fields(FocalTrainingArguments)
+    if field.name in ("activation_checkpointing", "gradient_checkpointing")
+)
+
+
+def trained(folder, model, loss, **options):
+    """A trainer after two epochs of two steps; AdaFocal's γ move between them. The metrics of its evaluation."""
+    args = FocalTrainingArguments(**settings(folder, loss=loss, num_train_epochs=2, learning_rate=0.05, **options))
+    trainer = FocalTrainer(model=model, args=args, train_dataset=rows(16), eval_dataset=EVAL)
+    trainer.train()
+    return trainer, trainer.evaluate()
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def floats(metrics):
+    """The metrics that do not tell the time."""
+    return {name: value for name, value in metrics.items() if "runtime" not in name and "per_s" not in name}
+
+
+@pytest.fixture
+def dtypes(monkeypatch):
+    """The dtypes that every call of a loss got and gave, and whether bfloat16 holds the logits without rounding."""
+    seen, rows_of = set(), FocalTrainer.build_loss
+
+    def recorded(trainer):
+        rows_of(trainer)
+        inner = trainer.loss.rows
+
+        def rows(logits, labels):
+            values = inner(logits, labels)
+            seen.add((logits.dtype, torch.equal(logits.bfloat16().to(logits.dtype), logits), values.dtype))
+            return values
+
+        trainer.loss.rows = rows
+
+    monkeypatch.setattr(FocalTrainer, "build_loss", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_autocast_to_bfloat16(loss, dtypes, tmp_path):
+    full, expected = trained(tmp_path, tiny_bert().float(), loss)
+    assert dtypes == {(torch.float32, False, torch.float32)}
+    dtypes.clear()
+    mixed, metrics = trained(tmp_path, tiny_bert().float(), loss, bf16=True)
+    # accelerate hands the model's bfloat16 logits on as float32.
+    assert dtypes == {(torch.float32, True, torch.float32)}
+    assert weights(mixed.model).dtype == torch.float32
+    assert losses(mixed) == pytest.approx(losses(full), rel=0.02)
+    start = weights(tiny_bert().float())
+    moved, expected_move = weights(mixed.model) - start, weights(full.model) - start
+    assert expected_move.norm() > 0.01
+    assert (moved - expected_move).norm() < 0.02 * expected_move.norm()
+    for name in ("eval_loss", "eval_nll", "eval_brier", "eval_confidence"):
+        assert metrics[name] == pytest.approx(expected[name], rel=0.02), name
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_evaluation_of_a_bfloat16_model(loss, dtypes, tmp_path):
+    args = FocalTrainingArguments(**settings(tmp_path, loss=loss, bf16_full_eval=True))
+    trainer = FocalTrainer(model=tiny_bert().float(), args=args, eval_dataset=EVAL)
+    metrics = trainer.evaluate()
+    assert dtypes == {(torch.bfloat16, True, torch.float32)}
+    # The logits themselves are bfloat16's; what is computed from them is as exact as from any other logits.
+    logits = logits_of(tiny_bert().bfloat16(), EVAL)
+    labels = torch.tensor([row["labels"] for row in EVAL])
+    nll = torch.nn.functional.cross_entropy(logits.double(), labels)
+    assert metrics["eval_nll"] == pytest.approx(nll.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_compiled_model_trains_as_itself(loss, tmp_path):
+    torch.compiler.reset()
+    plain, expected = trained(tmp_path, BagOfWords(), loss)
+    # Needs no C++ compiler, which "inductor" would.
+    compiled, metrics = trained(tmp_path, BagOfWords(), loss, torch_compile=True, torch_compile_backend="aot_eager")
+    assert isinstance(compiled.model_wrapped, torch._dynamo.OptimizedModule)
+    torch.testing.assert_close(weights(compiled.model), weights(plain.model), rtol=0, atol=1e-12)
+    assert floats(metrics) == pytest.approx(floats(expected), rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_recomputed_activations_change_nothing(loss, tmp_path):
+    calls = {False: 0, True: 0}
+
+    def model(checkpointed):
+        def count(*_):
+            calls[checkpointed] += 1
+
+        bert = tiny_bert()
+        bert.bert.encoder.layer[0].attention.register_forward_hook(count)
+        return bert
+
+    plain, expected = trained(tmp_path, model(False), loss)
+    saving, metrics = trained(tmp_path, model(True), loss, **{CHECKPOINTING: True})
+    assert calls[True] == calls[False] + 4  # once more for each step
+    assert torch.equal(weights(saving.model), weights(plain.model))
+    assert floats(metrics) == floats(expected)
