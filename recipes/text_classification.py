@@ -34,8 +34,9 @@ from transformers import (
     PreTrainedTokenizerBase,
     set_seed,
 )
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig, fold_temperature
+from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig, Temperature, fold_temperature
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     generate_topics,
@@ -51,6 +52,7 @@ from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, load_em
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint, training_settings
 from hf_focal.temperature import OBJECTIVES
+from hf_focal.trainer import gamma_history
 
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
 
@@ -170,6 +172,11 @@ def prepare(argv: list[str]) -> Experiment:
     if recipe.compare is not None:
         if args.loss != FocalTrainingArguments.loss:
             raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {recipe.compare!r}")
+        if args.deepspeed_plugin is not None:
+            raise ValueError(
+                f"compare must not be given under DeepSpeed, which allows a process one training, got "
+                f"{recipe.compare!r}: start a run with --loss for each"
+            )
         # Parsed again for each loss: some defaults depend on it.
         runs = [
             parse([*argv, "--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))])[-1]
@@ -179,6 +186,8 @@ def prepare(argv: list[str]) -> Experiment:
         splits = load_data(data, args.seed)
         tokenizer = load_tokenizer(model, splits)
         encoded = encode(splits, tokenizer, text_length(model, tokenizer))
+        for run_args in runs:
+            check_calibration_size(LossConfig.parse(run_args.loss), len(encoded["validation"]))
         embeddings = None
         if model.embeddings_file is not None and model.model_name_or_path == "gp_cnn":
             set_seed(args.seed)
@@ -190,6 +199,16 @@ def prepare(argv: list[str]) -> Experiment:
         for run_args in runs:
             claim_output_dir(run_args.output_dir, result_settings(data, model, run_args), write)
     return Experiment(model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
+
+
+def check_calibration_size(loss: LossConfig, num_rows: int) -> None:
+    """AdaFocal measures the validation set, and wants a row in each bin."""
+    bins = loss.options.get("bins", 0)
+    if num_rows < bins:
+        raise ValueError(
+            f"the validation set must hold at least {bins} rows for {loss}, got {num_rows}: set validation_size or "
+            "another validation_file"
+        )
 
 
 def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
@@ -210,7 +229,8 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
     files = data.files() | ({} if model.embeddings_file is None else {"embeddings_file": model.embeddings_file})
     contents = {f"content of {name}": file_digest(path) for name, path in files.items()}
     loss = str(LossConfig.parse(args.loss))
-    return {"kind": "run", **asdict(data), **contents, **asdict(model), **training_settings(args), "loss": loss}
+    settings = {**asdict(data), **contents, **asdict(model), **training_settings(args), "loss": loss}
+    return {"kind": "run", **settings, "num_processes": args.world_size}
 
 
 def train(experiment: Experiment) -> list[RunResult]:
@@ -227,10 +247,11 @@ def train(experiment: Experiment) -> list[RunResult]:
         results.append(result)
 
     if args.process_index == 0:
-        report = Path(args.output_dir) / "report"
+        reports = [Path(run_args.output_dir) / "report" for run_args in experiment.runs]
         if recipe.compare is not None:
-            write_comparison(report, results)
-        print_summary(report, results)
+            reports.append(Path(args.output_dir) / "report")
+            write_comparison(reports[-1], results)
+        print_summary(reports, results)
     return results
 
 
@@ -243,12 +264,13 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         args=args,
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
+        calibration_dataset=encoded["validation"],
         processing_class=experiment.tokenizer,
         data_collator=DataCollatorWithPadding(experiment.tokenizer),
     )
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
-    temperature = trainer.fit_temperature(encoded["validation"], objective=experiment.recipe.temperature_objective)
+    temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
 
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
@@ -265,25 +287,35 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
             "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
             "num_parameters": trainer.model.num_parameters(),
             "num_processes": args.world_size,
+            "gamma_history": gamma_history(trainer.state.log_history),
         },
     )
-    if args.process_index == 0:
-        fold_temperature(trainer.model, temperature)
-        temperature.save(Path(args.output_dir) / "temperature.json")
-    trainer.save_model()
+    save_folded(trainer, temperature)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
 
 
-def print_summary(report: Path, results: list[RunResult]) -> None:
+def save_folded(trainer: FocalTrainer, temperature: Temperature) -> None:
+    """Save the model with its temperature folded in. Only what is saved is whole under FSDP2 and ZeRO-3."""
+    trainer.save_model()
+    if trainer.args.process_index != 0:
+        return
+    folder = Path(trainer.args.output_dir)
+    temperature.save(folder / "temperature.json")
+    unset_hf_deepspeed_config()  # with it from_pretrained would cut the model up again
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    fold_temperature(model, temperature).save_pretrained(folder)
+
+
+def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print(f"\n{results_table(results)}\n")
     print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.")
     if results[0].true_calibration_error is not None:
         print("true ECE: against the posterior that the texts were generated from, instead of the sampled labels.")
     print("\nWritten:")
-    for path in sorted(report.iterdir()):
-        print(f"  {path}")
+    for report in reports:
+        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  load a model, its temperature folded in: import hf_focal.models, then")

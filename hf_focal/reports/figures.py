@@ -3,6 +3,7 @@
 Figures are made without pyplot: nothing global changes, no window opens, and they work without a display.
 """
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ def reliability_diagram(
     _legend_above(diagram, handles, ["accuracy", "gap to confidence", "calibrated"])
     _draw_histogram(histogram, bins)
     if title:
-        figure.suptitle(title, fontsize=12)
+        _title_above(figure, title)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
@@ -102,9 +103,7 @@ def comparison_figure(
     for column, (name, before_and_after) in enumerate(runs.items()):
         for row, bins in enumerate(before_and_after):
             _draw_reliability(axes[row, column], bins, font_size=9)
-        # Lines end behind the commas and colons of a loss's name, not inside its words.
-        title = textwrap.fill(name.replace(":", ": ").replace(",", ", "), 18)
-        axes[0, column].set_title(title, fontsize=10)
+        axes[0, column].set_title(_wrap(name, 18), fontsize=10)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
@@ -113,6 +112,17 @@ def comparison_figure(
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
+
+
+def _title_above(figure: "Figure", title: str) -> None:
+    """Write the title, in several lines where the figure is too narrow for one: about 10 characters an inch."""
+    width = int(10 * figure.get_figwidth())
+    figure.suptitle(title if len(title) <= width else _wrap(title, width), fontsize=12)
+
+
+def _wrap(name: str, width: int) -> str:
+    """End lines behind the commas and colons of a loss's name, not inside its words or at the sign of a number."""
+    return textwrap.fill(re.sub("([:,])(?! )", r"\1 ", name), width, break_on_hyphens=False)
 
 
 def _draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:

@@ -15,6 +15,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..temperature import Temperature
 from .figures import comparison_figure, reliability_diagram
+from .gamma import gamma_heatmap
 from .tables import markdown_table
 
 
@@ -93,6 +94,8 @@ class RunResult:
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
 
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png.
+
     Returns:
         The files, the JSON last: where it exists, the report is complete.
     """
@@ -104,8 +107,12 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
     reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
+    paths = [table, before, after, loss]
+    if history := result.details.get("gamma_history"):
+        paths.append(folder / "gamma.png")
+        gamma_heatmap(history, title=result.loss, path=paths[-1])
     result.save(metrics)
-    return [table, before, after, loss, metrics]
+    return [*paths, metrics]
 
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:

@@ -320,6 +320,11 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"num_generated": 0}, ValueError, "num_generated must be at least 1, got 0"),
         ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
         ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
+        (
+            {"compare": "brier,adafocal", "validation_size": 14},
+            ValueError,
+            "the validation set must hold at least 15 rows for adafocal, got 14",
+        ),
     ],
 )
 def test_errors_come_before_training_and_leave_no_folder(options, error, message, tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_comparison_has_a_column_a_run(num_runs, tmp_path):
 
 def test_texts_do_not_overlap():
     figure = reliability_diagram(LOGITS, LABELS, title="A title")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     diagram, histogram = figure.axes
     boxes = [figure._suptitle.get_window_extent()]
     boxes += [axes.get_legend().get_window_extent() for axes in (diagram, histogram)]
@@ -115,6 +115,15 @@ def test_texts_do_not_overlap():
     width, height = figure.canvas.get_width_height()
     extents = np.array([box.extents for box in boxes])
     assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+
+
+def test_a_long_title_stays_inside_the_figure():
+    name = "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5, T = 1.234"
+    figure = reliability_diagram(LOGITS, LABELS, title=name)
+    figure.draw_without_rendering()
+    assert figure.get_suptitle() == "adafocal: bins=10, lam=0.5, switch=0.3,\ngamma_max=50, gamma_min=-5, T = 1.234"
+    box, width = figure._suptitle.get_window_extent(), figure.canvas.get_width_height()[0]
+    assert 0 <= box.x0 < box.x1 <= width
 
 
 def test_matplotlib_is_only_imported_to_draw_and_left_as_it_was():

@@ -11,6 +11,7 @@ import yaml
 from matplotlib.image import imread
 
 from hf_focal import CalibrationMetrics, LossConfig, fit_temperature
+from hf_focal.losses import ByBin
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
 LABELS = torch.arange(40) % 4
@@ -84,6 +85,24 @@ def test_the_report_of_a_run(tmp_path):
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
     for name in ("reliability_before.png", "reliability_after.png"):
         assert imread(folder / name).std() > 0.1
+
+
+def test_the_report_shows_how_gamma_moved(tmp_path):
+    policy, history = ByBin(3), []
+    for epoch in (1, 2):
+        policy.update(torch.linspace(0.3, 0.9, 40), LABELS < 2)
+        history.append({"step": 10 * epoch, "epoch": float(epoch), **policy.state_dict()})
+    result, _ = result_of("adafocal:bins=3", details={"gamma_history": history})
+    paths = write_report(tmp_path, result)
+    assert [path.name for path in paths[-3:]] == ["loss.yaml", "gamma.png", "metrics.json"]
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    assert imread(tmp_path / "gamma.png").std() > 0.1
+    assert RunResult.load(tmp_path / "metrics.json").details["gamma_history"] == history
+
+
+def test_a_history_without_updates_draws_nothing(tmp_path):
+    result, _ = result_of("adafocal", details={"gamma_history": []})
+    assert "gamma.png" not in [path.name for path in write_report(tmp_path, result)]
 
 
 def test_the_comparison_of_runs(tmp_path):

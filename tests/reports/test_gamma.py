@@ -1,0 +1,145 @@
+"""What the figure of AdaFocal's γ holds: the numbers of the history, in their places."""
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from hf_focal.reports import gamma_heatmap
+
+HISTORY = [
+    {"step": 5, "epoch": 0.5, "gammas": [0.3, 1.0, 9.0], "edges": [0.0, 0.4, 0.7, 1.0]},
+    {"step": 20, "epoch": 2.0, "gammas": [-0.2, 0.9, 20.0], "edges": [0.0, 0.5, 0.8, 1.0]},
+    {"step": 30, "epoch": 3.0, "gammas": [-2.0, -0.2, 20.0], "edges": [0.0, 0.6, 0.9, 1.0]},
+]
+
+
+def mesh_of(figure):
+    (mesh,) = figure.axes[0].collections
+    return mesh
+
+
+def changed(number, **values):
+    """The history with an entry changed."""
+    return [entry | values if index == number else entry for index, entry in enumerate(HISTORY)]
+
+
+def color_of(figure, gamma):
+    return np.array(mesh_of(figure).to_rgba(gamma)[:3])
+
+
+def hatched_cells(axes, num_bins, epochs):
+    """Whether the middle of each cell (bin, column) lies in a hatched patch."""
+    middles = (np.array(epochs[1:]) + np.array(epochs[:-1])) / 2
+    return [
+        [
+            any(patch.get_path().contains_point((x, bin)) for patch in axes.patches if patch.get_hatch())
+            for x in middles
+        ]
+        for bin in range(1, num_bins + 1)
+    ]
+
+
+def test_columns_start_at_the_updates_and_rows_are_bins(tmp_path):
+    path = tmp_path / "gamma.png"
+    figure = gamma_heatmap(HISTORY, title="A title", path=path)
+    heat, inner, bar = figure.axes
+    np.testing.assert_array_equal(mesh_of(figure).get_array(), [[1, 0.3, -0.2, -2], [1, 1, 0.9, -0.2], [1, 9, 20, 20]])
+    corners = mesh_of(figure).get_coordinates()
+    np.testing.assert_array_equal(corners[0, :, 0], [0, 0.5, 2, 3, 4])
+    np.testing.assert_array_equal(corners[:, 0, 1], [0.5, 1.5, 2.5, 3.5])
+    assert (heat.get_xlim(), heat.get_ylim()) == ((0, 4), (0.5, 3.5))
+    assert heat.get_yticks().tolist() == [1, 2, 3]
+    assert (inner.get_xlabel(), heat.get_ylabel()) == ("Epoch", "Bin, by true-class probability")
+    assert (inner.get_ylabel(), bar.get_ylabel()) == ("Inner edges,\nprobability", "γ (inverse focal below 0)")
+    assert figure.get_suptitle() == "A title"
+    assert imread(path).std() > 0.1
+
+
+def test_inner_edges_are_steps_from_equal_widths():
+    inner = gamma_heatmap(HISTORY).axes[1]
+    assert [line.get_drawstyle() for line in inner.lines] == ["steps-post"] * 2
+    for line, edges in zip(inner.lines, ([1 / 3, 0.4, 0.5, 0.6, 0.6], [2 / 3, 0.7, 0.8, 0.9, 0.9]), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), [0, 0.5, 2, 3, 4])
+        np.testing.assert_allclose(line.get_ydata(), edges, rtol=1e-15)
+    assert (inner.get_xlim(), inner.get_ylim()) == ((0, 4), (0, 1))
+
+
+def test_negative_gammas_alone_are_hatched():
+    heat, _, bar = gamma_heatmap(HISTORY).axes
+    expected = [[False, False, True, True], [False, False, False, True], [False] * 4]
+    assert hatched_cells(heat, 3, [0, 0.5, 2, 3, 4]) == expected
+    (key,) = [patch for patch in bar.patches if patch.get_hatch()]
+    low, high = key.get_path().transformed(key.get_patch_transform()).get_extents().intervaly
+    assert (low, high) == (-2, 0)
+
+
+def test_colours_tell_signs_and_sizes_apart():
+    figure = gamma_heatmap(HISTORY)
+    sizes = [0.2, 0.5, 1, 2, 5, 10, 20]
+    positive = [color_of(figure, size) for size in sizes]
+    negative = [color_of(figure, -size) for size in sizes]
+    assert all(color[2] > color[0] for color in positive)  # blue
+    assert all(color[0] > color[2] for color in negative)  # orange
+    for colors in (positive, negative):
+        luminance = [float(color @ [0.2126, 0.7152, 0.0722]) for color in colors]
+        assert min(np.subtract(luminance[:-1], luminance[1:])) > 0.03  # each darker than the one before, in grey too
+
+
+def test_the_scale_is_the_same_until_a_gamma_leaves_the_default_bounds():
+    small = gamma_heatmap(HISTORY[:1])
+    figure = gamma_heatmap(HISTORY)
+    np.testing.assert_array_equal(color_of(small, 1), color_of(figure, 1))
+    assert small.axes[2].get_ylim() == figure.axes[2].get_ylim() == (-2, 20)
+    labels = [label.get_text() for label in figure.axes[2].get_yticklabels()]
+    assert labels == ["−2", "−1", "−0.5", "0", "0.5", "1", "2", "5", "10", "20"]
+    assert not len(figure.axes[2].yaxis.get_minorticklocs())
+    far = gamma_heatmap(changed(2, gammas=[-6, 1, 64]))
+    assert far.axes[2].get_ylim() == (-6, 64)
+    assert (mesh_of(far).norm.vmin, mesh_of(far).norm.vmax) == (-64, 64)
+
+
+@pytest.mark.parametrize(("num_bins", "ticks"), [(1, [1]), (15, range(1, 16)), (50, range(1, 51, 4))])
+@pytest.mark.parametrize("updates", [1, 50])
+def test_texts_do_not_overlap(num_bins, ticks, updates):
+    edges = np.linspace(0, 1, num_bins + 1).tolist()
+    history = [{"epoch": epoch + 1.0, "gammas": [-2.0] * num_bins, "edges": edges} for epoch in range(updates)]
+    figure = gamma_heatmap(history, title="adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5,and so on")
+    figure.draw_without_rendering()
+    heat, inner, bar = figure.axes
+    assert heat.get_yticks().tolist() == list(ticks)
+    boxes = [axes.get_window_extent() for axes in figure.axes] + [figure._suptitle.get_window_extent()]
+    boxes += [axis.label.get_window_extent() for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis)]
+    for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        labels = zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
+        boxes += [label.get_window_extent() for label, value in labels if low <= value <= high]
+    for i, box in enumerate(boxes):
+        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
+    extents = np.array([box.extents for box in boxes])
+    width, height = figure.canvas.get_width_height()
+    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+
+
+@pytest.mark.filterwarnings("error")
+def test_updates_in_one_epoch_and_at_the_start():
+    figure = gamma_heatmap(changed(0, epoch=2.0))
+    np.testing.assert_array_equal(mesh_of(figure).get_coordinates()[0, :, 0], [0, 2, 2, 3, 4])
+    figure = gamma_heatmap([HISTORY[0] | {"epoch": 0.0}])
+    np.testing.assert_array_equal(mesh_of(figure).get_coordinates()[0, :, 0], [0, 0, 1])
+    figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ([], "history must hold at least one update, got none"),
+        (changed(1, gammas=[1.0, 1.0]), "must have 3 gammas and 4 edges in each update, got 2 and 4"),
+        (changed(2, edges=[0.0, 0.5, 1.0]), "must have 3 gammas and 4 edges in each update, got 3 and 3"),
+        (changed(1, epoch=0.25), r"epochs that do not decrease from 0, got \[0.5, 0.25, 3.0\]"),
+        (changed(0, epoch=-1.0), r"epochs that do not decrease from 0, got \[-1.0, 2.0, 3.0\]"),
+    ],
+    ids=["empty", "gammas", "edges", "decreasing", "negative"],
+)
+def test_errors(history, message):
+    with pytest.raises(ValueError, match=message):
+        gamma_heatmap(history)
