@@ -1,11 +1,13 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and what is commonly written.
 
     python benchmarks/loss.py [--shapes 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
+                              [--only gamma]
 
 Times are medians over interleaved rounds, so that a busy machine slows all alike: read the ratios, each the median
 over the rounds of that round's ratio to `F.cross_entropy`. Threads that wait for each other make small operations very
 slow on busy cores: --threads 1 is steadier. Peak memory is what is allocated beyond the logits and labels, in units of
-the logits' size; the gradient, which every implementation returns, is 1 of them.
+the logits' size; the gradient, which every implementation returns, is 1 of them. AdaFocal's choice of γ alone is
+measured beside the loop over rows of published code.
 """
 
 import argparse
@@ -15,13 +17,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
+from memory import peak_bytes
 from torch import Tensor
 from torch.nn import functional as F
 
-from hf_focal.losses import build_loss, cross_entropy
+from hf_focal.losses import ByBin, build_loss, cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
@@ -92,69 +96,102 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def seconds_of_rounds(implementations, logits: Tensor, labels: Tensor, rounds: int) -> dict[str, list[float]]:
-    """Seconds a step of each implementation in each round; a short step is repeated to last about 20 ms."""
-    times: dict[str, list[float]] = {name: [] for name in implementations}
+def seconds_of_rounds(steps: dict[str, Callable], device: torch.device, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each step in each round; a short step is repeated to last about 20 ms."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
     calls = {}
-    for name, implementation in implementations.items():
-        seconds = timed(implementation, logits, labels, 1)  # the warm-up
-        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else timed(implementation, logits, labels, 1))))
+    for name, run in steps.items():
+        seconds = timed(run, device, 1)  # the warm-up
+        calls[name] = max(1, round(0.02 / (seconds if seconds > 1 else timed(run, device, 1))))
     for _ in range(rounds):
-        for name, implementation in implementations.items():
+        for name, run in steps.items():
             if not times[name] or times[name][0] < 10:  # one round is enough to see that a peer takes 10 s
-                times[name].append(timed(implementation, logits, labels, calls[name]))
+                times[name].append(timed(run, device, calls[name]))
     return times
 
 
-def timed(implementation, logits: Tensor, labels: Tensor, calls: int) -> float:
-    synchronize(logits.device)
+def timed(run: Callable, device: torch.device, calls: int) -> float:
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(calls):
-        step(implementation, logits, labels)
-    synchronize(logits.device)
+        run()
+    synchronize(device)
     return (time.perf_counter() - start) / calls
 
 
-def peak_bytes(implementation, logits: Tensor, labels: Tensor) -> int:
-    """Most memory that one step holds beyond its inputs."""
-    if logits.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(logits.device)
-        before = torch.cuda.memory_allocated(logits.device)
-        step(implementation, logits, labels)
-        return torch.cuda.max_memory_allocated(logits.device) - before
-    # The profiler reports each allocation and release of PyTorch's CPU allocator, also of buffers inside kernels.
-    # Unlike the process's resident size, that counts neither malloc's free lists nor pages not yet touched.
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step(implementation, logits, labels)
-    held = peak = 0
-    events = (event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
+def median_ratio(own: list[float], reference: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(own, reference, strict=False))
 
 
 def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
     """One line an implementation, also printed."""
     logits, labels = inputs(*shape, dtype, device)
     rounds = repeats if logits.numel() > 1 << 26 else 4 * repeats
-    times = seconds_of_rounds(implementations, logits, labels, rounds)
+    steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
+    times = seconds_of_rounds(steps, logits.device, rounds)
     lines = []
     for name, implementation in implementations.items():
-        pairs = zip(times[name], times[reference], strict=False)
         line = {
             "rows": shape[0],
             "classes": shape[1],
             "dtype": str(dtype).removeprefix("torch."),
             "name": name,
             "milliseconds": 1e3 * statistics.median(times[name]),
-            "time_ratio": statistics.median(own / reference for own, reference in pairs),
-            "peak_in_logits": peak_bytes(implementation, logits, labels) / (logits.numel() * logits.element_size()),
+            "time_ratio": median_ratio(times[name], times[reference]),
+            "peak_in_logits": peak_bytes(partial(step, implementation, logits, labels), logits.device) / logits.nbytes,
         }
         lines.append(line)
         print(
             f"{line['rows']:>6} x {line['classes']:<6} {line['dtype']:9} {name:28}"
             f"{line['milliseconds']:>10.3f} ms {line['time_ratio']:>7.2f} x  {line['peak_in_logits']:>7.2f} logits",
+            flush=True,
+        )
+    return lines
+
+
+def gamma_by_loop(p: Tensor, policy: ByBin) -> Tensor:
+    """As published code has it: each row asks each bin."""
+    num_bins = len(policy.gammas)
+    gammas = []
+    for sample in p:
+        p_t = sample.item()
+        for index in range(num_bins):
+            lower, upper = policy.edges[index], policy.edges[index + 1]
+            if (index == 0 or p_t >= lower) and (index == num_bins - 1 or p_t < upper):
+                break
+        gammas.append(policy.gammas[index])
+    return torch.tensor(gammas, dtype=p.dtype, device=p.device)
+
+
+def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
+    """One line for the loop and one for ours, also printed: the choice of γ for `num_rows` probabilities, no gradient.
+
+    The bins are those after an update, whose edges are probabilities of float32: all comparisons agree.
+    """
+    generator = torch.Generator().manual_seed(0)
+    policy = ByBin(15)
+    policy.update(torch.rand(2000, generator=generator), torch.rand(2000, generator=generator) < 0.5)
+    p = torch.rand(num_rows, generator=generator).to(device)
+    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: ByBin": partial(policy, p)}
+    chosen = [run() for run in steps.values()]
+    if not torch.equal(*chosen) or len(chosen[0].unique()) != len(set(policy.gammas)):
+        raise AssertionError("the loop and the look-up choose different γ, or the rows do not reach every bin")
+    times = seconds_of_rounds(steps, p.device, 4 * repeats)
+    lines = []
+    for name in steps:
+        line = {
+            "rows": num_rows,
+            "bins": len(policy.gammas),
+            "threads": torch.get_num_threads(),
+            "dtype": "float32",
+            "name": name,
+            "milliseconds": 1e3 * statistics.median(times[name]),
+            "time_ratio": median_ratio(times[name], times["loop over rows"]),
+        }
+        lines.append(line)
+        print(
+            f"γ of {num_rows} rows, {line['bins']} bins  {name:28}{line['milliseconds']:>10.3f} ms "
+            f"{line['time_ratio']:>8.5f} x",
             flush=True,
         )
     return lines
@@ -191,20 +228,29 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
+    parser.add_argument(
+        "--only", choices=["gamma"], help="the choice of γ alone; the other figures in the file stay as they are"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports each of its starts
 
-    figures = {"machine": machine(args.device), "losses": []}
+    figures = {"machine": machine(args.device)}
     print(figures["machine"])
-    for size in args.shapes:
-        for dtype in DTYPES:
-            figures["losses"] += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
-    figures["losses"] += measure(
-        MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
-    )
-    figures["row_errors_bfloat16"] = row_errors(args.device)
-    print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
+    if args.only:
+        if args.json and args.json.exists():
+            figures = json.loads(args.json.read_text(encoding="utf-8"))
+    else:
+        figures["losses"] = []
+        for size in args.shapes:
+            for dtype in DTYPES:
+                figures["losses"] += measure(IMPLEMENTATIONS, REFERENCE, size, dtype, args.device, args.repeats)
+        figures["losses"] += measure(
+            MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
+        )
+        figures["row_errors_bfloat16"] = row_errors(args.device)
+        print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
+    figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 

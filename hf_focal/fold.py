@@ -42,7 +42,7 @@ def fold_temperature(model, temperature: "Temperature | float"):
         ValueError: a temperature that is not finite and positive; a model for regression, for several labels at once
             (its sigmoids are not what was fitted) or of a single label.
         TypeError: no config; no such head; a head whose last layer is not plain; weights that other layers share (tied
-            embeddings) or that are not floating (quantised).
+            embeddings), that are not floating (quantised), or that FSDP or DeepSpeed's ZeRO-3 cut up among processes.
     """
     value = check_positive("temperature", temperature)
     _check_classifier(model)
@@ -107,6 +107,11 @@ def _last_layer(head: nn.Module, model) -> nn.Module:
 
 
 def _check_foldable(model, parameters: list[nn.Parameter]) -> None:
+    if _is_cut_up(model, parameters):
+        raise TypeError(
+            f"the model must be whole, got a {type(model).__name__} that FSDP or ZeRO-3 cut up among processes: "
+            "save it, and fold what from_pretrained loads"
+        )
     own = {id(parameter) for parameter in parameters}
     uses = [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
     if len(uses) != len(parameters):
@@ -114,3 +119,12 @@ def _check_foldable(model, parameters: list[nn.Parameter]) -> None:
     for parameter in parameters:
         if not parameter.is_floating_point():
             raise TypeError(f"the head's weights must be floating, got {parameter.dtype}")
+
+
+def _is_cut_up(model, parameters: list[nn.Parameter]) -> bool:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return False
+    from torch.distributed.fsdp import FSDPModule
+
+    # FSDP's parameters are whole for a while, but copies then. ZeRO-3 marks those that it cuts up with an id.
+    return isinstance(model, FSDPModule) or any(hasattr(parameter, "ds_id") for parameter in parameters)

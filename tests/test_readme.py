@@ -8,6 +8,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification
 
+from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.data import train_word_tokenizer
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
 
@@ -39,7 +40,10 @@ def names():
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
 def test_example_runs(example, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names |= {"FocalTrainer": FocalTrainer, "FocalTrainingArguments": FocalTrainingArguments}  # of the first example
     exec(compile(example, str(README), "exec"), names)
+    if "gamma_heatmap" in example:
+        assert (tmp_path / "gamma.png").stat().st_size > 0
     if "fold_temperature" in example:
         saved = AutoModelForSequenceClassification.from_pretrained("out")
         assert saved.config.calibration["temperature"] == names["temperature"].value
@@ -48,4 +52,4 @@ def test_example_runs(example, names, tmp_path, monkeypatch):
 
 
 def test_readme_has_its_examples():
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 5

@@ -162,6 +162,11 @@ class CalibrationMetrics:
             errors["classwise_ece"] = classwise_error(self._cells.gap.numpy(), size) if self._cells else float("nan")
         return errors
 
+    def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the top-1 confidence (N,) of each sample so far, float32 or float64, and its hit (N,), bool."""
+        confidence, correct = _mass.unpack(self._samples.keys)
+        return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
+
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
         sums, empty = self._bins, self._bins.count == 0

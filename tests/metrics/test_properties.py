@@ -180,6 +180,23 @@ def test_reset_forgets_everything():
     assert metrics.compute() == computed(*example(100, 3))
 
 
+@given(batches())
+@settings(max_examples=40, deadline=None)
+def test_samples_are_what_was_measured(batch):
+    logits, labels, _ = batch
+    labels[1::3] = -100
+    metrics = CalibrationMetrics()
+    metrics.update(logits, labels)
+    confidence, correct = metrics.merge(CalibrationMetrics()).samples()
+    kept = labels != -100
+    exact = logits[kept].to(torch.promote_types(logits.dtype, torch.float32))
+    assert confidence.dtype == exact.dtype
+    assert correct.dtype == torch.bool
+    torch.testing.assert_close(confidence, exact.softmax(-1).amax(-1), rtol=1e-5, atol=0)
+    first = torch.from_numpy(exact.numpy().argmax(-1))  # of equal logits the first
+    assert torch.equal(correct, first == labels[kept])
+
+
 def test_bins_of_a_reliability_diagram():
     metrics = CalibrationMetrics(num_bins=4)
     probabilities = torch.tensor([[1.0, 0.0], [0.75, 0.25], [0.4, 0.6], [0.5, 0.5]])

@@ -1,0 +1,182 @@
+"""Time and memory of the loss of a linear head, forward and backward, against unfused and fused cross-entropy.
+
+    python benchmarks/linear_loss.py [--tokens 2048 4096] [--vocabularies 32000 128256] [--hidden 512] [--threads 1]
+                                     [--dtypes float32] [--chunk_sizes 256 1024] [--json FILE]
+
+Gradients are those of hidden states and head. Times are medians over interleaved rounds; read the ratios, each the
+median over the rounds of that round's ratio to `F.linear` + `F.cross_entropy`. The process's CPU time is given beside
+the wall's: on busy cores, and with one thread, it is the steadier one. Peak memory is what is allocated beyond
+the inputs and the two gradients, which every implementation returns. The gradients' errors are relative (by norms) to
+those of float64, on as many tokens as float64 has memory for; in the confident setting the head is aligned with the
+labels' hidden states.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from loss import machine, median_ratio
+from memory import peak_bytes
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
+
+REFERENCE = "F.linear + F.cross_entropy"
+CHUNKS_OF_512 = {"batch_chunk_size": 512, "chunking_method": None}
+ERROR_TOKENS = 512
+
+
+def unfused(loss: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    return loss(F.linear(hidden, weight), labels)
+
+
+def torchs(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    options = nn.LinearCrossEntropyOptions(**options)
+    return F.linear_cross_entropy(hidden, weight, labels, reduction=reduction, options=options)
+
+
+def torchs_focal(options: dict, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    return focal_from_cross_entropy(torchs(options, hidden, weight, labels, reduction="none"), 3.0).mean()
+
+
+def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    peers = {
+        REFERENCE: partial(unfused, F.cross_entropy),
+        "F.linear + ours, focal:gamma=3": partial(unfused, build_loss("focal:gamma=3")),
+    }
+    if hasattr(nn, "LinearCrossEntropyOptions"):  # torch ≥ 2.13; its own choice of chunks is slower
+        peers |= {
+            "F.linear_cross_entropy, chunks of 512": partial(torchs, CHUNKS_OF_512),
+            "focal of F.linear_cross_entropy, chunks of 512": partial(torchs_focal, CHUNKS_OF_512),
+        }
+    names = ("cross_entropy", "focal:gamma=3", "label_smoothing:alpha=0.1")
+    ours = {f"ours: {name}": partial(linear_loss, build_loss(name)) for name in names}
+    sized = {
+        f"ours: focal:gamma=3, chunks of {size}": partial(linear_loss, build_loss("focal:gamma=3"), chunk_size=size)
+        for size in chunk_sizes
+    }
+    return peers | ours | sized
+
+
+def inputs(num_tokens: int, num_classes: int, num_features: int, confident: bool = False) -> tuple[Tensor, ...]:
+    """float64 hidden states and head, and labels; logits of standard deviation 2, or probabilities near 1."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(num_tokens, num_features, generator=generator, dtype=torch.float64)
+    weight = torch.randn(num_classes, num_features, generator=generator, dtype=torch.float64)
+    weight *= 2 / num_features**0.5
+    labels = torch.randperm(num_classes, generator=generator)[:num_tokens]
+    if confident:
+        weight[labels] += hidden * 20 / num_features
+    return hidden, weight, labels
+
+
+def gradients(implementation: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(implementation(hidden, weight, labels), (hidden, weight))
+
+
+def seconds_of_rounds(runs: dict[str, Callable], rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Wall and CPU seconds of each run in each round."""
+    wall, cpu = ({name: [] for name in runs} for _ in range(2))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.perf_counter(), time.process_time()
+            run()
+            wall[name].append(time.perf_counter() - start[0])
+            cpu[name].append(time.process_time() - start[1])
+    return wall, cpu
+
+
+def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype: str, args) -> list[dict]:
+    """One line an implementation, also printed."""
+    hidden, weight, labels = inputs(num_tokens, num_classes, args.hidden)
+    hidden, weight = (tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in (hidden, weight))
+    runs = {name: partial(gradients, step, hidden, weight, labels) for name, step in steps.items()}
+    gradient_bytes = sum(tensor.numel() * tensor.element_size() for tensor in (hidden, weight))
+    peaks = {name: (peak_bytes(run) - gradient_bytes) / 2**20 for name, run in runs.items()}  # and the warm-up
+    wall, cpu = seconds_of_rounds(runs, args.repeats)
+    lines = []
+    for name in runs:
+        line = {
+            "tokens": num_tokens,
+            "vocabulary": num_classes,
+            "hidden": args.hidden,
+            "dtype": dtype,
+            "name": name,
+            "milliseconds": 1e3 * statistics.median(wall[name]),
+            "time_ratio": median_ratio(wall[name], wall[REFERENCE]),
+            "cpu_milliseconds": 1e3 * statistics.median(cpu[name]),
+            "cpu_time_ratio": median_ratio(cpu[name], cpu[REFERENCE]),
+            "peak_MiB": peaks[name],
+            "peak_ratio": peaks[name] / peaks[REFERENCE],
+        }
+        lines.append(line)
+        print(
+            f"{num_tokens:>6} x {num_classes:<7} {dtype:9} {name:48}{line['milliseconds']:>9.0f} ms "
+            f"{line['time_ratio']:>6.2f} x, CPU {line['cpu_time_ratio']:.2f} x "
+            f"{line['peak_MiB']:>8.1f} MiB {line['peak_ratio']:>7.4f} x",
+            flush=True,
+        )
+    return lines
+
+
+def gradient_errors(steps: dict[str, Callable], num_classes: int, confident: bool, args) -> list[dict]:
+    """Of float32 cross-entropies and focal losses, also printed."""
+    hidden, weight, labels = inputs(ERROR_TOKENS, num_classes, args.hidden, confident)
+    exact = {
+        kind: gradients(partial(unfused, build_loss(kind)), hidden.requires_grad_(), weight.requires_grad_(), labels)
+        for kind in ("cross_entropy", "focal:gamma=3")
+    }
+    single = [tensor.detach().float().requires_grad_() for tensor in (hidden, weight)]
+    lines = []
+    for name, step in steps.items():
+        if "label_smoothing" in name:
+            continue
+        found = gradients(step, *single, labels)
+        reference = exact["focal:gamma=3" if "focal" in name else "cross_entropy"]
+        of_hidden, of_weight = (
+            ((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, reference, strict=True)
+        )
+        setting = "confident" if confident else "ordinary"
+        lines.append(
+            {"vocabulary": num_classes, "setting": setting, "name": name, "hidden": of_hidden, "weight": of_weight}
+        )
+        print(f"errors {setting:9} {num_classes:<7} {name:48} {of_hidden:.1e} {of_weight:.1e}", flush=True)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096])
+    parser.add_argument("--vocabularies", type=int, nargs="+", default=[32_000, 128_256])
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--dtypes", nargs="+", default=["float32"])
+    parser.add_argument("--chunk_sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--repeats", type=int, default=3, help="rounds")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path, help="write machine and figures to this file")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports each of its starts
+
+    figures = {"machine": machine("cpu"), "errors": [], "losses": []}
+    print(figures["machine"])
+    steps = implementations(args.chunk_sizes)
+    for confident in (False, True):
+        figures["errors"] += gradient_errors(steps, min(args.vocabularies), confident, args)
+    for num_classes in args.vocabularies:
+        for num_tokens in args.tokens:
+            for dtype in args.dtypes:
+                figures["losses"] += measure(steps, num_tokens, num_classes, dtype, args)
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
