@@ -74,21 +74,17 @@ class RunResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
-        Path(path).write_text(json.dumps(_plain(asdict(self)), indent=2) + "\n", encoding="utf-8")
+        _write_fields(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> "RunResult":
         """Read what `save` wrote."""
-        fields = json.loads(Path(path).read_text(encoding="utf-8"))
-        for name in ("pre", "post"):
-            fields[name] = {key: _number(value) for key, value in fields[name].items()}
-            intervals = fields[f"{name}_intervals"]
-            fields[f"{name}_intervals"] = {key: tuple(map(_number, bounds)) for key, bounds in intervals.items()}
-            bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
-            fields[f"{name}_bins"] = ReliabilityBins(**{**bins, "count": bins["count"].astype(np.int64)})
+        fields = _read_fields(path)
+        for name in ("pre_intervals", "post_intervals"):
+            fields[name] = {key: tuple(map(_nan_for_null, bounds)) for key, bounds in fields[name].items()}
         if fields["true_calibration_error"] is not None:
             fields["true_calibration_error"] = tuple(fields["true_calibration_error"])
-        return cls(**{**fields, "temperature": Temperature.from_dict(fields["temperature"])})
+        return cls(**fields)
 
 
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
@@ -99,15 +95,8 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     Returns:
         The files, the JSON last: where it exists, the report is complete.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    table, loss, metrics = folder / "table.md", folder / "loss.yaml", folder / "metrics.json"
-    before, after = folder / "reliability_before.png", folder / "reliability_after.png"
-    table.write_text(results_table([result]), encoding="utf-8")
-    loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
-    reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
-    reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
-    paths = [table, before, after, loss]
+    folder, metrics = Path(folder), Path(folder, "metrics.json")
+    paths = _write_run(folder, result, results_table([result]))
     if history := result.details.get("gamma_history"):
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])
@@ -117,10 +106,26 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
     """Write the comparison of several runs: table.md and comparison.png."""
-    folder = Path(folder)
+    return _write_runs(Path(folder), results, results_table(results))
+
+
+def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
+    """Write what the report of any one run has: the table, the diagrams before and after scaling, and the loss."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, loss = folder / "table.md", folder / "loss.yaml"
+    before, after = folder / "reliability_before.png", folder / "reliability_after.png"
+    table.write_text(markdown, encoding="utf-8")
+    loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
+    reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
+    reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
+    return [table, before, after, loss]
+
+
+def _write_runs(folder: Path, results: Sequence[Any], markdown: str) -> list[Path]:
+    """Write what the comparison of any runs has: the table and the diagrams side by side."""
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "table.md", folder / "comparison.png"
-    table.write_text(results_table(results), encoding="utf-8")
+    table.write_text(markdown, encoding="utf-8")
     comparison_figure({result.loss: (result.pre_bins, result.post_bins) for result in results}, path=figure)
     return [table, figure]
 
@@ -143,6 +148,22 @@ def results_table(results: Sequence[RunResult]) -> str:
     return markdown_table(rows)
 
 
+def _write_fields(path: str | Path, result: Any) -> None:
+    """Write a result, a dataclass, as JSON; NaN becomes null."""
+    Path(path).write_text(json.dumps(_plain(asdict(result)), indent=2) + "\n", encoding="utf-8")
+
+
+def _read_fields(path: str | Path) -> dict[str, Any]:
+    """Read the fields that `_write_fields` wrote: those that every result has are what they were, others plain."""
+    fields = json.loads(Path(path).read_text(encoding="utf-8"))
+    fields["temperature"] = Temperature.from_dict(fields["temperature"])
+    for name in ("pre", "post"):
+        fields[name] = {key: _nan_for_null(value) for key, value in fields[name].items()}
+        bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
+        fields[f"{name}_bins"] = ReliabilityBins(**{**bins, "count": bins["count"].astype(np.int64)})
+    return fields
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
@@ -155,5 +176,5 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _number(value: float | None) -> float:
+def _nan_for_null(value: float | None) -> float:
     return math.nan if value is None else value

@@ -1,7 +1,7 @@
 """Tables that compare losses, in Markdown, with the columns of the papers' tables."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
 _COLUMNS = (
@@ -53,7 +53,12 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
     table.append([_number(row.get("temperature"), 1, 2) for row in rows])
 
     titles = ["Loss", "Error %", *(title for _, title, _, _ in columns), "T"]
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(*table, strict=True)]
+    return _markdown(titles, table)
+
+
+def _markdown(titles: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
+    """Set the columns of cells under their titles, the first to the left, the others to the right."""
+    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(*columns, strict=True)]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
@@ -73,8 +78,8 @@ def _interval(bounds: tuple[float, float] | None, factor: float, decimals: int) 
     return "" if bounds is None else f" [{', '.join(_number(bound, factor, decimals) for bound in bounds)}]"
 
 
-def _bold(cells: list[str], wanted: bool) -> list[str]:
+def _bold(cells: list[str], wanted: bool, best: Callable = min) -> list[str]:
     numbers = [float(cell) for cell in cells if cell != _MISSING]
     if not wanted or len(numbers) < 2:
         return cells
-    return [f"**{cell}**" if cell != _MISSING and float(cell) == min(numbers) else cell for cell in cells]
+    return [f"**{cell}**" if cell != _MISSING and float(cell) == best(numbers) else cell for cell in cells]
