@@ -7,7 +7,8 @@ they were divided by T: `log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. 
 takes as arguments, and so no model is patched.
 
 A model carries its temperature in `config.calibration`: `save_pretrained` refuses a `temperature` at the top of the
-config, and in the generation config without `do_sample`, and a generation config holds no processors.
+config, and in the generation config without `do_sample`, and a generation config holds no processors. Where weights
+may change, `fold_temperature` makes that superfluous: what it saves generates so by itself.
 """
 
 import functools
@@ -74,7 +75,8 @@ def apply_calibrated_generation(model: PreTrainedModel, temperature: Temperature
     Args:
         model: changed in place.
         temperature: where given, it is recorded in `model.config.calibration` with the figures of its fit, in place of
-            what is there.
+            what is there. On a model that has one folded in it acts on top, as it does where it was fitted to that
+            model; the folded one is no longer recorded, then.
 
     Returns:
         The model.

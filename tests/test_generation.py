@@ -24,7 +24,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation
+from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_temperature
 
 PAD, EOS, BOS, VOCABULARY = 0, 1, 2, 6
 NEW_TOKENS = 3
@@ -300,6 +300,25 @@ def test_a_checkpoint_generates_with_the_temperature_of_its_config(tmp_path):
     assert generate(loaded, **options) == plain
     loaded.config.calibration = {"temperature": 4.0, "folded": True}  # the weights have it already
     assert generate(loaded, **options) == plain
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folded_temperature_acts_once_and_another_on_top(family, tmp_path):
+    model = build(family)
+    once, twice = (generate(model, **calibrated_generation(value)) for value in (1.6, 4.0))
+    assert once[1] != pytest.approx(twice[1], abs=1e-3)
+
+    def same(got, expected):
+        return got[0] == expected[0] and got[1] == pytest.approx(expected[1], abs=1e-5)
+
+    fold_temperature(apply_calibrated_generation(model), 1.6).save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path, dtype=torch.float64)
+    for folded in (model, loaded, apply_calibrated_generation(loaded)):
+        assert same(generate(folded), once)
+        assert same(generate(folded, **calibrated_generation(folded)), once)
+    apply_calibrated_generation(loaded, 2.5)
+    assert loaded.config.calibration == {"temperature": 2.5}
+    assert same(generate(loaded), twice)
 
 
 def test_what_a_call_brings_goes_first():

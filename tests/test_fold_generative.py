@@ -1,0 +1,302 @@
+"""Folding a temperature into tiny random models that generate: logits, beam search, round trips and refusals."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_temperature
+
+VOCABULARY = 20
+IDS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+BART = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+BART |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 32}
+BART |= {"decoder_start_token_id": 0, "forced_eos_token_id": None}
+MARIAN = BART | {"decoder_vocab_size": VOCABULARY}
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2, "decoder_start_token_id": 0}
+GPT2 = {"n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+LLAMA = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+LLAMA |= {"num_key_value_heads": 1, "max_position_embeddings": 32}
+GEMMA = LLAMA | {"head_dim": 8}
+TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+# Name of the test: the class, its config and the name of a weight that is divided.
+MODELS = {
+    "marian": ("MarianMTModel", MARIAN, "model.decoder.layers.0.final_layer_norm.weight"),
+    "marian-two-vocabularies": (
+        "MarianMTModel",
+        MARIAN | {"share_encoder_decoder_embeddings": False},
+        "model.decoder.layers.0.final_layer_norm.weight",
+    ),
+    "bart": ("BartForConditionalGeneration", BART, "model.decoder.layers.0.final_layer_norm.weight"),
+    "mbart": ("MBartForConditionalGeneration", BART, "model.decoder.layer_norm.weight"),
+    "t5": ("T5ForConditionalGeneration", T5, "decoder.final_layer_norm.weight"),
+    "t5-untied": (
+        "T5ForConditionalGeneration",
+        T5 | UNTIED | {"feed_forward_proj": "gated-gelu"},
+        "lm_head.weight",
+    ),
+    "gpt2": ("GPT2LMHeadModel", GPT2, "transformer.ln_f.weight"),
+    "phi": ("PhiForCausalLM", LLAMA | {"num_key_value_heads": 2} | UNTIED, "lm_head.bias"),
+    "llama-tied": ("LlamaForCausalLM", LLAMA | TIED, "model.norm.weight"),
+    "llama": ("LlamaForCausalLM", LLAMA | UNTIED, "lm_head.weight"),
+    "qwen2": ("Qwen2ForCausalLM", LLAMA | TIED, "model.norm.weight"),
+    "mistral": ("MistralForCausalLM", GEMMA | TIED, "model.norm.weight"),
+    "granite": ("GraniteForCausalLM", LLAMA | TIED | {"logits_scaling": 8.0}, "model.norm.weight"),
+    "gemma": ("GemmaForCausalLM", GEMMA, "model.norm.weight"),
+    "gemma3": ("Gemma3ForCausalLM", GEMMA, "model.norm.weight"),
+}
+
+
+def build(name, dtype=torch.float32, **more):
+    class_name, options, _ = MODELS.get(name) or (name, more, None)
+    model_class = getattr(transformers, class_name)
+    torch.manual_seed(0)
+    model = model_class(model_class.config_class(**IDS | options | more)).eval()
+    with torch.no_grad():  # no zero bias, no unit norm: a fold that forgets one shows
+        if name == "t5-untied":  # Transformers 5 ties every new T5; a checkpoint of T5 1.1 has a head of its own
+            model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
+        tensors = [tensor for tensor in model.parameters() if tensor.requires_grad]  # not what is computed: sinusoids
+        for tensor in (*tensors, getattr(model, "final_logits_bias", torch.zeros(1))):
+            tensor.add_(0.3 * torch.randn_like(tensor))
+    return model.to(dtype)
+
+
+def inputs(model):
+    ids = torch.randint(3, VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(1))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+@torch.no_grad()
+def logits_of(model):
+    ids = {"decoder_input_ids": inputs(model)["input_ids"].flip(0)} if model.config.is_encoder_decoder else {}
+    return model(**inputs(model), **ids).logits
+
+
+def beams_of(model, **options):
+    output = model.generate(
+        **inputs(model),
+        num_beams=4,
+        max_new_tokens=6,
+        length_penalty=0.6,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    return output.sequences.tolist(), output.sequences_scores
+
+
+def same_scores(got, expected):
+    return torch.allclose(got[1], expected[1], atol=1e-3)
+
+
+def assert_same_beams(got, expected):
+    torch.testing.assert_close(got[1], expected[1], rtol=1e-5, atol=1e-5)
+    assert got[0] == expected[0]
+
+
+def assert_divided(after, before, value, tolerance=1e-5):
+    torch.testing.assert_close(after, before / value, rtol=0, atol=tolerance * float(before.abs().max()))
+
+
+def tied_names(model):
+    names = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def assert_untouched(model, state):
+    assert model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert not hasattr(model.config, "calibration")
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_checkpoint_generates_with_its_temperature(name, tmp_path):
+    model = build(name).train()
+    model.lm_head.eval()
+    training = {module: module.training for module in model.modules()}
+    kept, divided = copy.deepcopy(model).eval(), MODELS[name][2]
+    before, shared = logits_of(kept), tied_names(model)
+    assert fold_temperature(model, 1.7) is model
+
+    changed = {key for key, value in model.state_dict().items() if not torch.equal(value, kept.state_dict()[key])}
+    assert divided in changed and len(changed) <= 3
+    assert tied_names(model) == shared
+    assert {module: module.training for module in model.modules()} == training
+    assert not any(module._forward_hooks for module in model.modules())
+
+    auto = transformers.AutoModelForSeq2SeqLM if model.config.is_encoder_decoder else transformers.AutoModelForCausalLM
+    generation = model.generation_config.to_dict()
+    model.save_pretrained(tmp_path)
+    reloaded = auto.from_pretrained(tmp_path).eval()
+    assert type(reloaded) is type(model) and tied_names(reloaded) == shared
+    assert reloaded.config.calibration == {"temperature": 1.7, "folded": True}
+    assert reloaded.generation_config.to_dict() == generation
+    for folded in (model.eval(), reloaded):
+        assert_divided(logits_of(folded), before, 1.7)
+        assert torch.equal(logits_of(folded).argmax(-1), before.argmax(-1))
+        expected = beams_of(kept, **calibrated_generation(1.7))
+        assert calibrated_generation(folded) == {}
+        assert_same_beams(beams_of(folded), expected)
+    assert not same_scores(beams_of(kept), expected)
+
+
+@pytest.mark.parametrize("name", ["marian", "t5", "llama", "gemma"])
+def test_folding_again_records_the_product(name):
+    model = build(name)
+    before = logits_of(model)
+    fit = Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15)
+    fold_temperature(model, fit)
+    figures = {key: value for key, value in fit.to_dict().items() if key != "value"}
+    assert model.config.calibration == {"temperature": 1.5, **figures, "folded": True}
+    fold_temperature(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
+    assert model.config.calibration == {"temperature": 3.0, "folded": True}
+    assert_divided(logits_of(model), before, 3.0)
+
+
+def test_a_recorded_temperature_is_replaced_and_does_not_count_twice():
+    model = build("marian")
+    before = logits_of(model)
+    expected = beams_of(model, **calibrated_generation(2.0))
+    apply_calibrated_generation(model, Temperature(5.0, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15))
+    assert not same_scores(beams_of(model), expected)
+    fold_temperature(model, 2.0)
+    assert model.config.calibration == {"temperature": 2.0, "folded": True}
+    assert_divided(logits_of(model), before, 2.0)
+    assert_same_beams(beams_of(model), expected)  # by the replaced generate, which finds nothing left to do
+
+
+@pytest.mark.parametrize("name", ["bart", "llama", "gemma"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions(name, dtype):
+    model = build(name, dtype)
+    before = logits_of(model)
+    assert_divided(logits_of(fold_temperature(model, 1.7)), before, 1.7, 0.03 if dtype == torch.bfloat16 else 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Gemma2ForCausalLM", GEMMA | {"final_logit_softcapping": 30.0}),
+        ("Gemma2ForCausalLM", GEMMA | UNTIED | {"final_logit_softcapping": 30.0}),
+        (
+            "RecurrentGemmaForCausalLM",
+            GEMMA | {"num_hidden_layers": 2} | {"lru_width": 16, "block_types": ["recurrent", "attention"]},
+        ),
+    ],
+    ids=["tied", "untied", "recurrent"],
+)
+def test_soft_caps_are_refused(name, options):
+    model = build(name, **options)
+    state = copy.deepcopy(model.state_dict())
+    with pytest.raises(TypeError, match=rf"got {name}, whose are not \(a soft-cap.*use apply_calibrated_generation"):
+        fold_temperature(model, 2.0)
+    assert_untouched(model, state)
+
+
+def test_gemma2_without_its_soft_cap_is_folded():
+    model = build("Gemma2ForCausalLM", **GEMMA, final_logit_softcapping=None)
+    before = logits_of(model)
+    assert_divided(logits_of(fold_temperature(model, 2.0)), before, 2.0)
+
+
+def test_a_layer_between_norm_and_head_is_refused_only_where_it_is_not_linear():
+    # OPT-350m's form: the last norm is in the last layer, and a projection follows.
+    shape = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = build("OPTForCausalLM", **shape, word_embed_proj_dim=8, do_layer_norm_before=False)
+    before = logits_of(model)
+    assert_divided(logits_of(fold_temperature(model, 2.0)), before, 2.0)
+
+    model.model.decoder.project_out.register_forward_hook(lambda module, args, output: output.tanh())
+    with pytest.raises(TypeError, match="proportional to its last norm or head, got OPTForCausalLM"):
+        fold_temperature(model, 2.0)
+    assert model.config.calibration["temperature"] == 2.0
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-tied"])
+def test_an_additive_term_that_nobody_knows_is_refused_unless_it_masks(name):
+    model = build(name)
+    term = torch.zeros(VOCABULARY)
+
+    def add(module, args, output):
+        output.logits = output.logits + term
+
+    model.register_forward_hook(add)
+    term[5] = 0.1
+    with pytest.raises(TypeError, match="proportional"):
+        fold_temperature(model, 2.0)
+    term[5] = -torch.inf
+    before = logits_of(model)
+    after = logits_of(fold_temperature(model, 2.0))
+    assert_divided(after[..., 6:], before[..., 6:], 2.0)
+
+
+def test_what_cannot_be_saved_or_divided_is_refused():
+    model = build("gpt2")
+    model.peft_config = {}
+    with pytest.raises(TypeError, match="must have its adapters merged, got a GPT2LMHeadModel"):
+        fold_temperature(model, 2.0)
+    del model.peft_config
+    model.transformer.ln_f = nn.Identity()
+    model.transformer.h[0].ln_1 = model.transformer.h[0].ln_2 = nn.Identity()
+    with pytest.raises(TypeError, match="must have a norm before a head that shares its weight, got GPT2LMHeadModel"):
+        fold_temperature(model, 2.0)
+
+    model = build("gpt2")
+    model.transformer.h[0].ln_1.weight = model.transformer.ln_f.weight
+    with pytest.raises(TypeError, match=r"must be their layer's own, but they are shared: .*ln_1.*ln_f"):
+        fold_temperature(model, 2.0)
+
+    model = build("gpt2")
+    model.lm_head = nn.Sequential(model.lm_head)
+    with pytest.raises(TypeError, match="by a Linear head, got GPT2LMHeadModel with input_ids and Sequential: use"):
+        fold_temperature(model, 2.0)
+
+
+def test_other_inputs_are_refused():
+    shape = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    shape |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    model = build("WhisperForConditionalGeneration", **shape)
+    with pytest.raises(TypeError, match=r"from input_ids.*got WhisperForConditionalGeneration with input_features"):
+        fold_temperature(model, 2.0)
+
+
+def test_quantised_and_offloaded_weights_are_refused():
+    model = build("llama")
+    floating = model.lm_head.weight
+    model.lm_head.forward = lambda hidden: hidden @ floating.T  # as quantised layers compute
+    model.lm_head.weight = nn.Parameter(floating.detach().to(torch.int8), requires_grad=False)
+    with pytest.raises(TypeError, match=r"must be floating, got torch\.int8"):
+        fold_temperature(model, 2.0)
+    model.lm_head.weight = nn.Parameter(floating.detach().to(torch.float8_e4m3fn), requires_grad=False)
+    with pytest.raises(TypeError, match=r"must be floating, got torch\.float8_e4m3fn"):
+        fold_temperature(model, 2.0)
+    model.lm_head.weight = nn.Parameter(floating.detach().to("meta"))
+    with pytest.raises(TypeError, match="must be in memory, got some on the meta device"):
+        fold_temperature(model, 2.0)
+
+
+@pytest.mark.parametrize("name", ["llama", "BertForSequenceClassification"])
+@pytest.mark.parametrize("cut_up_by", ["fsdp", "zero3"])
+def test_models_cut_up_among_processes_are_refused_before_anything_runs(name, cut_up_by, monkeypatch):
+    shape = {key: LLAMA[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads")}
+    model = build(name, **(shape if name.startswith("Bert") else {}))
+    model.forward = None  # would wait for the other processes
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    if cut_up_by == "fsdp":
+        model.__class__ = type(f"FSDP{type(model).__name__}", (FSDPModule, type(model)), {})
+    else:
+        next(model.parameters()).ds_id = 0
+    with pytest.raises(TypeError, match=r"must be whole, got .* that FSDP or ZeRO-3 cut up among processes"):
+        fold_temperature(model, 2.0)
+
+
+@pytest.mark.parametrize("value", [0.0, -2.0, float("nan"), float("inf")])
+def test_temperature_must_be_finite_and_positive(value):
+    with pytest.raises(ValueError, match="finite and positive"):
+        fold_temperature(build("gpt2"), value)
