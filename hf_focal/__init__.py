@@ -9,6 +9,8 @@ __version__ = "0.1.0.dev0"
 
 _MODULES = {
     "CalibrationMetrics": "metrics",
+    "FocalSeq2SeqTrainer": "trainer",
+    "FocalSeq2SeqTrainingArguments": "trainer",
     "FocalTrainer": "trainer",
     "FocalTrainingArguments": "trainer",
     "LossConfig": "losses",

@@ -1,8 +1,17 @@
-"""Who trains: `FocalTrainer`, its arguments, and the loss for any other trainer."""
+"""Who trains: `FocalTrainer`, `FocalSeq2SeqTrainer`, their arguments, and the loss for any other trainer."""
 
 from .adafocal import gamma_history
-from .arguments import FocalTrainingArguments
+from .arguments import FocalSeq2SeqTrainingArguments, FocalTrainingArguments
 from .loss_function import LossFunction, loss_func
+from .seq2seq import FocalSeq2SeqTrainer
 from .trainer import FocalTrainer
 
-__all__ = ["FocalTrainer", "FocalTrainingArguments", "LossFunction", "gamma_history", "loss_func"]
+__all__ = [
+    "FocalSeq2SeqTrainer",
+    "FocalSeq2SeqTrainingArguments",
+    "FocalTrainer",
+    "FocalTrainingArguments",
+    "LossFunction",
+    "gamma_history",
+    "loss_func",
+]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from transformers import TrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from ..losses import LossConfig, build_loss
 
@@ -94,3 +94,25 @@ class FocalTrainingArguments(TrainingArguments):
             self.ddp_find_unused_parameters = False
         if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch
             self.dataloader_pin_memory = False
+
+
+@dataclass
+class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
+    """`FocalTrainingArguments`, those of `transformers.Seq2SeqTrainingArguments`, and batches by tokens.
+
+    Raises:
+        ValueError: what `FocalTrainingArguments` raises; `max_tokens_per_batch` below 1.
+    """
+
+    max_tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Training batches of about this many tokens a device, of the longer side and with the padding, in "
+            "place of per_device_train_batch_size sentences."
+        },
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
+            raise ValueError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")

@@ -1,16 +1,44 @@
-"""What the trainer refuses before any work is done."""
+"""What the trainer refuses before any work is done, and what it has to know of the model."""
 
+from enum import Enum
 from typing import Any
 
 from torch import nn
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
 from transformers.trainer_utils import has_length
+from transformers.utils import is_peft_available
+
+# Language models in Transformers' list of causal ones that predict the token at their own position.
+_UNSHIFTED = ("XLMWithLMHeadModel", "XLNetLMHeadModel")
+
+
+class Head(Enum):
+    """What a model's logits (N, ..., K) are of, and which labels they go with."""
+
+    CLASSES = "classes"  # the labels' own: of samples, tokens or pixels
+    NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
+    TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
+
+
+def head_of(model: nn.Module) -> Head:
+    if is_peft_available():
+        from peft import PeftModel
+
+        if isinstance(model, PeftModel):
+            model = model.get_base_model()
+    name = type(model).__name__
+    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        return Head.TARGET_TOKENS
+    return Head.NEXT_TOKENS if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else Head.CLASSES
 
 
 def check_model(model: nn.Module) -> None:
     name = type(model).__name__
-    if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        raise ValueError(f"model must be a classifier, got the causal language model {name}")
+    if name in _UNSHIFTED:
+        raise ValueError(f"model must predict the next token, or be a classifier, got {name}")
     config = getattr(model, "config", None)
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
@@ -27,3 +55,15 @@ def check_not_empty(name: str, dataset: Any) -> None:
         if has_length(part) and len(part) == 0:
             where = name if key is None else f"{name}[{key!r}]"
             raise ValueError(f"{where} must hold at least one sample, got an empty dataset")
+
+
+def check_token_columns(dataset: Any) -> None:
+    if not has_length(dataset):
+        raise ValueError(
+            f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
+        )
+    missing = {"input_ids", "labels"} - set(dataset[0])
+    if missing:
+        raise ValueError(
+            f"train_dataset must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
+        )

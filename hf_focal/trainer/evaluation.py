@@ -10,6 +10,7 @@ from torch import Tensor
 from ..losses import Loss
 from ..metrics import CalibrationMetrics
 from ..temperature import Temperature
+from ..temperature_stream import TemperatureStream
 
 
 class StreamedEvaluation:
@@ -19,12 +20,13 @@ class StreamedEvaluation:
         loss: the training loss, of which the mean over rows is reported.
         num_bins: bins of the calibration errors.
         temperature: also measure softmax(z / T), under the metrics' names with the suffix ``_post_t``.
+        classwise: also measure each class's own calibration error.
     """
 
-    def __init__(self, loss: Loss, num_bins: int, temperature: Temperature | None = None):
+    def __init__(self, loss: Loss, num_bins: int, temperature: Temperature | None = None, classwise: bool = True):
         self.loss, self.temperature = loss, temperature
-        self.before = CalibrationMetrics(num_bins)
-        self.after = CalibrationMetrics(num_bins) if temperature is not None else None
+        self.before = CalibrationMetrics(num_bins, classwise=classwise)
+        self.after = CalibrationMetrics(num_bins, classwise=classwise) if temperature is not None else None
         self.loss_sum: Tensor | float = 0.0
 
     @torch.no_grad()
@@ -39,21 +41,29 @@ class StreamedEvaluation:
             self.after.update(self.temperature.apply(exact), classes)
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
 
+    def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """`before` and `after` of the samples of all processes, equal on each of them."""
+        parts = gather_object([(self.before, self.after, float(self.loss_sum))])
+        self.before = reduce(CalibrationMetrics.merge, (part[0] for part in parts))
+        if self.temperature is not None:
+            self.after = reduce(CalibrationMetrics.merge, (part[1] for part in parts))
+        self.loss_sum = sum(part[2] for part in parts)
+        return self.before, self.after
+
     def compute(self) -> dict[str, float]:
         """The metrics over all processes, equal on each of them; empty where no sample was seen.
 
-        `before` then holds the samples of all processes.
+        `before` and `after` then hold the samples of all processes.
         What is undefined (the NLL of wrong predictions where there are none, ...) is left out: the JSON of
         trainer_state.json and of many reporters has no NaN.
         """
-        parts = gather_object([(self.before, self.after, float(self.loss_sum))])
-        self.before = reduce(CalibrationMetrics.merge, (part[0] for part in parts))
+        self.gather()
         before = self.before.compute()
         if not before["num_samples"]:
             return {}
-        metrics = {"loss": sum(part[2] for part in parts) / before["num_samples"], **before}
+        metrics = {"loss": self.loss_sum / before["num_samples"], **before}
         if self.temperature is not None:
-            after = reduce(CalibrationMetrics.merge, (part[1] for part in parts)).compute()
+            after = self.after.compute()
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
             metrics["temperature"] = self.temperature.value
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
@@ -93,6 +103,21 @@ class CollectedLogits:
         parts = gather_object(list(zip(self.logits, self.labels, strict=True)))
         logits, labels = zip(*parts, strict=True)
         return torch.cat(logits), torch.cat(labels)
+
+
+class StreamedTemperature:
+    """What a temperature over a vocabulary is fitted on: sums at each temperature of the grid, never logits."""
+
+    def __init__(self, num_bins: int):
+        self.stream = TemperatureStream(num_bins)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits (N, ..., K) and labels (N, ...)."""
+        self.stream.update(logits.detach(), labels)
+
+    def gather(self) -> TemperatureStream:
+        """The stream of all processes, equal on each of them."""
+        return reduce(TemperatureStream.merge, gather_object([self.stream]))
 
 
 # What no temperature changes.

@@ -19,15 +19,18 @@ class LossFunction:
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
         if labels is None:
             raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
-        logits = logits_of(outputs)
-        if self.shift_labels:
-            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        logits, labels = self.rows(outputs, labels)
         if self.reduction == "sum":
             return self.loss(logits, labels, reduction="sum")
         if num_items_in_batch is not None and labels.is_floating_point() and labels.shape == logits.shape:
             # Trainer counts the elements of labels: of soft targets, K a row.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
         return self.loss(logits, labels, num_items=num_items_in_batch)
+
+    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
+        logits = logits_of(outputs)
+        return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
 
 
 def logits_of(outputs: Any) -> Tensor:

@@ -34,6 +34,16 @@ def last_batch_rows(loader: DataLoader, dataset: Any) -> int:
     return num_rows % (batch_size * (1 if shard.split_batches else shard.num_processes))
 
 
+def without_first_label(batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch with the first label of each sequence set to be ignored: nothing comes before it to predict it from.
+
+    Trainer leaves it out of its count for some causal language models and counts it for others.
+    """
+    labels = batch["labels"].clone()
+    labels[..., 0] = -100
+    return {**batch, "labels": labels}
+
+
 class SeededByEpoch(Sampler):
     """A sampler whose order depends on the seed and the epoch alone.
 

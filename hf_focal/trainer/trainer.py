@@ -16,14 +16,16 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput, has_length
 
 from ..losses import CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..metrics import CalibrationMetrics
 from ..temperature import OBJECTIVES, Temperature, fit_temperature
+from ..temperature_stream import TemperatureCurves
 from .adafocal import GammaUpdates
 from .arguments import FocalTrainingArguments
-from .checks import check_model, check_not_empty
-from .evaluation import CollectedConfidences, CollectedLogits, StreamedEvaluation
-from .loss_function import LossFunction, logits_of
+from .checks import Head, check_model, check_not_empty, head_of
+from .evaluation import CollectedConfidences, CollectedLogits, StreamedEvaluation, StreamedTemperature
+from .loss_function import LossFunction
 from .resume import TrainingCallback
-from .sampling import SeededByEpoch, last_batch_rows
+from .sampling import SeededByEpoch, last_batch_rows, without_first_label
 
 _logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class FocalTrainer(Trainer):
     Attributes:
         loss: the loss module; loss_config: the `LossConfig` that it was built from.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training or folding ends its life.
+        temperature_curves: of a language model, the `TemperatureCurves` that it was last taken from.
 
     Raises:
         TypeError: args that are no `FocalTrainingArguments`.
@@ -65,6 +68,8 @@ class FocalTrainer(Trainer):
             training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
             AdaFocal has bins.
     """
+
+    _trains_seq2seq = False
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class FocalTrainer(Trainer):
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must not be given: the loss is args.loss")
         self.temperature: Temperature | None = None
+        self.temperature_curves: TemperatureCurves | None = None
         self._calibration_when_fitted: Any = None
         self._sink: StreamedEvaluation | CollectedLogits | None = None
         self._labels_required = self._serves_update = False
@@ -100,6 +106,10 @@ class FocalTrainer(Trainer):
             check_not_empty(name, getattr(self, name))
         self._check_held_out("calibration_dataset", self.calibration_dataset)
         check_model(self.model)
+        self.head = head_of(self.model)
+        if (self.head is Head.TARGET_TOKENS) != self._trains_seq2seq:
+            expected = "FocalSeq2SeqTrainer" if self.head is Head.TARGET_TOKENS else "FocalTrainer"
+            raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
         if max(self.get_tp_size(), self.get_cp_size(), self.get_sp_size()) > 1:
             raise ValueError(
                 "args.parallelism_config must have data parallelism alone, got a model or a sequence that is cut up: "
@@ -121,7 +131,8 @@ class FocalTrainer(Trainer):
         hyper-parameters may have set another loss."""
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
-        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction)
+        shift_labels = self.head is Head.NEXT_TOKENS
+        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels)
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         self.temperature = None
@@ -145,7 +156,8 @@ class FocalTrainer(Trainer):
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._sink is not None:
             own = self._num_measured_rows(len(labels))
-            self._sink.update(logits_of(outputs)[:own], labels[:own])
+            logits, targets = self.compute_loss_func.rows(outputs, labels)
+            self._sink.update(logits[:own], targets[:own])
         if not return_outputs:
             return loss
         if isinstance(outputs, torch.Tensor):
@@ -155,6 +167,8 @@ class FocalTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches = list(islice(map(self._without_repeats, epoch_iterator), num_batches))
+        if self.head is Head.NEXT_TOKENS:
+            batches = [without_first_label(batch) for batch in batches]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
             # Trainer takes no step where a stream ends within an accumulation: its gradient would go into the next
             # one. Micro-batches without labels, which weigh nothing, complete it.
@@ -277,12 +291,14 @@ class FocalTrainer(Trainer):
                 f"{name} must be held out, got the training set: its confidence says nothing about others"
             )
 
-    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval") -> dict[str, float]:
+    def evaluate(
+        self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval", **generation: Any
+    ) -> dict[str, float]:
         dataset = self._evaluation_set("eval_dataset", self.eval_dataset if eval_dataset is None else eval_dataset)
         # One of several sets is evaluated by a call of its own, from within.
         self._serves_update = self._gamma_updates.due and dataset is self.held_out_dataset()
         try:
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **generation)
         finally:
             self._serves_update = False
 
@@ -303,7 +319,7 @@ class FocalTrainer(Trainer):
     ) -> EvalLoopOutput:
         if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
             self.temperature = None  # it has been folded into the model
-        streamed = StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature)
+        streamed = self._streamed()
         with self._into(streamed, labels_required=description == "Evaluation"):
             self._check_measurable(dataloader)
             output = super().evaluation_loop(
@@ -317,6 +333,27 @@ class FocalTrainer(Trainer):
             output.metrics.pop(f"{metric_key_prefix}_loss", None)
         output.metrics.update(metrics | output.metrics)
         return output
+
+    def _streamed(self) -> StreamedEvaluation:
+        # A vocabulary's classes are too many for figures of each, and no table has them.
+        classwise = self.head is Head.CLASSES
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature, classwise)
+
+    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure a dataset before and, if one is fitted, after temperature scaling, without keeping logits.
+
+        What `evaluate` reports are the `compute()` of the two; their `bins()` are a reliability diagram's.
+
+        Args:
+            dataset: labelled data, or the key of one of several evaluation sets.
+
+        Returns:
+            The `CalibrationMetrics` of all processes' rows, equal on each of them; the second None without temperature.
+
+        Raises:
+            ValueError: an empty dataset, or one without labels.
+        """
+        return self._collect(self._evaluation_set("dataset", dataset), self._streamed())
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         if self._labels_required and inputs.get("labels") is None:
@@ -370,8 +407,8 @@ class FocalTrainer(Trainer):
         """
         return self._collect(self.held_out_dataset(), CollectedConfidences())
 
-    def _collect(self, dataset: Any, collected: CollectedConfidences | CollectedLogits) -> tuple[Tensor, Tensor]:
-        """What `collected` gathers from a pass over the dataset."""
+    def _collect(self, dataset: Any, collected: Any) -> Any:
+        """What `collected` (of the evaluation module) gathers from a pass over the dataset."""
         dataloader = self.get_eval_dataloader(dataset)
         self._check_measurable(dataloader)
         with self._into(collected, labels_required=True):
@@ -385,8 +422,10 @@ class FocalTrainer(Trainer):
 
         Args:
             dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
-                not given the calibration set, or else the evaluation set. Its logits are kept in memory.
-            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`.
+                not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
+                those over a vocabulary.
+            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. Of
+                language models' tokens both are taken from the grid (`hf_focal.TemperatureStream`).
 
         Raises:
             ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
@@ -395,8 +434,12 @@ class FocalTrainer(Trainer):
         if objective not in OBJECTIVES:
             raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
         dataset = self.held_out_dataset(dataset, "dataset")
-        logits, labels = self._collect(dataset, CollectedLogits())
-        self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+        if self.head is Head.CLASSES:
+            logits, labels = self._collect(dataset, CollectedLogits())
+            self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+        else:
+            self.temperature_curves = self._collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
+            self.temperature = self.temperature_curves.fit(objective)
         self._calibration_when_fitted = self._calibration()
         return self.temperature
 

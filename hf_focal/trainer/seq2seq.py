@@ -1,0 +1,98 @@
+"""`FocalSeq2SeqTrainer`: the calibrated trainer of encoder-decoder models."""
+
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow.compute as pc
+from accelerate.data_loader import DataLoaderShard
+from torch.utils.data import DataLoader
+from transformers import Seq2SeqTrainer
+from transformers.trainer_utils import EvalLoopOutput
+
+from .arguments import FocalSeq2SeqTrainingArguments
+from .checks import check_token_columns
+from .token_batches import TokenBatches
+from .trainer import FocalTrainer
+
+
+class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
+    """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...): each target token is a row.
+
+    `evaluate()` and `predict()` measure the tokens under teacher forcing, padding left out, also where
+    `args.predict_with_generate` makes `predict()` generate (and `evaluate()`, if there are `compute_metrics`).
+    Both take arguments of `generate`: ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
+
+    Args:
+        model: whose class is one of Transformers' for sequence to sequence language modelling.
+        args: `FocalSeq2SeqTrainingArguments`.
+        *trainer_args, **trainer_kwargs: what `FocalTrainer` takes.
+
+    Raises:
+        TypeError, ValueError: what `FocalTrainer` raises; a model of another kind. `train` raises it for batches by
+            tokens of a training set without length or without token ids.
+    """
+
+    _trains_seq2seq = True
+
+    def __init__(
+        self, model=None, args: FocalSeq2SeqTrainingArguments | None = None, *trainer_args: Any, **trainer_kwargs: Any
+    ):
+        args = FocalSeq2SeqTrainingArguments("tmp_trainer") if args is None else args
+        if not isinstance(args, FocalSeq2SeqTrainingArguments):
+            raise TypeError(f"args must be FocalSeq2SeqTrainingArguments, got {type(args).__name__}")
+        super().__init__(model, args, *trainer_args, **trainer_kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if "decoder_input_ids" not in inputs and inputs.get("labels") is not None:
+            # The loss is not the model's, which would have made them of the labels that it does not see.
+            unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
+            inputs["decoder_input_ids"] = unwrapped.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def get_train_dataloader(self) -> DataLoader:
+        loader = super().get_train_dataloader()
+        if self.args.max_tokens_per_batch is None:
+            return loader
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        batches = TokenBatches(
+            token_lengths(self.train_dataset),
+            self.args.max_tokens_per_batch,
+            self.accelerator.num_processes,
+            self.accelerator.process_index,
+            seed,
+        )
+        kept = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn")
+        options = {name: getattr(loader, name) for name in kept}
+        return DataLoaderShard(loader.dataset, device=self.args.device, batch_sampler=batches, **options)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        # Seq2SeqTrainer's would keep the samples that the sampler repeats to fill up the last batch.
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generation: Any):
+        if not self.args.predict_with_generate or prediction_loss_only:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        # Seq2SeqTrainer's own takes the model's loss, beside which nothing would be measured.
+        loss, labels = None, inputs.get("labels")
+        if labels is not None or self._labels_required:
+            loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
+        own = ("labels", "decoder_input_ids", "decoder_attention_mask")
+        sources = {name: value for name, value in inputs.items() if name not in own}
+        _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, sources, False, ignore_keys, **generation)
+        return loss, generated, labels
+
+
+def token_lengths(dataset: Any) -> np.ndarray:
+    """Tokens of the longer of ``input_ids`` and ``labels`` of each sample (N,), int64.
+
+    Raises:
+        ValueError: no length, or no such columns.
+    """
+    check_token_columns(dataset)
+    if isinstance(dataset, datasets.Dataset):
+        table = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
+        sides = [pc.list_value_length(table[name]).to_numpy() for name in ("input_ids", "labels")]
+        return np.maximum(*sides).astype(np.int64)
+    return np.array([max(len(sample["input_ids"]), len(sample["labels"])) for sample in dataset], dtype=np.int64)

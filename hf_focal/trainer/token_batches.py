@@ -1,0 +1,68 @@
+"""Batches of about equally many tokens, of sentences of about the same length."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+
+class TokenBatches(Sampler[list[int]]):
+    """One process's batches of an epoch: as many samples in each as keep rows x longest row within `max_tokens`.
+
+    Samples are sorted by length and cut into batches; each epoch puts samples of equal length into another order and
+    the batches too, by the seed and the epoch alone. The number of batches is the same in each epoch and, as some are
+    cut in two where it is no multiple of it, on each of the processes: nothing is repeated and nothing left out.
+
+    Args:
+        lengths: tokens of each sample.
+        max_tokens: of a batch with its padding. A sample that is longer makes a batch of its own.
+        num_processes, process_index: process k has the batches k, k + num_processes, ... of the epoch.
+        seed: of the order.
+
+    Raises:
+        ValueError: fewer samples than processes.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | np.ndarray,
+        max_tokens: int,
+        num_processes: int = 1,
+        process_index: int = 0,
+        seed: int = 0,
+    ):
+        self.lengths = np.asarray(lengths)
+        if len(self.lengths) < num_processes:
+            raise ValueError(f"lengths must be those of at least {num_processes} samples, got {len(self.lengths)}")
+        self.ends = _ends_of_batches(np.sort(self.lengths), max_tokens, num_processes)
+        self.num_processes, self.process_index, self.seed = num_processes, process_index, seed
+        self.epoch = 0
+        self.sampler = self  # where accelerate looks for `set_epoch` in the batches of a resumed epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = np.random.default_rng((self.seed, self.epoch))
+        order = np.lexsort((generator.random(len(self.lengths)), self.lengths))
+        batches = np.split(order, self.ends[:-1])
+        for number in generator.permutation(len(batches))[self.process_index :: self.num_processes]:
+            yield batches[number].tolist()
+
+    def __len__(self) -> int:
+        return len(self.ends) // self.num_processes
+
+
+def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> list[int]:
+    """Where each batch of the sorted lengths ends; their number is a multiple of `multiple`."""
+    ends, start = [], 0
+    while start < len(lengths):
+        # Sorted, so the last sample of a batch is its longest.
+        tokens = lengths[start : start + max_tokens] * np.arange(1, len(lengths[start : start + max_tokens]) + 1)
+        start += max(1, int(np.searchsorted(tokens, max_tokens, side="right")))
+        ends.append(start)
+    while len(ends) % multiple:
+        sizes = np.diff(ends, prepend=0)
+        largest = int(sizes.argmax())
+        ends.insert(largest, ends[largest] - int(sizes[largest]) // 2)
+    return ends
