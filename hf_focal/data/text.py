@@ -4,12 +4,10 @@ import difflib
 import itertools
 from pathlib import Path
 
-from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
-from datasets.exceptions import DatasetGenerationError
+from datasets import ClassLabel, Dataset, DatasetDict, Value
 
-_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
-# What datasets on the Hub call their validation split.
-_VALIDATION_NAMES = ("validation", "valid", "val", "dev")
+from ._files import load_file, load_hub
+
 # File formats disagree on the width of the same column.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
 
@@ -59,13 +57,13 @@ def load_splits(
     if dataset_name is not None:
         if files:
             raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {', '.join(files)}")
-        raw = _load_hub(dataset_name, dataset_config_name)
+        raw = load_hub(dataset_name, dataset_config_name)
         sources = {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
     elif "train_file" not in files:
         given = f"only {', '.join(files)}" if files else "neither"
         raise ValueError(f"dataset_name or train_file must be given, got {given}")
     else:
-        raw = {argument.removesuffix("_file"): _load_file(argument, file) for argument, file in files.items()}
+        raw = {argument.removesuffix("_file"): load_file(argument, file) for argument, file in files.items()}
         sources = {split: f"{split}_file {str(files[f'{split}_file'])!r}" for split in raw}
 
     splits = {name: _select(sources[name], split, text_column, label_column) for name, split in raw.items()}
@@ -82,28 +80,6 @@ def load_splits(
 def label_names(splits: DatasetDict) -> list[str]:
     """The names of the classes of what `load_splits` returned, in the order of their numbers."""
     return splits["train"].features["label"].names
-
-
-def _load_hub(dataset_name: str, dataset_config_name: str | None) -> dict[str, Dataset]:
-    dataset = load_dataset(dataset_name, dataset_config_name)
-    for split in ("train", "test"):
-        if split not in dataset:
-            raise ValueError(f"dataset_name must have a split {split!r}, got {dataset_name!r} with {list(dataset)}")
-    validation = [dataset[name] for name in _VALIDATION_NAMES if name in dataset]
-    return {"train": dataset["train"], **dict(zip(["validation"], validation, strict=False)), "test": dataset["test"]}
-
-
-def _load_file(argument: str, file: Path) -> Dataset:
-    if file.suffix not in _FORMATS:
-        raise ValueError(f"{argument} must end in {', '.join(_FORMATS)}, got {str(file)!r}")
-    if not file.is_file():
-        raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
-    # In a csv file only an empty cell is null: "NA" and "None" are words.
-    options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
-    try:
-        return load_dataset(_FORMATS[file.suffix], data_files=str(file), split="train", **options)
-    except (ValueError, DatasetGenerationError) as error:
-        raise ValueError(f"{argument} must be {_FORMATS[file.suffix]} with rows, got {str(file)!r}") from error
 
 
 def _select(source: str, split: Dataset, text_column: str, label_column: str) -> Dataset:

@@ -1,8 +1,8 @@
-"""A word-level tokenizer for the models that are trained from scratch."""
+"""Tokenizers for the models that are trained from scratch."""
 
 from collections.abc import Iterable
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 # What separates words, beside white space: the default filter of Keras' Tokenizer. Apostrophes stay inside words.
@@ -32,6 +32,46 @@ def train_word_tokenizer(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def train_bpe_tokenizer(
+    texts: Iterable[str], vocab_size: int = 37_000, max_length: int = 128
+) -> PreTrainedTokenizerFast:
+    """Train a byte-pair encoding [Sennrich et al. 2016] that both languages of a translation share.
+
+    Words are cut at white space and around punctuation; text is normalised to NFC. A character that the texts do not
+    have is "<unk>".
+
+    Args:
+        texts: the training sentences of both languages.
+        vocab_size: tokens, "<pad>" (id 0, which the decoder also starts from), "</s>" (id 1) and "<unk>" (id 2)
+            included.
+        max_length: tokens after which `truncation=True` cuts a sentence.
+
+    Returns:
+        A tokenizer that ends a sentence with "</s>", giving `input_ids` and `attention_mask`; `AutoTokenizer` loads
+        what its `save_pretrained` wrote.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.NFC()
+    # "▁" stands for the space before a word, so that decoding knows where punctuation had one.
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation(behavior="isolated")]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
         model_max_length=max_length,
         model_input_names=["input_ids", "attention_mask"],
     )

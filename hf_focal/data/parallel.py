@@ -1,0 +1,139 @@
+"""Splits of a parallel corpus, from the Hub or from files, checked before hours are spent on them."""
+
+import itertools
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict, Value
+
+from ._files import FORMATS, load_file, load_hub
+
+
+def load_parallel(
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    train_file: str | Path | None = None,
+    validation_file: str | Path | None = None,
+    test_file: str | Path | None = None,
+    *,
+    source_lang: str,
+    target_lang: str,
+    validation_size: int | None = None,
+    seed: int = 42,
+) -> DatasetDict:
+    """Load the train, validation and test splits of a parallel corpus.
+
+    A split has a column for each language, named by it (``en``, ``de``), or the column ``translation`` of mappings
+    ``{"en": ..., "de": ...}``, as the Hub's corpora do.
+
+    Args:
+        dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
+            and "test". Give this or `train_file`.
+        dataset_config_name: its configuration ("de-en").
+        train_file, validation_file, test_file: csv, json, jsonl or parquet files; or the common beginning of two text
+            files of a sentence a line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. Without
+            `test_file` there is no "test".
+        source_lang, target_lang: the two languages' names.
+        validation_size: training pairs that become "validation" where none is given; a hundredth of them if absent.
+        seed: of that cut.
+
+    Returns:
+        `DatasetDict` of "train", "validation" and "test" with the columns "source" and "target" (string).
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
+            split is empty; text files of unequal numbers of lines; what should be a sentence is none, or null; two
+            splits hold the same pairs; or the validation split cannot be cut.
+    """
+    if source_lang == target_lang:
+        raise ValueError(f"target_lang must be another language than source_lang, got {target_lang!r} for both")
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    files = {split: Path(file) for split, file in files.items() if file is not None}
+    if dataset_name is not None:
+        if files:
+            given = ", ".join(f"{split}_file" for split in files)
+            raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {given}")
+        raw = load_hub(dataset_name, dataset_config_name)
+        sources = {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
+    elif "train" not in files:
+        raise ValueError(
+            f"dataset_name or train_file must be given, got {'only files of others' if files else 'none'}"
+        )
+    else:
+        languages = (source_lang, target_lang)
+        raw = {split: load_pairs(f"{split}_file", file, *languages) for split, file in files.items()}
+        sources = {split: f"{split}_file {str(file)!r}" for split, file in files.items()}
+
+    splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
+    for first, second in itertools.combinations(splits, 2):
+        if len(splits[first]) == len(splits[second]) and splits[first][:] == splits[second][:]:
+            raise ValueError(f"{sources[second]} must hold pairs of its own, got those of {sources[first]}")
+    if "validation" not in splits:
+        total = len(splits["train"])
+        size = max(1, total // 100) if validation_size is None else validation_size
+        if not 1 <= size < total:
+            raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
+        cut = splits.pop("train").train_test_split(size, seed=seed)
+        splits = DatasetDict({"train": cut["train"], "validation": cut["test"], **splits})
+    return splits
+
+
+def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:
+    """A file, or the two text files that begin with its name, as it lies there.
+
+    Args:
+        argument: what an error calls it.
+        file, source_lang, target_lang: as `load_parallel` takes them.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_parallel`.
+    """
+    file = Path(file)
+    if file.suffix in FORMATS:
+        return load_file(argument, file)
+    columns = {}
+    for language in (source_lang, target_lang):
+        path = file.with_name(f"{file.name}.{language}")
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{argument} must end in {', '.join(FORMATS)}, or be the beginning of two text files, got "
+                f"{str(file)!r}: there is no {str(path)!r}"
+            )
+        # Not splitlines(), which also ends lines where Unicode has a separator.
+        columns[language] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    sizes = {language: len(lines) for language, lines in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"{argument} must have as many lines in each language, got {sizes} in {str(file)!r}")
+    return Dataset.from_dict(columns)
+
+
+def select_pairs(where: str, split: Dataset, source_lang: str, target_lang: str) -> Dataset:
+    """The columns "source" and "target" of a split.
+
+    Args:
+        where: what an error calls the split.
+        split: as `load_pairs` or the Hub has it.
+        source_lang, target_lang: as `load_parallel` takes them.
+
+    Raises:
+        ValueError: as `load_parallel`.
+    """
+    if len(split) == 0:
+        raise ValueError(f"{where} must have rows, got none")
+    if "translation" in split.column_names:
+        split = split.select_columns("translation").flatten()
+        split = split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
+    for argument, language in (("source_lang", source_lang), ("target_lang", target_lang)):
+        if language not in split.column_names:
+            raise ValueError(
+                f"{argument} must be one of {split.column_names}, the columns of {where}, got {language!r}"
+            )
+    split = split.select_columns([source_lang, target_lang])
+    split = split.rename_columns({source_lang: "source", target_lang: "target"})
+    for column, language in (("source", source_lang), ("target", target_lang)):
+        if split.features[column].dtype not in ("string", "large_string"):
+            raise ValueError(f"{where} must hold strings, got {split.features[column]} in {language!r}")
+        nulls = split.data.column(column).null_count
+        if nulls:
+            raise ValueError(f"{where} must have no nulls, got {nulls} of {len(split)} in {language!r}")
+    return split.cast_column("source", Value("string")).cast_column("target", Value("string"))
