@@ -3,12 +3,15 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 from transformers import TrainingArguments
+
+from .losses import LossConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +74,11 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
     return settings | {"mixed_precision": args.mixed_precision}
 
 
+def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
+    """The folder of one of the runs of a comparison."""
+    return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
+
+
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     """The newest checkpoint of a folder that a training can go on from, None where it has none.
 
@@ -78,13 +86,22 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     several processes, the random states of some of them. Such a checkpoint is passed over, and so is one that has the
     model alone (`save_only_model`).
     """
-    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
-    for path in sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True):
+    for path in _newest_first(output_dir):
         problem = _problem(path)
         if problem is None:
             return str(path)
         _logger.warning("%s %s and is not resumed from", path, problem)
     return None
+
+
+def complete_checkpoints(output_dir: str | Path) -> list[str]:
+    """The checkpoints of a folder that a training could go on from, the newest first."""
+    return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
+
+
+def _newest_first(output_dir: str | Path) -> list[Path]:
+    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
+    return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
 
 
 def _problem(checkpoint: Path) -> str | None:

@@ -15,7 +15,6 @@ what was interrupted and reuses what was finished.
 """
 
 import logging
-import re
 import sys
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -50,7 +49,7 @@ from hf_focal.data import (
 )
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
-from hf_focal.runs import claim_output_dir, file_digest, last_complete_checkpoint, training_settings
+from hf_focal.runs import claim_output_dir, file_digest, folder_of, last_complete_checkpoint, training_settings
 from hf_focal.temperature import OBJECTIVES
 from hf_focal.trainer import gamma_history
 
@@ -217,11 +216,6 @@ def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArgumen
         argv,
         description="Train, measure and correct a text classifier.",
     )
-
-
-def folder_of(loss: LossConfig, output_dir: str) -> Path:
-    """The folder of one of the runs of a comparison."""
-    return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
 
 
 def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrainingArguments) -> dict:
