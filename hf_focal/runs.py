@@ -25,7 +25,7 @@ NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
     *("skip_memory", "include_num", "save_", "enable_jit", "push_", "hub_", "use_cpu", "local_rank", "ddp_"),
     *("per_device_eval", "eval_accumulation", "torch_empty", "dataloader_num_workers", "dataloader_pin"),
-    *("dataloader_persistent", "dataloader_prefetch", "dataloader_multiprocessing"),
+    *("dataloader_persistent", "dataloader_prefetch", "dataloader_multiprocessing", "linear_loss"),
 )
 
 

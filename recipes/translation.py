@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from datasets import Dataset, DatasetDict
 from sacrebleu.metrics import BLEU
 from transformers import (
@@ -44,7 +45,15 @@ from hf_focal import (
     fold_temperature,
 )
 from hf_focal.config_file import parse_arguments
-from hf_focal.data import load_pairs, load_parallel, select_pairs, train_bpe_tokenizer
+from hf_focal.data import (
+    Grammar,
+    generate_translations,
+    load_pairs,
+    load_parallel,
+    select_pairs,
+    train_bpe_tokenizer,
+    true_calibration_error,
+)
 from hf_focal.reports import (
     TranslationResult,
     translation_table,
@@ -299,6 +308,8 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
         "num_processes": args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
     }
+    if "target_log_probability" in experiment.splits["test"].column_names:
+        details["true_calibration_error"] = true_errors(trainer, experiment)
     if "other_test" in encoded:
         details["other_test"] = score_other(trainer, experiment)
     result = TranslationResult(
@@ -373,6 +384,31 @@ def score_other(trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> dict:
     return scores
 
 
+def true_errors(trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> tuple[float, float]:
+    """The calibration error of the generated corpus's tokens against their true probabilities, before and after T."""
+    grammar, tokenizer = Grammar(), experiment.tokenizer
+    probabilities, truth = [], []
+    for rows in experiment.splits["test"].iter(batch_size=100):
+        batch = tokenizer(rows["source"], text_target=rows["target"], padding=True, return_tensors="pt")
+        batch = batch.to(trainer.args.device)
+        with torch.no_grad():
+            logits = trainer.model.eval()(**batch).logits.float()
+        counts = batch["labels"] != tokenizer.pad_token_id
+        scaled = [torch.softmax(scores, -1)[counts].cpu() for scores in (logits, trainer.temperature.apply(logits))]
+        probabilities.append(torch.stack(scaled))
+        for source, target in zip(rows["source"], rows["target"], strict=True):
+            truth += grammar.next_word_distributions(source, target)
+    # Each word of the corpus is one token, and its end the end token.
+    words = {tokenizer.decode(number).strip(): number for number in range(len(tokenizer))}
+    words[""] = tokenizer.eos_token_id
+    posteriors = np.zeros((len(truth), len(tokenizer)))
+    for posterior, distribution in zip(posteriors, truth, strict=True):
+        for word, probability in distribution.items():
+            posterior[words[word]] = probability
+    before, after = torch.cat(probabilities, dim=1).numpy()
+    return true_calibration_error(before, posteriors), true_calibration_error(after, posteriors)
+
+
 def save_folded(trainer: FocalSeq2SeqTrainer, temperature: Temperature) -> None:
     """Save the model with its temperature folded in. Only what is saved is whole under FSDP2 and ZeRO-3."""
     trainer.save_model()
@@ -389,6 +425,9 @@ def print_summary(reports: list[Path], results: list[TranslationResult]) -> None
     print(f"\n{translation_table(results)}\n")
     print("Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.")
     for result in results:
+        if truth := result.details.get("true_calibration_error"):
+            before, after = (100 * error for error in truth)
+            print(f"true ECE, {result.loss}: {before:.2f} → {after:.2f} % (against the probabilities of the grammar)")
         if other := result.details.get("other_test"):
             pre, post = other["pre"], other["post"]
             print(
@@ -403,7 +442,10 @@ def print_summary(reports: list[Path], results: list[TranslationResult]) -> None
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
     """The splits "train", "validation", "test" and, if there is one, "other_test"."""
     if data.dataset_name is None and not data.files():
-        raise NotImplementedError
+        held_out = data.validation_size or max(1, data.num_generated // 20)
+        sizes = {"train": data.num_generated, "validation": held_out, "test": held_out}
+        splits = {name: generate_translations(size, seed=i) for i, (name, size) in enumerate(sizes.items())}
+        return DatasetDict(splits)
     files = {name: getattr(data, name) for name in ("train_file", "validation_file", "test_file")}
     languages = {"source_lang": data.source_lang, "target_lang": data.target_lang}
     if data.dataset_name is None and data.test_file is None:

@@ -20,10 +20,10 @@ class FocalTrainingArguments(TrainingArguments):
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction`, `calibration_bins` or
-            `gamma_update_steps` below 1, a `label_smoothing_factor` (which would be a second loss), `label_names`
-            other than "labels", the loss as `metric_for_best_model` where its γ changes during training, or unequal
-            batches ("batch_rebalance") for a loss that gathers them.
+        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
+            `calibration_bins` or `gamma_update_steps` below 1, a `label_smoothing_factor` (which would be a second
+            loss), `label_names` other than "labels", the loss as `metric_for_best_model` where its γ changes during
+            training, or unequal batches ("batch_rebalance") for a loss that gathers them.
     """
 
     _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
@@ -43,6 +43,13 @@ class FocalTrainingArguments(TrainingArguments):
         default=None,
         metadata={
             "help": "AdaFocal: optimiser steps between two updates of γ; if absent once, at the end, of an epoch."
+        },
+    )
+    linear_loss: str = field(
+        default="auto",
+        metadata={
+            "help": "Language models: train without the logits' memory, on the head's hidden states and weight: "
+            "'auto' where possible, 'on' with an error where it is not, or 'off'. The loss is the same."
         },
     )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
@@ -71,6 +78,8 @@ class FocalTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
+        if self.linear_loss not in ("auto", "on", "off"):
+            raise ValueError(f"linear_loss must be 'auto', 'on' or 'off', got {self.linear_loss!r}")
         for name, value in (
             ("gamma_update_steps", self.gamma_update_steps),
             ("calibration_bins", self.calibration_bins),

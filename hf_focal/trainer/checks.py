@@ -11,8 +11,27 @@ from transformers.models.auto.modeling_auto import (
 from transformers.trainer_utils import has_length
 from transformers.utils import is_peft_available
 
-# Language models in Transformers' list of causal ones that predict the token at their own position.
-_UNSHIFTED = ("XLMWithLMHeadModel", "XLNetLMHeadModel")
+# Language models in Transformers' list of causal ones whose own loss takes labels that are shifted already: to shift them
+# once more would be as wrong as not to where they are not.
+_UNSHIFTED = {
+    "BartForCausalLM",
+    "BigBirdPegasusForCausalLM",
+    "BlenderbotForCausalLM",
+    "BlenderbotSmallForCausalLM",
+    "CpmAntForCausalLM",
+    "MBartForCausalLM",
+    "MarianForCausalLM",
+    "MusicgenForCausalLM",
+    "MusicgenMelodyForCausalLM",
+    "MvpForCausalLM",
+    "PLBartForCausalLM",
+    "PegasusForCausalLM",
+    "ProphetNetForCausalLM",
+    "TrOCRForCausalLM",
+    "WhisperForCausalLM",
+    "XLMWithLMHeadModel",
+    "XLNetLMHeadModel",
+}
 
 
 class Head(Enum):
@@ -24,21 +43,30 @@ class Head(Enum):
 
 
 def head_of(model: nn.Module) -> Head:
+    model = _without_adapter(model)
+    name = type(model).__name__
+    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        # Transformers' list has speech models besides that put sounds before the text of one decoder.
+        return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
+    return Head.NEXT_TOKENS if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else Head.CLASSES
+
+
+def _without_adapter(model: nn.Module) -> nn.Module:
     if is_peft_available():
         from peft import PeftModel
 
         if isinstance(model, PeftModel):
-            model = model.get_base_model()
-    name = type(model).__name__
-    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
-        return Head.TARGET_TOKENS
-    return Head.NEXT_TOKENS if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else Head.CLASSES
+            return model.get_base_model()
+    return model
 
 
 def check_model(model: nn.Module) -> None:
+    model = _without_adapter(model)
     name = type(model).__name__
     if name in _UNSHIFTED:
-        raise ValueError(f"model must predict the next token, or be a classifier, got {name}")
+        raise ValueError(
+            "model must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name
+        )
     config = getattr(model, "config", None)
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):

@@ -1,11 +1,13 @@
 """A loss in the form that Transformers' Trainer takes one."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from ..losses import Loss, LossConfig, build_loss
+from .linear_head import DeferredLogits
 
 
 class LossFunction:
@@ -20,24 +22,27 @@ class LossFunction:
         if labels is None:
             raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
         logits, labels = self.rows(outputs, labels)
+        deferred = isinstance(logits, DeferredLogits)
+        loss = partial(logits.loss, self.loss) if deferred else partial(self.loss, logits)
         if self.reduction == "sum":
-            return self.loss(logits, labels, reduction="sum")
-        if num_items_in_batch is not None and labels.is_floating_point() and labels.shape == logits.shape:
+            return loss(labels, reduction="sum")
+        soft_targets = labels.is_floating_point() and labels.shape == logits.shape
+        if num_items_in_batch is not None and soft_targets:
             # Trainer counts the elements of labels: of soft targets, K a row.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
-        return self.loss(logits, labels, num_items=num_items_in_batch)
+        return loss(labels, num_items=num_items_in_batch)
 
-    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
         logits = logits_of(outputs)
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
 
 
-def logits_of(outputs: Any) -> Tensor:
+def logits_of(outputs: Any) -> Tensor | DeferredLogits:
     """The logits of a model's output without a loss: `logits`, the first of a tuple, or the tensor itself."""
     if isinstance(outputs, Mapping):
         return outputs["logits"]
-    return outputs if isinstance(outputs, Tensor) else outputs[0]
+    return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
 
 
 def loss_func(

@@ -39,6 +39,8 @@ def without_first_label(batch: dict[str, Any]) -> dict[str, Any]:
 
     Trainer leaves it out of its count for some causal language models and counts it for others.
     """
+    if batch.get("labels") is None:
+        return batch  # which the loss refuses, and says why
     labels = batch["labels"].clone()
     labels[..., 0] = -100
     return {**batch, "labels": labels}

@@ -1,11 +1,14 @@
 """`FocalSeq2SeqTrainer`: the calibrated trainer of encoder-decoder models."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow.compute as pc
+import torch
 from accelerate.data_loader import DataLoaderShard
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
@@ -41,14 +44,22 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         args = FocalSeq2SeqTrainingArguments("tmp_trainer") if args is None else args
         if not isinstance(args, FocalSeq2SeqTrainingArguments):
             raise TypeError(f"args must be FocalSeq2SeqTrainingArguments, got {type(args).__name__}")
+        self._generation: dict[str, Any] = {}
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
 
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+        # Before labels of repeated samples are set to be ignored: mBART finds no language in a row without labels.
+        return super().get_batch_samples(map(self._with_decoder_inputs, epoch_iterator), num_batches, device)
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        if "decoder_input_ids" not in inputs and inputs.get("labels") is not None:
-            # The loss is not the model's, which would have made them of the labels that it does not see.
-            unwrapped = self.accelerator.unwrap_model(model, keep_torch_compile=False)
-            inputs["decoder_input_ids"] = unwrapped.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return super().compute_loss(model, self._with_decoder_inputs(inputs), return_outputs, num_items_in_batch)
+
+    def _with_decoder_inputs(self, batch: Any) -> Any:
+        """The batch with the decoder's inputs, which models make of the labels: those that they do not see here."""
+        if batch.get("decoder_input_ids") is None and batch.get("labels") is not None:
+            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+            batch["decoder_input_ids"] = decoder_inputs(model, batch["labels"])
+        return batch
 
     def get_train_dataloader(self) -> DataLoader:
         loader = super().get_train_dataloader()
@@ -66,6 +77,17 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         options = {name: getattr(loader, name) for name in kept}
         return DataLoaderShard(loader.dataset, device=self.args.device, batch_sampler=batches, **options)
 
+    def evaluate(
+        self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval", **generation: Any
+    ) -> dict[str, float]:
+        # Each of several sets is evaluated by a call of its own, from within, that brings no arguments of `generate`.
+        outer = self._generation
+        self._generation = outer | generation
+        try:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **self._generation)
+        finally:
+            self._generation = outer
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         # Seq2SeqTrainer's would keep the samples that the sampler repeats to fill up the last batch.
         self.gather_function = self.accelerator.gather_for_metrics
@@ -78,10 +100,21 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         loss, labels = None, inputs.get("labels")
         if labels is not None or self._labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
-        own = ("labels", "decoder_input_ids", "decoder_attention_mask")
-        sources = {name: value for name, value in inputs.items() if name not in own}
-        _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, sources, False, ignore_keys, **generation)
+        if labels is not None:  # or else they are how the generated sequences begin
+            of_targets = ("labels", "decoder_input_ids", "decoder_attention_mask")
+            inputs = {name: value for name, value in inputs.items() if name not in of_targets}
+        _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, inputs, False, ignore_keys, **generation)
         return loss, generated, labels
+
+
+def decoder_inputs(model: nn.Module, labels: Tensor) -> Tensor:
+    """What the decoder is given to predict labels (N, L), -100 ignored: the labels before, (N, L)."""
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return model.prepare_decoder_input_ids_from_labels(labels=labels)
+    # M2M100 (NLLB) and others shift them in their forward alone.
+    shifted = labels.roll(1, -1)
+    shifted[..., 0] = model.config.decoder_start_token_id
+    return shifted.masked_fill(shifted == -100, model.config.pad_token_id)
 
 
 def token_lengths(dataset: Any) -> np.ndarray:
@@ -91,7 +124,8 @@ def token_lengths(dataset: Any) -> np.ndarray:
         ValueError: no length, or no such columns.
     """
     check_token_columns(dataset)
-    if isinstance(dataset, datasets.Dataset):
+    # What a transform makes of the columns is only known row by row.
+    if isinstance(dataset, datasets.Dataset) and dataset.format["type"] != "custom":
         table = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
         sides = [pc.list_value_length(table[name]).to_numpy() for name in ("input_ids", "labels")]
         return np.maximum(*sides).astype(np.int64)

@@ -20,7 +20,8 @@ class TokenBatches(Sampler[list[int]]):
         seed: of the order.
 
     Raises:
-        ValueError: fewer samples than processes.
+        ValueError: fewer samples than processes, or almost all of them so long that they would have batches of their
+            own, whose number is no multiple of the processes.
     """
 
     def __init__(
@@ -64,5 +65,10 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
     while len(ends) % multiple:
         sizes = np.diff(ends, prepend=0)
         largest = int(sizes.argmax())
+        if sizes[largest] == 1:
+            raise ValueError(
+                f"max_tokens must let more samples share a batch, got {max_tokens}: {len(ends)} batches of one sample "
+                f"cannot be dealt out equally to {multiple} processes"
+            )
         ends.insert(largest, ends[largest] - int(sizes[largest]) // 2)
     return ends

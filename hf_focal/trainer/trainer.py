@@ -23,6 +23,7 @@ from .adafocal import GammaUpdates
 from .arguments import FocalTrainingArguments
 from .checks import Head, check_model, check_not_empty, head_of
 from .evaluation import CollectedConfidences, CollectedLogits, StreamedEvaluation, StreamedTemperature
+from .linear_head import deferrable_head, deferred
 from .loss_function import LossFunction
 from .resume import TrainingCallback
 from .sampling import SeededByEpoch, last_batch_rows, without_first_label
@@ -133,6 +134,8 @@ class FocalTrainer(Trainer):
         self.loss = build_loss(self.loss_config)
         shift_labels = self.head is Head.NEXT_TOKENS
         self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels)
+        vocabulary = self.head is not Head.CLASSES
+        self._linear_head = deferrable_head(self.model, self.loss, self.args) if vocabulary else None
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         self.temperature = None
@@ -153,7 +156,8 @@ class FocalTrainer(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         labels = inputs.get("labels")
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        with deferred(self._linear_head if model.training else None):
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._sink is not None:
             own = self._num_measured_rows(len(labels))
             logits, targets = self.compute_loss_func.rows(outputs, labels)
@@ -348,7 +352,8 @@ class FocalTrainer(Trainer):
             dataset: labelled data, or the key of one of several evaluation sets.
 
         Returns:
-            The `CalibrationMetrics` of all processes' rows, equal on each of them; the second None without temperature.
+            The `CalibrationMetrics` of all processes' rows, equal on each of them; the second is None without a
+            temperature.
 
         Raises:
             ValueError: an empty dataset, or one without labels.
