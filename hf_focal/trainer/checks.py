@@ -11,8 +11,8 @@ from transformers.models.auto.modeling_auto import (
 from transformers.trainer_utils import has_length
 from transformers.utils import is_peft_available
 
-# Language models in Transformers' list of causal ones whose own loss takes labels that are shifted already: to shift them
-# once more would be as wrong as not to where they are not.
+# Of Transformers' list of causal language models those whose own loss takes labels that are shifted already: what was
+# prepared for that would be shifted twice here.
 _UNSHIFTED = {
     "BartForCausalLM",
     "BigBirdPegasusForCausalLM",

@@ -31,9 +31,12 @@ class DeferredLogits:
         device = hidden.device.type
         # A mixed-precision wrapper of the model ends before the loss is computed.
         self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self._computed: Tensor | None = None
 
     def loss(self, loss: Loss, labels: Tensor, **reduction: Any) -> Tensor:
         """`loss` of these logits and labels (...), with the reduction's arguments of `linear_loss`."""
+        if self._computed is not None:
+            return loss(self._computed, labels, **reduction)
         with self._as_in_forward():
             return linear_loss(
                 loss,
@@ -47,11 +50,13 @@ class DeferredLogits:
             )
 
     def tensor(self) -> Tensor:
-        """The logits, computed."""
-        with self._as_in_forward():
-            logits = F.linear(self.hidden, self.weight, None if self.bias is None else self.bias.reshape(-1))
-            logits = logits * self.scale
-            return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+        """The logits, computed: from now on they are what counts, as the model may change them in place."""
+        if self._computed is None:
+            with self._as_in_forward():
+                logits = F.linear(self.hidden, self.weight, None if self.bias is None else self.bias.reshape(-1))
+                logits = logits * self.scale
+                self._computed = logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+        return self._computed
 
     def _as_in_forward(self):
         if self._autocast is None:
@@ -65,27 +70,30 @@ class DeferredLogits:
         return deferred
 
     def __add__(self, other: Any) -> "DeferredLogits | Tensor":
-        plain = self.scale == 1 and self.cap is None and isinstance(other, Tensor)
-        if not plain or other.shape not in ((len(self.weight),), (1, len(self.weight))):
-            return self.tensor() + other
-        return self._with(bias=other if self.bias is None else self.bias + other)
+        biases = ((len(self.weight),), (1, len(self.weight)))
+        noted = self._computed is None and self.scale == 1 and self.cap is None
+        if noted and isinstance(other, Tensor) and other.shape in biases:
+            return self._with(bias=other if self.bias is None else self.bias + other)
+        return self.tensor() + other
 
     def __mul__(self, factor: Any) -> "DeferredLogits | Tensor":
-        if not isinstance(factor, int | float):
-            return self.tensor() * factor
-        return self._with(scale=self.scale * factor, cap=None if self.cap is None else self.cap * factor)
+        if self._computed is None and isinstance(factor, int | float):
+            return self._with(scale=self.scale * factor, cap=None if self.cap is None else self.cap * factor)
+        return self.tensor() * factor
 
     def __truediv__(self, divisor: Any) -> "DeferredLogits | Tensor":
         return self * (1 / divisor) if isinstance(divisor, int | float) else self.tensor() / divisor
 
     def __getitem__(self, index: Any) -> "DeferredLogits | Tensor":
         # Positions are those of the hidden states, as long as every class is kept.
-        if isinstance(index, tuple) and index[0] is Ellipsis and index[-1] == slice(None):
+        positions = isinstance(index, tuple) and index[0] is Ellipsis and index[-1] == slice(None)
+        if self._computed is None and positions:
             return self._with(hidden=self.hidden[index])
         return self.tensor()[index]
 
-    def float(self) -> "DeferredLogits":
-        return self  # rows are float32 anyway
+    def float(self) -> "DeferredLogits | Tensor":
+        # Rows are float32 anyway.
+        return self if self._computed is None else self._computed.float()
 
     @property
     def device(self) -> torch.device:
@@ -96,10 +104,24 @@ class DeferredLogits:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        if function is torch.tanh and args[0].cap is None:
-            return args[0]._with(cap=1.0)
+        first = args[0] if args else None
+        if function is torch.tanh and isinstance(first, cls) and first._computed is None and first.cap is None:
+            return first._with(cap=1.0)
         computed = [arg.tensor() if isinstance(arg, cls) else arg for arg in args]
         return function(*computed, **(kwargs or {}))
+
+
+def _of_tensor(name: str):
+    """The operator of the computed logits: Python does not look for operators in `__getattr__`."""
+
+    def operator(self: DeferredLogits, *operands: Any) -> Any:
+        return getattr(self.tensor(), name)(*operands)
+
+    return operator
+
+
+for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul", "gt", "ge", "lt", "le", "setitem"):
+    setattr(DeferredLogits, f"__{_name}__", _of_tensor(f"__{_name}__"))
 
 
 @contextmanager
