@@ -1,11 +1,17 @@
 """Splits of a parallel corpus, from the Hub or from files, checked before hours are spent on them."""
 
+import difflib
 import itertools
+import logging
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict, Value
+import numpy as np
+import pyarrow.compute as pc
+from datasets import Dataset, DatasetDict, Features, Value
 
 from ._files import FORMATS, load_file, load_hub
+
+_logger = logging.getLogger(__name__)
 
 
 def load_parallel(
@@ -25,13 +31,16 @@ def load_parallel(
     A split has a column for each language, named by it (``en``, ``de``), or the column ``translation`` of mappings
     ``{"en": ..., "de": ...}``, as the Hub's corpora do.
 
+    Training pairs with a blank sentence, one of nothing but white space, are dropped before anything is cut, since
+    they teach nothing; their number is logged. Validation and test files are kept as they are.
+
     Args:
         dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
             and "test". Give this or `train_file`.
         dataset_config_name: its configuration ("de-en").
         train_file, validation_file, test_file: csv, json, jsonl or parquet files; or the common beginning of two text
-            files of a sentence a line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. Without
-            `test_file` there is no "test".
+            files of a sentence a line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. An empty cell
+            of csv is null. Without `test_file` there is no "test".
         source_lang, target_lang: the two languages' names.
         validation_size: training pairs that become "validation" where none is given; a hundredth of them if absent.
         seed: of that cut.
@@ -42,23 +51,21 @@ def load_parallel(
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; text files of unequal numbers of lines; what should be a sentence is none, or null; two
-            splits hold the same pairs; or the validation split cannot be cut.
+            split is empty; text files are not UTF-8 or have unequal numbers of lines; what should be a sentence is
+            none, or null; two splits hold the same pairs; or the validation split cannot be cut.
     """
     if source_lang == target_lang:
         raise ValueError(f"target_lang must be another language than source_lang, got {target_lang!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: Path(file) for split, file in files.items() if file is not None}
+    given = ", ".join(f"{split}_file" for split in files)
     if dataset_name is not None:
         if files:
-            given = ", ".join(f"{split}_file" for split in files)
             raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {given}")
         raw = load_hub(dataset_name, dataset_config_name)
         sources = {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
     elif "train" not in files:
-        raise ValueError(
-            f"dataset_name or train_file must be given, got {'only files of others' if files else 'none'}"
-        )
+        raise ValueError(f"dataset_name or train_file must be given, got {f'only {given}' if given else 'neither'}")
     else:
         languages = (source_lang, target_lang)
         raw = {split: load_pairs(f"{split}_file", file, *languages) for split, file in files.items()}
@@ -66,10 +73,13 @@ def load_parallel(
 
     splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
     for first, second in itertools.combinations(splits, 2):
-        if len(splits[first]) == len(splits[second]) and splits[first][:] == splits[second][:]:
+        if _same_pairs(splits[first], splits[second]):
             raise ValueError(f"{sources[second]} must hold pairs of its own, got those of {sources[first]}")
+    splits["train"] = _drop_blank(sources["train"], splits["train"])
     if "validation" not in splits:
         total = len(splits["train"])
+        if total == 1:
+            raise ValueError(f"{sources['train']} must have pairs to cut validation from, got 1: give validation_file")
         size = max(1, total // 100) if validation_size is None else validation_size
         if not 1 <= size < total:
             raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
@@ -79,7 +89,10 @@ def load_parallel(
 
 
 def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:
-    """A file, or the two text files that begin with its name, as it lies there.
+    r"""A file, or the two text files that begin with its name, as it lies there.
+
+    Lines of text files end with "\n" or "\r\n" and nowhere else, so that both languages count them alike: other
+    separators of Unicode, or a lone "\r", are part of a sentence. A byte order mark is dropped.
 
     Args:
         argument: what an error calls it.
@@ -99,12 +112,15 @@ def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: s
                 f"{argument} must end in {', '.join(FORMATS)}, or be the beginning of two text files, got "
                 f"{str(file)!r}: there is no {str(path)!r}"
             )
-        # Not splitlines(), which also ends lines where Unicode has a separator.
-        columns[language] = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        try:
+            with path.open(encoding="utf-8-sig", newline="\n") as lines:
+                columns[language] = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{argument} must be UTF-8 text, got {str(path)!r}: {error}") from error
     sizes = {language: len(lines) for language, lines in columns.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{argument} must have as many lines in each language, got {sizes} in {str(file)!r}")
-    return Dataset.from_dict(columns)
+    return Dataset.from_dict(columns, features=Features(dict.fromkeys(columns, Value("string"))))
 
 
 def select_pairs(where: str, split: Dataset, source_lang: str, target_lang: str) -> Dataset:
@@ -125,15 +141,41 @@ def select_pairs(where: str, split: Dataset, source_lang: str, target_lang: str)
         split = split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
     for argument, language in (("source_lang", source_lang), ("target_lang", target_lang)):
         if language not in split.column_names:
+            # "en" is half of "de" by this measure.
+            near = difflib.get_close_matches(language, split.column_names, n=1, cutoff=0.51)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                f"{argument} must be one of {split.column_names}, the columns of {where}, got {language!r}"
+                f"{argument} must be one of {split.column_names}, the columns of {where}, got {language!r}{hint}"
             )
     split = split.select_columns([source_lang, target_lang])
-    split = split.rename_columns({source_lang: "source", target_lang: "target"})
-    for column, language in (("source", source_lang), ("target", target_lang)):
-        if split.features[column].dtype not in ("string", "large_string"):
-            raise ValueError(f"{where} must hold strings, got {split.features[column]} in {language!r}")
-        nulls = split.data.column(column).null_count
+    for language, feature in split.features.items():
+        if feature not in (Value("string"), Value("large_string")):
+            raise ValueError(f"{where} must hold strings, got {feature} in {language!r}")
+        nulls = split.with_format("arrow")[:].column(language).null_count
         if nulls:
             raise ValueError(f"{where} must have no nulls, got {nulls} of {len(split)} in {language!r}")
-    return split.cast_column("source", Value("string")).cast_column("target", Value("string"))
+    split = split.rename_columns({source_lang: "source", target_lang: "target"})
+    features = Features(source=Value("string"), target=Value("string"))
+    return split if split.features == features else split.cast(features)  # a cast copies the corpus
+
+
+def _same_pairs(first: Dataset, second: Dataset) -> bool:
+    """Whether two splits hold the same pairs, in whatever order."""
+    if len(first) != len(second):
+        return False
+    one, other = (sorted(zip(split["source"], split["target"], strict=True)) for split in (first, second))
+    return one == other
+
+
+def _drop_blank(where: str, split: Dataset) -> Dataset:
+    """The pairs of which neither sentence is blank."""
+    table = split.with_format("arrow")[:]
+    blank = np.zeros(len(split), dtype=bool)
+    for column in table.columns:
+        blank |= pc.or_(pc.equal(pc.binary_length(column), 0), pc.utf8_is_space(column)).to_numpy()
+    if not blank.any():
+        return split
+    if blank.all():
+        raise ValueError(f"{where} must have pairs without a blank sentence, got none")
+    _logger.info("%s: dropped %d of %d pairs, which have a blank sentence", where, blank.sum(), len(split))
+    return split.select(np.flatnonzero(~blank))

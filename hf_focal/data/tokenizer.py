@@ -42,21 +42,29 @@ def train_bpe_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a byte-pair encoding [Sennrich et al. 2016] that both languages of a translation share.
 
-    Words are cut at white space and around punctuation; text is normalised to NFC. A character that the texts do not
-    have is "<unk>".
+    Words are cut at white space and around punctuation. Text is normalised: to NFC, and white space of whatever kind
+    and length (tabs, no-break spaces, line separators) to one space, none at the ends. Text that is so already decodes
+    to itself, but "▁" (U+2581) to a space. A character that the texts do not have is "<unk>", which decoding with
+    `skip_special_tokens=True` leaves out; a "</s>" that a sentence holds itself is text.
 
     Args:
         texts: the training sentences of both languages.
         vocab_size: tokens, "<pad>" (id 0, which the decoder also starts from), "</s>" (id 1) and "<unk>" (id 2)
-            included.
-        max_length: tokens after which `truncation=True` cuts a sentence.
+            included; fewer if the texts have no more pairs to merge.
+        max_length: tokens after which `truncation=True` cuts a sentence, "</s>" included.
 
     Returns:
         A tokenizer that ends a sentence with "</s>", giving `input_ids` and `attention_mask`; `AutoTokenizer` loads
         what its `save_pretrained` wrote.
+
+    Raises:
+        ValueError: `vocab_size` is too small for the texts' characters.
     """
+    # No byte_fallback: BpeTrainer gives bytes no tokens, and what no text teaches would be noise to the model.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
     # "▁" stands for the space before a word, so that decoding knows where punctuation had one.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation(behavior="isolated")]
@@ -66,6 +74,11 @@ def train_bpe_tokenizer(
         vocab_size=vocab_size, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() > vocab_size:  # the trainer keeps every character
+        raise ValueError(
+            f"vocab_size must be at least {tokenizer.get_vocab_size()}, the special tokens and the characters of "
+            f"texts, got {vocab_size}"
+        )
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -73,5 +86,6 @@ def train_bpe_tokenizer(
         eos_token="</s>",
         unk_token="<unk>",
         model_max_length=max_length,
+        split_special_tokens=True,
         model_input_names=["input_ids", "attention_mask"],
     )
