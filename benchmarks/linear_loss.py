@@ -8,7 +8,8 @@ median over the rounds of that round's ratio to `F.linear` + `F.cross_entropy`. 
 the wall's: on busy cores, and with one thread, it is the steadier one. Peak memory is what is allocated beyond
 the inputs and the two gradients, which every implementation returns. The gradients' errors are relative (by norms) to
 those of float64, on as many tokens as float64 has memory for; in the confident setting the head is aligned with the
-labels' hidden states.
+labels' hidden states. Apple's cut-cross-entropy takes part where it and triton are installed; its kernels proper and
+Liger's need a GPU.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -56,6 +58,10 @@ def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tenso
             "F.linear_cross_entropy, chunks of 512": partial(torchs, CHUNKS_OF_512),
             "focal of F.linear_cross_entropy, chunks of 512": partial(torchs_focal, CHUNKS_OF_512),
         }
+    if find_spec("cut_cross_entropy") and find_spec("triton"):  # Apple's; its path for CPUs
+        from cut_cross_entropy import linear_cross_entropy
+
+        peers["cut-cross-entropy, torch_compile"] = partial(linear_cross_entropy, impl="torch_compile")
     names = ("cross_entropy", "focal:gamma=3", "label_smoothing:alpha=0.1")
     ours = {f"ours: {name}": partial(linear_loss, build_loss(name)) for name in names}
     sized = {

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, MarianConfig, MarianMTModel
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data import train_word_tokenizer
+from hf_focal.data import train_bpe_tokenizer, train_word_tokenizer
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
 
 README = Path(__file__).parents[1] / "README.md"
@@ -37,19 +37,41 @@ def names():
     }
 
 
+@pytest.fixture
+def seq2seq_names():
+    """The same for the example of an encoder-decoder model."""
+    torch.manual_seed(0)
+    tokenizer = train_bpe_tokenizer(["a b c d", "v w x y"], vocab_size=20, max_length=8)
+    sizes = {f"{side}_{name}": 8 for side in ("encoder", "decoder") for name in ("ffn_dim", "attention_heads")}
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": None}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 16}
+    config = MarianConfig(vocab_size=20, decoder_vocab_size=20, d_model=16, **sizes, **layers, **special)
+    model = MarianMTModel(config)
+    model.generation_config.max_length = 8
+
+    def split(size):
+        return Dataset.from_dict({**tokenizer(["a b", "c d e"] * size, text_target=["v w", "x y"] * size)})
+
+    splits = {"train": split(8), "validation": split(4), "test": split(2)}
+    return {"model": model, "tokenizer": tokenizer, **splits}
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
-def test_example_runs(example, names, tmp_path, monkeypatch):
+def test_example_runs(example, names, seq2seq_names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    if "Seq2Seq" in example:
+        names = seq2seq_names
     names |= {"FocalTrainer": FocalTrainer, "FocalTrainingArguments": FocalTrainingArguments}  # of the first example
     exec(compile(example, str(README), "exec"), names)
     if "gamma_heatmap" in example:
         assert (tmp_path / "gamma.png").stat().st_size > 0
     if "fold_temperature" in example:
-        saved = AutoModelForSequenceClassification.from_pretrained("out")
+        auto = AutoModelForSeq2SeqLM if "Seq2Seq" in example else AutoModelForSequenceClassification
+        saved = auto.from_pretrained("out")
         assert saved.config.calibration["temperature"] == names["temperature"].value
     if "reliability_diagram" in example:
         assert (tmp_path / "reliability.png").stat().st_size > 0
 
 
 def test_readme_has_its_examples():
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
