@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark newsgroups clean
+.PHONY: demo test lint format benchmark newsgroups multi30k clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -37,6 +37,15 @@ newsgroups: $(VENV)/.installed
 		--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --output_dir out/newsgroups \
 		--num_train_epochs 25 \
 		--compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53,adafocal"
+
+# The table of docs/results/multi30k.md: some three hours on two cores.
+MULTI30K ?= ../shared/data/multi30k
+NEWSTEST ?= ../shared/data/wmt14/newstest2014.parquet
+multi30k: $(VENV)/.installed
+	$(BIN)/python recipes/translation.py --config recipes/configs/multi30k/transformer_small.yaml \
+		--train_file $(MULTI30K)/train.parquet --validation_file $(MULTI30K)/validation.parquet \
+		--test_file $(MULTI30K)/test_2016_flickr.parquet --other_test_file $(NEWSTEST) \
+		--output_dir out/multi30k --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

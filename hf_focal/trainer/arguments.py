@@ -110,7 +110,8 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
     """`FocalTrainingArguments`, those of `transformers.Seq2SeqTrainingArguments`, and batches by tokens.
 
     Raises:
-        ValueError: what `FocalTrainingArguments` raises; `max_tokens_per_batch` below 1.
+        ValueError: what `FocalTrainingArguments` raises; `max_tokens_per_batch` below 1 or with a
+            `train_sampling_strategy`.
     """
 
     max_tokens_per_batch: int | None = field(
@@ -125,3 +126,8 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
         super().__post_init__()
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
             raise ValueError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")
+        if self.max_tokens_per_batch is not None and self.train_sampling_strategy != "random":
+            raise ValueError(
+                f"train_sampling_strategy must be 'random' with max_tokens_per_batch, which groups by length itself, "
+                f"got {self.train_sampling_strategy!r}"
+            )

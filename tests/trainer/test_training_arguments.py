@@ -88,3 +88,13 @@ def test_an_explicit_direction_is_kept():
 def test_unused_parameters_are_not_looked_for_unless_asked():
     assert FocalTrainingArguments(use_cpu=True).ddp_find_unused_parameters is False
     assert FocalTrainingArguments(use_cpu=True, ddp_find_unused_parameters=True).ddp_find_unused_parameters is True
+
+
+def test_batches_by_tokens(tmp_path):
+    args = FocalSeq2SeqTrainingArguments(str(tmp_path), max_tokens_per_batch=100, loss="focal:gamma=1")
+    assert args.max_tokens_per_batch == 100
+    with pytest.raises(ValueError, match="max_tokens_per_batch must be at least 1, got 0"):
+        FocalSeq2SeqTrainingArguments(str(tmp_path), max_tokens_per_batch=0)
+    with pytest.raises(ValueError, match="train_sampling_strategy must be 'random' with max_tokens_per_batch"):
+        options = {"max_tokens_per_batch": 100, "train_sampling_strategy": "group_by_length"}
+        FocalSeq2SeqTrainingArguments(str(tmp_path), **options)
