@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tiny_models import BagOfWords, rows, settings, tiny_bert
-from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
+from transformers import TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
@@ -122,12 +122,6 @@ def test_labels_of_a_wrong_kind_or_none(tmp_path):
 def test_models_that_are_no_classifiers(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         trainer_of(tmp_path, tiny_bert(**options))
-
-
-def test_causal_language_models(tmp_path):
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=30, n_positions=16, n_embd=8, n_layer=1, n_head=2))
-    with pytest.raises(ValueError, match="must be a classifier, got the causal language model GPT2LMHeadModel"):
-        trainer_of(tmp_path, model)
 
 
 def test_data_that_no_temperature_is_fitted_on(tmp_path):

@@ -1,0 +1,124 @@
+"""Every sample once, no batch above its tokens, all processes alike."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from accelerate import skip_first_batches
+from accelerate.data_loader import DataLoaderShard
+from datasets import Dataset
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hf_focal.trainer.seq2seq import token_lengths
+from hf_focal.trainer.token_batches import TokenBatches
+
+SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
+
+
+def processes(lengths, max_tokens, num_processes, epoch=0, seed=0):
+    """The batches of each process."""
+    found = []
+    for rank in range(num_processes):
+        batches = TokenBatches(lengths, max_tokens, num_processes, rank, seed)
+        batches.set_epoch(epoch)
+        found.append(list(batches))
+        assert len(found[-1]) == len(batches)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(SAMPLES, st.integers(1, 150), st.integers(1, 5), st.integers(0, 3))
+def test_batches(lengths, max_tokens, num_processes, epoch):
+    assume(len(lengths) >= num_processes)
+    try:
+        found = processes(lengths, max_tokens, num_processes, epoch)
+    except ValueError as error:
+        # Only where there is no such split: the next multiple of the processes is more than there are samples.
+        assert "max_tokens must let more samples share a batch" in str(error)
+        singles = sum(2 * length > max_tokens for length in lengths)
+        assert singles > len(lengths) - 2 * num_processes
+        assert len(lengths) % num_processes
+        return
+    assert len({len(batches) for batches in found}) == 1
+    batches = [batch for process in found for batch in process]
+    assert all(batches)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= max_tokens
+    # Batches are of samples that are next to each other by length, and there are few more than need be.
+    by_length = sorted(sorted(lengths[index] for index in batch) for batch in batches)
+    assert list(chain(*by_length)) == sorted(lengths)
+    one = processes(lengths, max_tokens, 1, epoch)[0]
+    assert len(one) <= len(batches) < len(one) + num_processes
+
+
+@settings(max_examples=100, deadline=None)
+@given(SAMPLES, st.integers(20, 150), st.integers(1, 3), st.integers(0, 5))
+def test_every_epoch_has_as_many_and_its_order_is_the_seeds(lengths, max_tokens, num_processes, seed):
+    lengths = lengths + [7] * 30
+    epochs = [processes(lengths, max_tokens, num_processes, epoch, seed) for epoch in range(3)]
+    assert len({len(process) for epoch in epochs for process in epoch}) == 1
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    assert processes(lengths, max_tokens, num_processes, 1, seed) == epochs[1]
+    assert processes(lengths, max_tokens, num_processes, 1, seed + 1) != epochs[1]
+
+
+def test_samples_of_a_length_get_other_company_each_epoch():
+    first, second = (processes([5] * 40, 20, 1, epoch)[0] for epoch in (0, 1))
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
+
+
+def test_an_example():
+    """Sorted 1 2 2 3 | 4 4 4 | 6 6 | 20, at 12 tokens; for 3 processes the largest batches are cut in two."""
+    lengths = [4, 2, 6, 1, 20, 4, 2, 6, 4, 3]
+    for num_processes, sizes in ((1, [1, 2, 3, 4]), (2, [1, 2, 3, 4]), (3, [1, 1, 2, 2, 2, 2]), (4, [1, 2, 3, 4])):
+        found = processes(lengths, 12, num_processes)
+        assert sorted(len(batch) for process in found for batch in process) == sizes
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_the_epoch_is_that_of_the_loader_also_where_its_first_batches_are_skipped(epoch):
+    lengths = np.random.default_rng(0).integers(1, 20, 60)
+    expected = processes(lengths, 40, 1, epoch)[0]
+
+    def loader():
+        return DataLoaderShard(list(range(60)), batch_sampler=TokenBatches(lengths, 40), collate_fn=list)
+
+    for num_skipped in (0, 3):
+        resumed = skip_first_batches(loader(), num_skipped) if num_skipped else loader()
+        resumed.set_epoch(epoch)
+        assert len(resumed) == len(expected) - num_skipped
+        assert list(resumed) == expected[num_skipped:]
+    assert expected != processes(lengths, 40, 1, 1)[0]
+
+
+def test_too_few_samples():
+    with pytest.raises(ValueError, match="lengths must be those of at least 3 samples, got 2"):
+        TokenBatches([4, 5], 10, num_processes=3)
+    with pytest.raises(ValueError, match=r"share a batch, got 10: 3 batches of one sample cannot .* to 2 processes"):
+        TokenBatches([6, 7, 8], 10, num_processes=2)
+
+
+ROWS = [{"input_ids": [3] * a, "labels": [4] * b} for a, b in ((2, 5), (7, 1), (1, 1), (3, 4))]
+
+
+def doubled(batch):
+    return {name: [row * 2 for row in column] for name, column in batch.items() if name != "text"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (ROWS, [5, 7, 1, 4]),
+        (Dataset.from_list(ROWS), [5, 7, 1, 4]),
+        (Dataset.from_list(ROWS).with_format("torch"), [5, 7, 1, 4]),
+        (Dataset.from_list(ROWS).select([3, 1]), [4, 7]),
+        (Dataset.from_list(ROWS).with_transform(doubled), [10, 14, 2, 8]),
+    ],
+    ids=["list", "dataset", "tensors", "selected", "transformed"],
+)
+def test_lengths_are_of_the_longer_side(dataset, expected):
+    lengths = token_lengths(dataset)
+    assert lengths.dtype == np.int64
+    assert lengths.tolist() == expected
