@@ -101,12 +101,13 @@ LOSSES = ("cross_entropy", "label_smoothing:alpha=0.1", "focal:gamma=2", "flsd53
 
 
 def trainer_of(model: nn.Module, folder, **options) -> FocalTrainer:
-    """The model's trainer over rows in order. What is no training argument goes to the trainer itself."""
+    """The model's trainer over rows in order, or by tokens; what is no training argument goes to itself."""
     seq2seq = model.config.is_encoder_decoder
     arguments_class = FocalSeq2SeqTrainingArguments if seq2seq else FocalTrainingArguments
     trainer_class = FocalSeq2SeqTrainer if seq2seq else FocalTrainer
     own = {name: options.pop(name) for name in set(options) - set(arguments_class.__dataclass_fields__)}
-    args = arguments_class(**settings(folder, learning_rate=0.1, train_sampling_strategy="sequential") | options)
+    order = {} if "max_tokens_per_batch" in options else {"train_sampling_strategy": "sequential"}
+    args = arguments_class(**settings(folder, learning_rate=0.1, **order) | options)
     trainer = trainer_class(model=model, args=args, **{"data_collator": padded} | own)
     trainer.remove_callback(PrinterCallback)
     return trainer
