@@ -6,7 +6,7 @@ import pytest
 from tiny_models import settings, tiny_bert
 from transformers import HfArgumentParser
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig
+from hf_focal import FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments, LossConfig
 from hf_focal.trainer import LossFunction
 
 
