@@ -124,9 +124,10 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
 
     def __post_init__(self):
         super().__post_init__()
-        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
-            raise ValueError(f"max_tokens_per_batch must be at least 1, got {self.max_tokens_per_batch}")
-        if self.max_tokens_per_batch is not None and self.train_sampling_strategy != "random":
+        tokens = self.max_tokens_per_batch
+        if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
+            raise ValueError(f"max_tokens_per_batch must be a whole number of at least 1, got {tokens!r}")
+        if tokens is not None and self.train_sampling_strategy != "random":
             raise ValueError(
                 f"train_sampling_strategy must be 'random' with max_tokens_per_batch, which groups by length itself, "
                 f"got {self.train_sampling_strategy!r}"

@@ -65,7 +65,8 @@ class FocalTrainer(Trainer):
     Raises:
         TypeError: args that are no `FocalTrainingArguments`.
         ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is no
-            single-label classifier, tensor or sequence parallelism, `even_batches=False` on several processes, or the
+            single-label classifier, a language model whose labels are shifted already or that FocalSeq2SeqTrainer is
+            for, tensor or sequence parallelism, `even_batches=False` on several processes, or the
             training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
             AdaFocal has bins.
     """

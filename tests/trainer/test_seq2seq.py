@@ -169,7 +169,7 @@ def test_what_has_no_lengths_makes_no_batches_by_tokens(tmp_path):
     renamed = [{"input_ids": row["input_ids"], "target": row["labels"]} for row in TRAIN]
     with pytest.raises(ValueError, match=r"must have input_ids and labels .* got \['input_ids', 'target'\]"):
         trainer_of(build("marian"), tmp_path, train_dataset=renamed, **options).train()
-    with pytest.raises(ValueError, match="max_tokens_per_batch must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="max_tokens_per_batch must be a whole number of at least 1, got 0"):
         FocalSeq2SeqTrainingArguments(str(tmp_path), use_cpu=True, max_tokens_per_batch=0)
 
 

@@ -93,7 +93,7 @@ def test_unused_parameters_are_not_looked_for_unless_asked():
 def test_batches_by_tokens(tmp_path):
     args = FocalSeq2SeqTrainingArguments(str(tmp_path), max_tokens_per_batch=100, loss="focal:gamma=1")
     assert args.max_tokens_per_batch == 100
-    with pytest.raises(ValueError, match="max_tokens_per_batch must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="max_tokens_per_batch must be a whole number of at least 1, got 0"):
         FocalSeq2SeqTrainingArguments(str(tmp_path), max_tokens_per_batch=0)
     with pytest.raises(ValueError, match="train_sampling_strategy must be 'random' with max_tokens_per_batch"):
         options = {"max_tokens_per_batch": 100, "train_sampling_strategy": "group_by_length"}
