@@ -1,0 +1,220 @@
+"""The binary constituency Tree-LSTM [Tai et al., ACL 2015, section 3.2 with N = 2] as a sentiment classifier
+[section 4.1], which Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+
+@strict
+class TreeLSTMConfig(PreTrainedConfig):
+    """Shape of a [`TreeLSTMForSequenceClassification`]; the defaults are those of Tai et al. for constituency trees.
+
+    Args:
+        vocab_size: number of rows of the embedding.
+        embedding_size: width of a word vector.
+        memory_size: width of a node's memory cell and hidden state.
+        dropout: probability of dropping a unit of the hidden state that the head sees; Tai et al. take 0.5.
+        pad_token_id: id whose vector stays zero; None for no such id.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassClassValidationError: a size is below 1, or `dropout` is no probability.
+    """
+
+    model_type = "tree_lstm"
+
+    vocab_size: int = 20_000
+    embedding_size: int = 300
+    memory_size: int = 150
+    dropout: float | int = 0.5
+    pad_token_id: int | None = 0
+
+    def validate_sizes(self):
+        for name in ("vocab_size", "embedding_size", "memory_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
+
+
+class _Compose(torch.autograd.Function):
+    """The hidden states of all nodes from those of the leaves, one height after the other.
+
+    T nodes, sorted by height, of which the first are L leaves; M is the memory size. Autograd alone would hold a
+    gradient of all T nodes at each height, quadratic in the depth of a tree: here the states and their gradients are
+    one buffer each, and the gradient of the weight is one matrix product over all nodes.
+
+    Inputs: memory cells and hidden states of the leaves, (L, M) each; weight (5 M, 2 M) and bias (5 M,) of the gates
+    in the order update, input, left forget, right forget, output; children (T - L, 2), where in the sorted order the
+    children of inner nodes are; sizes, how many nodes each height from 1 has. Returns (T + 1, M), the last row zero.
+    """
+
+    @staticmethod
+    def forward(ctx, leaf_cell, leaf_hidden, weight, bias, children, sizes):
+        (num_leaves, width), num_inner = leaf_hidden.shape, len(children)
+        hidden = leaf_hidden.new_empty(num_leaves + num_inner + 1, width)
+        hidden[:num_leaves] = leaf_hidden
+        hidden[-1] = 0
+        cell = leaf_cell.new_empty(num_leaves + num_inner, width)
+        cell[:num_leaves] = leaf_cell
+        gates = hidden.new_empty(num_inner, 5, width)
+        start = 0
+        for size in sizes:
+            inner, start = slice(start, start + size), start + size
+            rows, pairs = slice(num_leaves + inner.start, num_leaves + inner.stop), children[inner].flatten()
+            below = hidden.index_select(0, pairs).view(size, 2 * width)
+            linear = torch.addmm(bias, below.to(weight.dtype), weight.t()).to(hidden.dtype).view(size, 5, width)
+            update = torch.tanh(linear[:, 0], out=gates[inner, 0])
+            input_, _, _, output = torch.sigmoid(linear[:, 1:], out=gates[inner, 1:]).unbind(1)
+            kept = cell.index_select(0, pairs).view(size, 2, width).mul_(gates[inner, 2:4])
+            memory = torch.sum(kept, dim=1, out=cell[rows]).addcmul_(input_, update)
+            torch.mul(output, memory.tanh(), out=hidden[rows])
+        ctx.save_for_backward(hidden, cell, gates, weight, children)
+        ctx.sizes = sizes
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        hidden, cell, gates, weight, children = ctx.saved_tensors
+        num_inner, _, width = gates.shape
+        num_leaves = len(cell) - num_inner
+        grad_hidden, grad_cell = grad.clone(), torch.zeros_like(cell)
+        update, input_, _, _, output = gates.unbind(1)
+        forget = gates[:, 2:4]
+        # What the gates' gradients are multiples of, all nodes at once: of a node's memory's gradient, the output
+        # gate's of the hidden state's.
+        tanh = cell[num_leaves:].tanh()
+        cell_of_hidden = output * (1 - tanh**2)
+        slopes = torch.empty_like(gates)
+        torch.mul(gates[:, 1:], 1 - gates[:, 1:], out=slopes[:, 1:])
+        torch.mul(input_, 1 - update**2, out=slopes[:, 0])
+        slopes[:, 1] *= update
+        slopes[:, 2:4] *= cell.index_select(0, children.flatten()).view(num_inner, 2, width)
+        slopes[:, 4] *= tanh
+        stop = num_inner
+        for size in reversed(ctx.sizes):
+            inner, stop = slice(stop - size, stop), stop - size
+            rows, pairs = slice(num_leaves + inner.start, num_leaves + inner.stop), children[inner].flatten()
+            memory = grad_cell[rows].addcmul_(grad_hidden[rows], cell_of_hidden[inner]).unsqueeze(1)
+            slopes[inner, :4] *= memory
+            slopes[inner, 4] *= grad_hidden[rows]
+            below = torch.mm(slopes[inner].flatten(1).to(weight.dtype), weight)
+            grad_hidden.index_add_(0, pairs, below.to(grad.dtype).view(2 * size, width))
+            # A node has one parent, so nothing is there to add to.
+            grad_cell.index_copy_(0, pairs, (memory * forget[inner]).view(2 * size, width))
+        grad_gates = slopes.flatten(1).to(weight.dtype)  # the slopes have become the gradients
+        below = hidden.index_select(0, children.flatten()).view(num_inner, 2 * width).to(weight.dtype)
+        grad_weight, grad_bias = grad_gates.t() @ below, grad_gates.sum(0)
+        return grad_cell[:num_leaves], grad_hidden[:num_leaves], grad_weight, grad_bias, None, None
+
+
+class TreeLSTMForSequenceClassification(PreTrainedModel):
+    """Embedding → a memory cell and a hidden state for each leaf, then for each node from its two children → linear.
+
+    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c), its
+    gates i, f_l, f_r, o (sigmoid) and its update u (tanh) being linear in [h_l; h_r]. Every node can be classified;
+    the head is `classifier`. Nodes are computed height by height, all trees of a batch together.
+    """
+
+    config_class = TreeLSTMConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: TreeLSTMConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
+        self.leaf = nn.Linear(config.embedding_size, 2 * config.memory_size)
+        self.composer = nn.Linear(2 * config.memory_size, 5 * config.memory_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.memory_size, config.num_labels)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        # As in Tai et al.'s code, where each child has linear layers of its own.
+        if isinstance(module, nn.Linear):
+            fan_in = self.config.memory_size if module is self.composer else module.in_features
+            init.uniform_(module.weight, -(fan_in**-0.5), fan_in**-0.5)
+            init.uniform_(module.bias, -(fan_in**-0.5), fan_in**-0.5)
+        elif isinstance(module, nn.Embedding):
+            init.uniform_(module.weight, -0.05, 0.05)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        left: Tensor,
+        right: Tensor,
+        height: Tensor,
+        nodes: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        """Classify the roots of trees, or their nodes; `hf_focal.data.TreeCollator` makes the batches.
+
+        Args:
+            input_ids: int64, (batch, words), the words of the leaves from left to right, then anything.
+            left, right: int64, (batch, nodes), the numbers of each node's children within its tree; of leaves and
+                padding nothing is read. Leaves are numbered from left to right, and no node is a child twice.
+            height: int64, (batch, nodes): 0 for a leaf, one more than the higher child for any other node, -1 for
+                padding.
+            nodes: int64, (batch,) or (batch, any number), the nodes to classify; by default the root of each tree.
+            labels: int64, (batch,) or as `nodes`, -100 where there is none; asks for the cross-entropy that
+                Transformers computes for any classifier.
+
+        Returns:
+            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and then num_labels (of padding the bias of
+            the head), and with `loss` when labels are given.
+        """
+        hidden, places = self._hidden_states(input_ids, left, right, height)
+        nodes = height.argmax(1) if nodes is None else nodes
+        places = places.gather(1, nodes.view(len(nodes), -1))
+        # The logits of all nodes, for they are narrower to pick from than the hidden states.
+        logits = self.classifier(self.dropout(hidden)).index_select(0, places.flatten()).view(*nodes.shape, -1)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+    def _hidden_states(self, input_ids: Tensor, left: Tensor, right: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
+        """The hidden states of all nodes, sorted by height, and (batch, nodes) where among them each node's is."""
+        batch_size, num_nodes = height.shape
+        # The only wait for a GPU: how many nodes each height has.
+        num_padding, num_leaves, *sizes = (height.flatten() + 1).bincount(minlength=2).tolist()
+        order = height.flatten().argsort(stable=True)[num_padding:]
+        places = torch.full_like(left.flatten(), len(order))  # padding is in the row of zeros at the end
+        places[order] = torch.arange(len(order), device=order.device)
+
+        words = (height == 0).cumsum(1).sub_(1).clamp_(min=0)
+        words = input_ids.gather(1, words).flatten().index_select(0, order[:num_leaves])
+        weight, bias = self.composer.weight, self.composer.bias
+        cell, output = self.leaf(self.embeddings(words)).to(weight.dtype).chunk(2, dim=1)
+        hidden = output.sigmoid() * cell.tanh()
+
+        inner = order[num_leaves:]
+        first = (inner // num_nodes) * num_nodes  # the place of the tree's node 0
+        children = torch.stack([first + side.flatten()[inner] for side in (left, right)], dim=1)
+        if torch.is_autocast_enabled(height.device.type):
+            # The products are in half precision, as autocast's are; states and their sums are not.
+            dtype = torch.get_autocast_dtype(height.device.type)
+            weight, bias = weight.to(dtype), bias.to(dtype)
+        hidden = _Compose.apply(cell, hidden, weight, bias, places[children], sizes)
+        return hidden, places.view(batch_size, num_nodes)
+
+
+AutoConfig.register("tree_lstm", TreeLSTMConfig)
+AutoModelForSequenceClassification.register(TreeLSTMConfig, TreeLSTMForSequenceClassification)
