@@ -2,11 +2,16 @@
 
 import difflib
 import itertools
+import logging
 from pathlib import Path
 
+import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Value
 
 from ._files import load_file, load_hub
+from .trees import load_trees
+
+_logger = logging.getLogger(__name__)
 
 # File formats disagree on the width of the same column.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
@@ -31,10 +36,11 @@ def load_splits(
         dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
             and "test". Give this or `train_file`.
         dataset_config_name: its configuration.
-        train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
-            "test".
+        train_file, validation_file, test_file: csv, json, jsonl or parquet files, or .txt of a bracketed sentiment
+            tree a line, see `load_trees`. Without `test_file` there is no "test".
         text_column: a column of strings.
-        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order).
+        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order). Rows whose
+            `ClassLabel` is -1, which `datasets` has for none, are left out.
         validation_fraction: share of the training rows that becomes "validation" where none is given; cut
             stratified by label.
         validation_size: the same as a number of rows; wins over `validation_fraction`.
@@ -63,7 +69,7 @@ def load_splits(
         given = f"only {', '.join(files)}" if files else "neither"
         raise ValueError(f"dataset_name or train_file must be given, got {given}")
     else:
-        raw = {argument.removesuffix("_file"): load_file(argument, file) for argument, file in files.items()}
+        raw = {argument.removesuffix("_file"): _load(argument, file) for argument, file in files.items()}
         sources = {split: f"{split}_file {str(files[f'{split}_file'])!r}" for split in raw}
 
     splits = {name: _select(sources[name], split, text_column, label_column) for name, split in raw.items()}
@@ -80,6 +86,10 @@ def load_splits(
 def label_names(splits: DatasetDict) -> list[str]:
     """The names of the classes of what `load_splits` returned, in the order of their numbers."""
     return splits["train"].features["label"].names
+
+
+def _load(argument: str, file: Path) -> Dataset:
+    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def _select(source: str, split: Dataset, text_column: str, label_column: str) -> Dataset:
@@ -105,7 +115,19 @@ def _select(source: str, split: Dataset, text_column: str, label_column: str) ->
             features[column] = Value(_WIDEST[feature.dtype])
     if features["text"] != Value("string"):
         raise ValueError(f"text_column must hold strings, got {features['text']} in {text_column!r} of {source}")
-    return split.cast(features)
+    split = split.cast(features)
+    return _drop_unlabelled(source, split, label_column) if isinstance(features["label"], ClassLabel) else split
+
+
+def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:
+    """The rows whose `ClassLabel` is not -1, which `datasets` has for no label (neutral sentences of SST)."""
+    labelled = split.with_format("numpy")["label"][:] != -1
+    if not labelled.any():
+        raise ValueError(f"label_column must hold labels, got -1, which is none, in {label_column!r} of {source}")
+    if labelled.all():
+        return split
+    _logger.info("%s: left out %d of %d rows, whose label is -1", source, (~labelled).sum(), len(split))
+    return split.select(np.flatnonzero(labelled))
 
 
 def _number_labels(splits: DatasetDict, sources: dict[str, str], label_column: str) -> DatasetDict:

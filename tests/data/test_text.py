@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from datasets import ClassLabel, Dataset, Value
+from datasets import ClassLabel, Dataset, Features, Value
 
 from hf_focal.data import label_names, load_splits
 
@@ -151,8 +151,32 @@ def test_hidden_class_labels(tmp_path):
     train.to_parquet(tmp_path / "train.parquet")
     hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
     hidden.to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(ValueError, match=r"must hold some of 0, 1, got -1 in 'label' of split 'test' of dataset_name"):
+    with pytest.raises(ValueError, match=r"must hold labels, got -1, which is none, in 'label' of split 'test' of"):
         load_splits(str(tmp_path))
+
+
+def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
+    features = Features(text=Value("string"), label=ClassLabel(names=["a", "b"]))
+    train = Dataset.from_dict({"text": TEXTS, "label": [0, 1, -1, 1] * 10}, features=features)
+    train.to_parquet(tmp_path / "train.parquet")
+    with caplog.at_level("INFO"):
+        splits = load_splits(train_file=tmp_path / "train.parquet", validation_size=6)
+    assert len(splits["train"]) + len(splits["validation"]) == 30
+    assert set(splits["train"]["label"]) == {0, 1}
+    assert "left out 10 of 40 rows" in caplog.text
+
+
+def test_files_of_trees(tmp_path):
+    for name, root in (("train", 1), ("test", 3)):
+        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)] + ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
+    splits = load_splits(**files, validation_size=2)
+    assert splits["test"][0] == {"text": "word0 (", "label": 1}
+    assert label_names(splits) == ["negative", "positive"]
+    assert len(splits["test"]) == 8
+    trees = load_splits(**files, text_column="tree", validation_size=2)
+    assert trees["test"][0]["text"] == "(3 (2 word0) (1 -LRB-))"
 
 
 def test_bad_arguments(write, tmp_path):
