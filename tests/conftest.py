@@ -19,6 +19,12 @@ os.environ |= {
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+# A change is judged by examples that are the same each time. `pytest --hypothesis-profile random` looks for new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("random")
+settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
