@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -68,10 +68,22 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
 def training_settings(args: TrainingArguments) -> dict[str, Any]:
     """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values.
 
-    `accelerate launch` may set a "mixed_precision" that the arguments say nothing of.
+    `accelerate launch` may set a "mixed_precision" that the arguments say nothing of. Where the best of the saved
+    models is the result, so are the "save_steps": what is evaluated, and that "epoch" saves each time, is there
+    already.
     """
     settings = {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
+    if args.load_best_model_at_end and args.save_strategy == "steps":
+        settings["save_steps"] = args.save_steps
     return settings | {"mixed_precision": args.mixed_precision}
+
+
+def run_settings(args: TrainingArguments, *own: Mapping[str, Any]) -> dict[str, Any]:
+    """What `claim_output_dir` takes for a run: the recipe's own settings, and those of its training."""
+    settings = {"kind": "run"}
+    for mapping in (*own, training_settings(args)):
+        settings |= mapping
+    return settings | {"num_processes": args.world_size}
 
 
 def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
@@ -117,6 +129,22 @@ def _problem(checkpoint: Path) -> str | None:
     # What torch.save writes is a zip archive, whose directory comes last.
     complete = len(random_states) >= expected and all(map(is_zipfile, random_states))
     return None if complete else "is incomplete"
+
+
+def files_of(arguments: Any) -> dict[str, str]:
+    """The files that are given, by the names of the arguments, which end in "_file"."""
+    return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
+
+
+def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
+    """Digests of what is in the files, so that a run knows them again.
+
+    Args:
+        files: what `files_of` gives.
+        endings: to look for each file with; what is not there is left out.
+    """
+    found = {f"{name}{end}": file + end for name, file in files.items() for end in endings}
+    return {f"content of {name}": file_digest(path) for name, path in found.items() if Path(path).is_file()}
 
 
 def file_digest(path: str | Path) -> str:

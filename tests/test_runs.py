@@ -3,12 +3,22 @@
 import hashlib
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import TrainingArguments
 
-from hf_focal.runs import NOT_OF_THE_RESULT, claim_output_dir, file_digest, last_complete_checkpoint, training_settings
+from hf_focal.runs import (
+    NOT_OF_THE_RESULT,
+    claim_output_dir,
+    contents,
+    file_digest,
+    files_of,
+    last_complete_checkpoint,
+    run_settings,
+    training_settings,
+)
 
 
 def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
@@ -126,3 +136,25 @@ def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp
     assert not {"output_dir", "logging_steps", "save_steps", "push_to_hub", "use_cpu"} & settings.keys()
     for prefix in NOT_OF_THE_RESULT:
         assert any(name.startswith(prefix) for name in args.to_dict()), prefix
+
+
+def test_steps_of_saving_are_of_the_result_where_the_best_model_is(tmp_path):
+    def settings(**options):
+        return training_settings(TrainingArguments(str(tmp_path), use_cpu=True, eval_strategy="steps", **options))
+
+    options = {"save_strategy": "steps", "save_steps": 40, "eval_steps": 20}
+    assert "save_steps" not in settings(**options)
+    assert settings(**options, load_best_model_at_end=True)["save_steps"] == 40
+    assert "save_steps" not in settings(**options | {"save_strategy": "best"}, load_best_model_at_end=True)
+
+
+def test_the_settings_of_a_run_know_the_content_of_its_files(tmp_path):
+    (tmp_path / "train.en").write_text("a")
+    data = SimpleNamespace(train_file=str(tmp_path / "train"), test_file=None, seed=3)
+    assert files_of(data) == {"train_file": str(tmp_path / "train")}
+    digests = contents(files_of(data), ("", ".en", ".de"))
+    assert digests == {"content of train_file.en": file_digest(tmp_path / "train.en")}
+    args = TrainingArguments(str(tmp_path), use_cpu=True, learning_rate=0.5)
+    settings = run_settings(args, {"seed": 3}, digests)
+    assert settings["kind"] == "run" and settings["num_processes"] == 1 and settings["learning_rate"] == 0.5
+    assert settings.items() > digests.items()

@@ -1,14 +1,21 @@
 """A generated parallel corpus with known true probabilities of the next word, for the calibration of translation."""
 
+import functools
+import logging
 import math
 import re
 from collections import defaultdict
 from itertools import product
 
 import numpy as np
+import torch
 from datasets import Dataset, Features, Value
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
-from .synthetic import _word
+from ..temperature import Temperature
+from .synthetic import _word, true_calibration_error
+
+_logger = logging.getLogger(__name__)
 
 END = ""  # the "word" that ends a target sentence
 
@@ -225,6 +232,69 @@ def generate_translations(
         },
         features=Features(source=Value("string"), target=Value("string"), target_log_probability=Value("float64")),
     )
+
+
+@torch.no_grad()
+def true_translation_errors(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: Dataset,
+    temperature: Temperature,
+    *,
+    grammar: Grammar | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+) -> tuple[float, float] | None:
+    """The `true_calibration_error` of a model's next tokens, given the reference's before, before and after scaling.
+
+    It is that of the pairs whose words are one token each, as they are unless the vocabulary is too small, another
+    corpus's or of so few pairs that a word is not in it.
+
+    Args:
+        model: of sequence to sequence, set to evaluation.
+        tokenizer: of both languages; ends each sentence with one token.
+        pairs: with the columns "source" and "target", of `generate_translations`.
+        temperature: of the model's logits.
+        grammar: that the pairs are of; if absent the default one.
+        max_length: pairs with more tokens are left out.
+        batch_size: pairs at a time.
+
+    Returns:
+        The two errors, fractions, or None if no pair has words that are tokens.
+    """
+    grammar = Grammar() if grammar is None else grammar
+    tokens = tokenizer(pairs["source"][:], text_target=pairs["target"][:])
+    rows = [
+        (pair, {"input_ids": source, "labels": target})
+        for pair, source, target in zip(pairs, tokens["input_ids"], tokens["labels"], strict=True)
+        if len(source) == len(pair["source"].split()) + 1
+        and len(target) == len(pair["target"].split()) + 1
+        and (max_length is None or max(len(source), len(target)) <= max_length)
+    ]
+    if len(rows) < len(pairs):
+        _logger.info("the true calibration error is of %d of %d pairs, whose words are tokens", len(rows), len(pairs))
+    if not rows:
+        return None
+
+    @functools.cache
+    def token(word: str) -> int | None:
+        ids = tokenizer(text_target=word)["input_ids"]  # the word and the end, or for `END` the end alone
+        return ids[0] if len(ids) == len(word.split()) + 1 else None
+
+    confidences, expected = ([], []), []
+    collate, model = DataCollatorForSeq2Seq(tokenizer, model=model), model.eval()
+    for start in range(0, len(rows), batch_size):
+        batch, encoded = zip(*rows[start : start + batch_size], strict=True)
+        inputs = collate(list(encoded)).to(model.device)
+        logits = model(**inputs).logits[inputs["labels"] != -100].float()
+        for kept, scores in zip(confidences, (logits, temperature.apply(logits)), strict=True):
+            kept += scores.softmax(-1).max(-1).values.tolist()
+        truth = (p for pair in batch for p in grammar.next_word_distributions(pair["source"], pair["target"]))
+        for predicted, distribution in zip(logits.argmax(-1).tolist(), truth, strict=True):
+            expected.append({token(word): p for word, p in distribution.items()}.get(predicted, 0.0))
+    # Only the predicted words count.
+    before, after = (true_calibration_error(np.c_[kept], np.c_[expected]) for kept in confidences)
+    return before, after
 
 
 def _normalized(following: dict[str, dict]) -> dict[str, float]:

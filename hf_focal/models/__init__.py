@@ -1,6 +1,7 @@
 """The papers' models as Transformers models, registered with the Auto classes when this package is imported."""
 
 from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from .transformer import transformer_config
 from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
 
 __all__ = [
@@ -9,4 +10,5 @@ __all__ = [
     "TreeLSTMConfig",
     "TreeLSTMForSequenceClassification",
     "load_embeddings",
+    "transformer_config",
 ]

@@ -97,9 +97,6 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """
     folder, metrics = Path(folder), Path(folder, "metrics.json")
     paths = _write_run(folder, result, results_table([result]))
-    if history := result.details.get("gamma_history"):
-        paths.append(folder / "gamma.png")
-        gamma_heatmap(history, title=result.loss, path=paths[-1])
     result.save(metrics)
     return [*paths, metrics]
 
@@ -110,7 +107,7 @@ def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[P
 
 
 def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
-    """Write what the report of any one run has: the table, the diagrams before and after scaling, and the loss."""
+    """Write what the report of any one run has: the table, the diagrams before and after scaling, the loss, and γ."""
     folder.mkdir(parents=True, exist_ok=True)
     table, loss = folder / "table.md", folder / "loss.yaml"
     before, after = folder / "reliability_before.png", folder / "reliability_after.png"
@@ -118,7 +115,11 @@ def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
     loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
     reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
-    return [table, before, after, loss]
+    paths = [table, before, after, loss]
+    if history := result.details.get("gamma_history"):
+        paths.append(folder / "gamma.png")
+        gamma_heatmap(history, title=result.loss, path=paths[-1])
+    return paths
 
 
 def _write_runs(folder: Path, results: Sequence[Any], markdown: str) -> list[Path]:

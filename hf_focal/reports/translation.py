@@ -9,8 +9,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..metrics import ReliabilityBins
+from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..temperature import Temperature
+from ..temperature_stream import TemperatureCurves
 from .figures import _ACCURACY, _GAP, _clean, _wrap
 from .folder import _nan_for_null, _read_fields, _write_fields, _write_run, _write_runs
 from .tables import _bold, _markdown, _number
@@ -50,6 +51,32 @@ class TranslationResult:
     pre_bins: ReliabilityBins
     post_bins: ReliabilityBins
     details: dict[str, Any]
+
+    @classmethod
+    def measure(
+        cls,
+        loss: str,
+        temperature: Temperature,
+        curves: TemperatureCurves,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics,
+        bleu: dict[float, float],
+        signature: str,
+        details: dict[str, Any] | None = None,
+    ) -> "TranslationResult":
+        """The result of a trainer's `temperature_curves` and of what its `measure` returns for the test set."""
+        return cls(
+            loss=loss,
+            temperature=temperature,
+            pre=before.compute(),
+            post=after.compute(),
+            bleu=bleu,
+            signature=signature,
+            validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
+            pre_bins=before.bins(),
+            post_bins=after.bins(),
+            details=details or {},
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
@@ -160,6 +187,8 @@ def write_translation_report(
     folder: str | Path, result: TranslationResult, samples: Sequence[Mapping[str, str]]
 ) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml, the curves, reliability diagrams and samples.md.
+
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png.
 
     Args:
         folder: made where it is not there.

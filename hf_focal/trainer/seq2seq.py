@@ -98,6 +98,8 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         # Seq2SeqTrainer's own takes the model's loss, beside which nothing would be measured.
         loss, labels = None, inputs.get("labels")
+        if labels is None:  # of sources alone `DataCollatorForSeq2Seq` says so, which the super class takes for labels
+            inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if labels is not None or self._labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
         if labels is not None:  # or else they are how the generated sequences begin

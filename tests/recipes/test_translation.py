@@ -20,6 +20,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BertConfig,
+    DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
 )
@@ -385,7 +386,7 @@ def test_two_processes(tmp_path):
             bleu = recipe.BLEU().corpus_score(lines, [list(pairs[name]["de"])]).score
             assert (result.bleu[temperature] if name == "test" else result.details[name][when]["bleu"]) == bleu
             model = AutoModelForSeq2SeqLM.from_pretrained(path)
-            collator = recipe.PairCollator(experiment.tokenizer, model=model)
+            collator = DataCollatorForSeq2Seq(experiment.tokenizer, model=model)
             trainer = FocalSeq2SeqTrainer(model, experiment.args, collator)
             expected, _ = trainer.measure(experiment.encoded[name])
             found = metrics if name == "test" else result.details[name][when]
@@ -423,9 +424,12 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
             {"train_file": "{data}/test.parquet", "test_file": "{data}/other.parquet", "source_lang": "fr"},
             "source_lang must be one of ['en', 'de', 'target_log_probability'], the columns of train_file",
         ),
-        ({"average_checkpoints": 3, "save_total_limit": 2}, "got 3 with save_total_limit 2: no more checkpoints"),
-        ({"average_checkpoints": 2, "save_strategy": "no"}, "got 2 with save_strategy 'no': set it to 'epoch'"),
-        ({"average_checkpoints": 2, "save_only_model": "true"}, "got 2 with save_only_model"),
+        (
+            {"average_checkpoints": 3, "save_total_limit": 2},
+            "average_checkpoints must be 1 with save_total_limit 2, got 3",
+        ),
+        ({"average_checkpoints": 2, "save_strategy": "no"}, "must be 1 with save_strategy 'no', got 2"),
+        ({"average_checkpoints": 2, "save_only_model": "true"}, "must be 1 with save_only_model, got 2"),
         ({"average_checkpoints": 0}, "average_checkpoints must be at least 1, got 0"),
         ({"temperature_objective": "nlll"}, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
         ({"model_name_or_path": "transfomer"}, "got 'transfomer'; did you mean 'transformer'?"),
@@ -434,7 +438,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
         ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce"),
         ({"generation_max_length": 9}, "generation_max_length must not be given, got 9: use max_length"),
         ({"max_length": 3}, "max_length must leave training pairs, got 3: all of them are longer"),
-        ({"d_model": 18, "num_heads": 2}, "d_model must be a multiple of 2 * num_heads, got 18 for 2 heads"),
+        ({"d_model": 18, "num_heads": 2}, "d_model must be a multiple of 2 * num_heads, got 18 for 2"),
         ({"dropout": 1.5}, "dropout must be at least 0 and less than 1, got 1.5"),
         ({"length_penalty": "inf"}, "length_penalty must be a finite number, got inf"),
         ({"num_generated": 0}, "num_generated must be at least 1, got 0"),

@@ -242,3 +242,11 @@ def test_errors(tmp_path):
     with pytest.raises(ValueError, match="results must have BLEU at one temperature at least, got none"):
         temperature_curves([replace(FOCAL, bleu={})])
     assert not list(tmp_path.iterdir())
+
+
+def test_the_report_shows_how_gamma_moved(tmp_path):
+    history = [{"epoch": 1.0, "gammas": [1.2, 0.9, 2.0], "edges": [0, 0.3, 0.6, 1]}]
+    paths = write_translation_report(tmp_path, replace(FOCAL, details={"gamma_history": history}), [SAMPLE])
+    assert "gamma.png" in [path.name for path in paths]
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    assert imread(tmp_path / "gamma.png").std() > 0.05

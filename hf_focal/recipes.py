@@ -1,0 +1,175 @@
+"""What the recipes share: the runs of a comparison, checks before anything is trained, and how a model is saved."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModel, PreTrainedConfig
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+from .fold import fold_temperature
+from .losses import LossConfig
+from .runs import claim_output_dir, folder_of
+from .temperature import OBJECTIVES, Temperature
+from .trainer import FocalTrainer, FocalTrainingArguments
+
+
+@dataclass
+class RecipeArguments:
+    """Which losses are compared, and how a model is corrected."""
+
+    compare: list[str] | str | None = field(
+        default=None, metadata={"help": "Train each of these losses: 'brier,focal:gamma=3'."}
+    )
+    temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if isinstance(value, list):  # in a config file
+                setattr(self, name, ",".join(value))
+        if self.temperature_objective not in OBJECTIVES:
+            raise ValueError(
+                f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
+                f"got {self.temperature_objective!r}"
+            )
+
+
+def check_at_least(low: int, arguments: Any, *names: str) -> None:
+    """Raise `ValueError` where one of these arguments is given and less."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < low:
+            raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def check_model_name(name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` where a model's name is nearly one of the recipe's own, which would be asked of the Hub."""
+    near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
+    if name not in own and near and not Path(name).exists():
+        raise ValueError(
+            f"model_name_or_path must be {' or '.join(map(repr, own))} or a Hub id or folder, got {name!r}; "
+            f"did you mean {near[0]!r}?"
+        )
+
+
+def check_test_file(data: Any) -> None:
+    """Raise `ValueError` where these arguments have a `train_file` and no `test_file`."""
+    if data.train_file is not None and data.test_file is None:
+        raise ValueError(
+            "test_file must be given, got None: the report is about data that neither training nor T has seen"
+        )
+
+
+def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
+    """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
+    loss = LossConfig.parse(args.loss)
+    bins = loss.options.get("bins", 0)
+    if num_rows < bins:
+        raise ValueError(
+            f"the validation set must hold at least {bins} {rows} for {loss}, got {num_rows}: set validation_size or "
+            "another validation_file"
+        )
+
+
+def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
+    """Tokens that a pretrained model has positions for, None where its configuration sets no limit.
+
+    Raises:
+        ValueError: `max_length` is more.
+    """
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from the one after the padding's.
+        if (
+            name.endswith("position_embeddings")
+            and isinstance(module, nn.Embedding)
+            and module.padding_idx is not None
+        ):
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
+    if max_length is not None and max_length > positions:
+        raise ValueError(
+            f"max_length must be at most {positions}, the positions of {config.name_or_path!r}, got {max_length}"
+        )
+    return positions
+
+
+def runs_of(
+    recipe: RecipeArguments, args: FocalTrainingArguments, parse: Callable[[list[str]], tuple], argv: list[str]
+) -> list[FocalTrainingArguments]:
+    """The training arguments of each run: `args` or, of a comparison, those of each loss in a folder of its own.
+
+    Args:
+        recipe: says what is compared.
+        args: those of the command line.
+        parse: makes them, and what else it returns before them, of a command line. It is asked again for each loss:
+            some defaults depend on it.
+        argv: the command line.
+
+    Raises:
+        ValueError: no output folder, a loss beside the comparison, or a comparison under DeepSpeed.
+    """
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if recipe.compare is None:
+        return [args]
+    if args.loss != type(args).loss:
+        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {recipe.compare!r}")
+    if args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"compare must not be given under DeepSpeed, which allows a process one training, got "
+            f"{recipe.compare!r}: start a run with --loss for each"
+        )
+    losses = LossConfig.parse_list(recipe.compare)
+    return [
+        parse([*argv, "--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))])[-1]
+        for loss in losses
+    ]
+
+
+def claim_folders(
+    args: FocalTrainingArguments,
+    runs: Sequence[FocalTrainingArguments],
+    settings_of: Callable[[FocalTrainingArguments], Mapping[str, Any]],
+) -> None:
+    """`claim_output_dir` of the comparison, if there is one, and of each of the runs that `runs_of` gave."""
+    write = args.process_index == 0
+    if runs[0] is not args:
+        claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
+    for run in runs:
+        claim_output_dir(run.output_dir, settings_of(run), write)
+
+
+def save_folded(trainer: FocalTrainer, temperature: Temperature, auto_class: type) -> None:
+    """Save the model with its temperature folded in, and ``temperature.json``, in the run's folder.
+
+    Args:
+        trainer: of the model. All processes must call.
+        temperature: what is folded.
+        auto_class: that loads the model, `AutoModelForSeq2SeqLM` say. What is saved is loaded again: under FSDP2 and
+            ZeRO-3 only that is whole.
+    """
+    trainer.save_model()
+    if trainer.args.process_index != 0:
+        return
+    folder = Path(trainer.args.output_dir)
+    temperature.save(folder / "temperature.json")
+    unset_hf_deepspeed_config()  # with it from_pretrained would cut the model up again
+    fold_temperature(auto_class.from_pretrained(folder), temperature).save_pretrained(folder)
+
+
+def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:
+    """What `prepare` makes of the command line; an error of the user's ends in one line, as argparse has it."""
+    try:
+        return prepare(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        print(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
