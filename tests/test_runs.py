@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
+from hf_focal import FocalTrainingArguments
 from hf_focal.runs import (
     NOT_OF_THE_RESULT,
     claim_output_dir,
@@ -127,7 +128,7 @@ def test_the_digest_is_of_the_content(tmp_path):
 
 
 def test_the_settings_of_a_result_are_all_arguments_but_those_of_its_keeping(tmp_path, monkeypatch):
-    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    args = FocalTrainingArguments(str(tmp_path), use_cpu=True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as `accelerate launch` does
     assert training_settings(TrainingArguments(str(tmp_path), use_cpu=True))["mixed_precision"] == "bf16"
     settings = training_settings(args)
