@@ -168,7 +168,8 @@ def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
 
 def test_files_of_trees(tmp_path):
     for name, root in (("train", 1), ("test", 3)):
-        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)] + ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
+        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
+        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
     splits = load_splits(**files, validation_size=2)
