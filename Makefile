@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark newsgroups multi30k clean
+.PHONY: demo test lint format benchmark newsgroups multi30k sst clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -46,6 +46,14 @@ multi30k: $(VENV)/.installed
 		--train_file $(MULTI30K)/train.parquet --validation_file $(MULTI30K)/validation.parquet \
 		--test_file $(MULTI30K)/test_2016_flickr.parquet --other_test_file $(NEWSTEST) \
 		--output_dir out/multi30k --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1
+
+# The table of docs/results/sst.md: three quarters of an hour on one core.
+SST ?= ../shared/data/sst
+SST_FOCAL := focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
+sst: $(VENV)/.installed
+	$(BIN)/python recipes/text_classification.py --config recipes/configs/sst/tree_lstm.yaml \
+		--train_file $(SST)/train.parquet --validation_file $(SST)/dev.parquet --test_file $(SST)/test.parquet \
+		--output_dir out/sst --compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,$(SST_FOCAL)"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
