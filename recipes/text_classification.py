@@ -34,16 +34,19 @@ from transformers import (
 from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
+    TreeCollator,
+    encode_trees,
     generate_topics,
     label_names,
     load_splits,
+    parse_tree,
     strip_footers,
     strip_headers,
     strip_quotes,
+    train_leaf_tokenizer,
     train_word_tokenizer,
     true_calibration_error,
 )
-from hf_focal.data.trees import TreeCollator, encode_trees, train_leaf_tokenizer
 from hf_focal.models import (
     GPCNNConfig,
     GPCNNForSequenceClassification,
@@ -243,6 +246,7 @@ def text_length(model: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> in
 def encode(model: ModelArguments, splits: DatasetDict, tokenizer) -> DatasetDict:
     """Token ids, the lengths that batches are grouped by, and labels. Of trees all nodes train, roots are measured."""
     if model.model_name_or_path == "tree_lstm":
+        check_root_labels(splits)
         trees = {
             name: encode_trees(split["text"], tokenizer, roots_only=name != "train") for name, split in splits.items()
         }
@@ -254,6 +258,17 @@ def encode(model: ModelArguments, splits: DatasetDict, tokenizer) -> DatasetDict
         return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": rows["label"]}
 
     return splits.map(tokenize, batched=True, remove_columns=splits["train"].column_names, desc="tokenising")
+
+
+def check_root_labels(splits: DatasetDict) -> None:
+    """Raise unless the label of each tree is that of its root: 0 where it is negative, 1 where it is positive."""
+    for name, split in splits.items():
+        for tree, label in zip(split["text"], split["label"], strict=True):
+            if (0, 0, None, 1, 1)[parse_tree(tree).labels[-1]] != label:
+                raise ValueError(
+                    f"label_column must hold 0 for trees with a negative root, 1 for a positive one, got {label} in {name} "
+                    f"for {tree!r}"
+                )
 
 
 def build_model(experiment: Experiment):
@@ -294,7 +309,9 @@ def build_optimizer(model, args: FocalTrainingArguments, embedding_learning_rate
         {"params": [vectors], "lr": embedding_learning_rate, "weight_decay": 0.0},
     ]
     if kind is torch.optim.Adagrad:
-        options["fused"] = True  # half the time of a Tree-LSTM's step, which Trainer does not ask for
+        options["fused"] = (
+            args.device.type == "cpu"
+        )  # half the time of a Tree-LSTM's step, which Trainer does not ask for
     return kind(groups, **options)
 
 

@@ -40,9 +40,15 @@ from transformers import (
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, calibrated_generation
 from hf_focal.averaging import average_checkpoints
 from hf_focal.config_file import parse_arguments
-from hf_focal.data import generate_translations, load_pairs, load_parallel, select_pairs, train_bpe_tokenizer
-from hf_focal.data.encoding import encode_pairs
-from hf_focal.data.grammar import true_translation_errors
+from hf_focal.data import (
+    encode_pairs,
+    generate_translations,
+    load_pairs,
+    load_parallel,
+    select_pairs,
+    train_bpe_tokenizer,
+    true_translation_errors,
+)
 from hf_focal.models import transformer_config
 from hf_focal.recipes import (
     RecipeArguments,
@@ -341,7 +347,10 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
     trainer.save_state()
     if (number := recipe.average_checkpoints) > 1:
         trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
-        average_checkpoints(trainer.model, complete_checkpoints(args.output_dir)[:number])
+        averaged = complete_checkpoints(args.output_dir)[:number] or [checkpoint]
+        if len(averaged) < number:
+            logging.warning("average_checkpoints is %d, but only %d checkpoints are there", number, len(averaged))
+        average_checkpoints(trainer.model, averaged)
     was_finished = checkpoint is not None and Path(checkpoint).name == f"checkpoint-{trained.global_step}"
     if args.process_index == 0 and not was_finished:  # translations that are there are by other weights
         shutil.rmtree(Path(args.output_dir) / "translations", ignore_errors=True)

@@ -4,6 +4,7 @@ from enum import Enum
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -43,12 +44,17 @@ class Head(Enum):
 
 
 def head_of(model: nn.Module) -> Head:
+    """What the model's class, or the nearest that it is derived from, is for Transformers."""
     model = _without_adapter(model)
-    name = type(model).__name__
-    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
-        # Transformers' list has speech models besides that put sounds before the text of one decoder.
-        return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
-    return Head.NEXT_TOKENS if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else Head.CLASSES
+    for kind in type(model).__mro__:
+        if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+            # Transformers' list has speech models besides that put sounds before the text of one decoder.
+            return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
+        # The names that code from the Hub goes by, too.
+        names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        if kind.__name__ in names or kind.__name__.endswith(("ForCausalLM", "LMHeadModel")):
+            return Head.NEXT_TOKENS
+    return Head.CLASSES
 
 
 def _without_adapter(model: nn.Module) -> nn.Module:
@@ -63,9 +69,14 @@ def _without_adapter(model: nn.Module) -> nn.Module:
 def check_model(model: nn.Module) -> None:
     model = _without_adapter(model)
     name = type(model).__name__
-    if name in _UNSHIFTED:
+    if any(kind.__name__ in _UNSHIFTED for kind in type(model).__mro__):
         raise ValueError(
             "model must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name
+        )
+    if head_of(model) is Head.CLASSES and isinstance(model, PreTrainedModel) and model.can_generate():
+        raise ValueError(
+            f"model must be a classifier or a language model of text, got {name}, which generates: which label its "
+            "logits go with is not known"
         )
     config = getattr(model, "config", None)
     problem_type = getattr(config, "problem_type", None)

@@ -77,7 +77,8 @@ class DeferredLogits:
         return self.tensor() + other
 
     def __mul__(self, factor: Any) -> "DeferredLogits | Tensor":
-        if self._computed is None and isinstance(factor, int | float):
+        known = isinstance(factor, int | float) and (self.cap is None or factor > 0)
+        if self._computed is None and known:
             return self._with(scale=self.scale * factor, cap=None if self.cap is None else self.cap * factor)
         return self.tensor() * factor
 
@@ -94,6 +95,11 @@ class DeferredLogits:
     def float(self) -> "DeferredLogits | Tensor":
         # Rows are float32 anyway.
         return self if self._computed is None else self._computed.float()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        # accelerate asks, to make float32 of half precision's logits: as the rows are.
+        return torch.float32 if self._computed is None else self._computed.dtype
 
     @property
     def device(self) -> torch.device:
@@ -153,6 +159,8 @@ def deferrable_head(model: nn.Module, loss: Loss, args: FocalTrainingArguments) 
         obstacle = f"the head of {type(model).__name__} is no plain nn.Linear"
     elif distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
         obstacle = f"{distributed.value} keeps the head's weight whole in its forward pass alone"
+    elif args.world_size > 1 and args.ddp_find_unused_parameters:
+        obstacle = "ddp_find_unused_parameters looks for the used ones in the logits"
     elif args.torch_compile:
         obstacle = "torch_compile compiles the head's forward pass"
     else:

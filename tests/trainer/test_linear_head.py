@@ -139,6 +139,15 @@ def test_mixed_precision_reaches_the_loss(tmp_path, never_computed):
     torch.testing.assert_close(*losses, rtol=2e-3, atol=0)
 
 
+def test_half_precision_of_the_launcher_computes_no_logits(tmp_path, never_computed):
+    model = model_of("gpt2").float()
+    trainer = trainer_of(model, tmp_path, bf16=True)
+    wrapped = trainer.accelerator.prepare_model(model)  # its outputs become float32
+    loss = trainer.compute_loss(wrapped, batch())
+    assert loss.dtype == torch.float32
+    loss.backward()
+
+
 def test_a_model_that_does_something_unknown_gets_logits():
     torch.manual_seed(0)
     head, hidden = nn.Linear(4, 7).double(), torch.randn(3, 5, 4, dtype=torch.float64)
@@ -156,6 +165,7 @@ def test_a_model_that_does_something_unknown_gets_logits():
         lambda z: z.log_softmax(-1),
         lambda z: 1.0 - z,
         lambda z: 2 * z,
+        lambda z: torch.tanh(z / 3.0) * -3.0,
     ]
     for function in unknown:
         with deferred(head):
