@@ -266,8 +266,8 @@ def check_root_labels(splits: DatasetDict) -> None:
         for tree, label in zip(split["text"], split["label"], strict=True):
             if (0, 0, None, 1, 1)[parse_tree(tree).labels[-1]] != label:
                 raise ValueError(
-                    f"label_column must hold 0 for trees with a negative root, 1 for a positive one, got {label} in {name} "
-                    f"for {tree!r}"
+                    "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "
+                    f"{label} in {name} for {tree!r}"
                 )
 
 
