@@ -1,0 +1,39 @@
+"""The named networks for 32x32 images of Mukhoti et al. (NeurIPS 2020), and two small ones."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+
+from .cifar_densenet import CifarDenseNetConfig
+from .cifar_resnet import CifarResNetConfig
+
+_basic = partial(CifarResNetConfig, block="basic", stem_width=16)
+_bottleneck = partial(CifarResNetConfig, block="bottleneck", widths=(64, 128, 256, 512), stem_width=64)
+
+# A name counts the layers with weights, shortcuts left out. ResNet-110 is the paper's, of bottlenecks: He et al.'s for
+# small images is of basic blocks. ResNet-20 is theirs but for the 1x1 convolutions in its shortcuts.
+CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]] = {
+    "resnet8": partial(_basic, layers=(1, 1, 1), widths=(16, 32, 64)),
+    "resnet20": partial(_basic, layers=(3, 3, 3), widths=(16, 32, 64)),
+    "resnet50": partial(_bottleneck, layers=(3, 4, 6, 3)),
+    "resnet110": partial(_bottleneck, layers=(3, 4, 26, 3)),
+    "wide_resnet_26_10": partial(_basic, layers=(4, 4, 4), widths=(160, 320, 640)),
+    "densenet121": partial(CifarDenseNetConfig, growth_rate=32, layers=(6, 12, 24, 16)),
+}
+
+
+def cifar_config(name: str, **config_kwargs) -> CifarResNetConfig | CifarDenseNetConfig:
+    """The configuration of a named network, for `AutoModelForImageClassification.from_config`.
+
+    Args:
+        name: one of `CIFAR_NETWORKS`.
+        config_kwargs: further arguments of the configuration, such as `num_labels`; they win over the network's.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in CIFAR_NETWORKS:
+        near = get_close_matches(str(name).lower(), CIFAR_NETWORKS, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"name must be one of {', '.join(CIFAR_NETWORKS)}, got {name!r}{hint}")
+    return CIFAR_NETWORKS[name](**config_kwargs)

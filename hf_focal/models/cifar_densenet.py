@@ -1,0 +1,96 @@
+"""Densely connected networks for small images [Huang et al., CVPR 2017], with the layers of the official code of
+Mukhoti et al. (NeurIPS 2020)."""
+
+import math
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageClassification, PreTrainedConfig
+
+from .cifar_resnet import CifarPreTrainedModel, check_stages
+
+
+@strict
+class CifarDenseNetConfig(PreTrainedConfig):
+    """Shape of a [`CifarDenseNetForImageClassification`]; the defaults are DenseNet-121's.
+
+    Args:
+        num_channels: of the images.
+        growth_rate: channels that each layer adds; the first convolution has twice as many.
+        layers: layers of each dense block.
+        bottleneck: channels inside a layer, as a multiple of `growth_rate`.
+        compression: share of the channels that a transition keeps, rounded down to a whole number of at least 1.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassClassValidationError: no dense block, a number below 1, or a
+            `compression` that is not in (0, 1].
+    """
+
+    model_type = "cifar_densenet"
+
+    num_channels: int = 3
+    growth_rate: int = 32
+    layers: list[int] | tuple[int, ...] = (6, 12, 24, 16)
+    bottleneck: int = 4
+    compression: float | int = 0.5
+
+    def validate_sizes(self):
+        for name in ("num_channels", "growth_rate", "bottleneck"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_stages("layers", self.layers)
+        if not 0 < self.compression <= 1:
+            raise ValueError(f"compression must be above 0 and at most 1, got {self.compression}")
+
+
+def _norm_conv(in_channels: int, channels: int, kernel_size: int) -> tuple[nn.BatchNorm2d, nn.ReLU, nn.Conv2d]:
+    convolution = nn.Conv2d(in_channels, channels, kernel_size, padding=kernel_size // 2, bias=False)
+    return nn.BatchNorm2d(in_channels), nn.ReLU(inplace=True), convolution
+
+
+class _DenseLayer(nn.Module):
+    """(batch, in_channels, h, w) → (batch, in_channels + growth_rate, h, w), the new channels last."""
+
+    def __init__(self, in_channels: int, growth_rate: int, bottleneck: int):
+        super().__init__()
+        inside = bottleneck * growth_rate
+        self.growth = nn.Sequential(*_norm_conv(in_channels, inside, 1), *_norm_conv(inside, growth_rate, 3))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.cat([hidden, self.growth(hidden)], dim=1)
+
+
+class CifarDenseNetForImageClassification(CifarPreTrainedModel):
+    """Conv 3x3 → dense blocks with transitions between them → batch norm, ReLU → mean over the pixels → linear.
+
+    A layer is batch norm, ReLU, conv 1x1, batch norm, ReLU, conv 3x3, and its output joins its input. A transition is
+    batch norm, ReLU, conv 1x1 and a mean over 2x2 pixels, an odd row or column left out. The head is `classifier`.
+    """
+
+    config_class = CifarDenseNetConfig
+
+    def __init__(self, config: CifarDenseNetConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.smallest_image = 2 ** (len(config.layers) - 1)
+        channels = 2 * config.growth_rate
+        self.stem = nn.Conv2d(config.num_channels, channels, 3, padding=1, bias=False)
+        self.stages = nn.Sequential()
+        for i, num_layers in enumerate(config.layers):
+            if i:
+                kept = max(math.floor(channels * config.compression), 1)
+                self.stages.append(nn.Sequential(*_norm_conv(channels, kept, 1), nn.AvgPool2d(2)))
+                channels = kept
+            block = nn.Sequential()
+            for _ in range(num_layers):
+                block.append(_DenseLayer(channels, config.growth_rate, config.bottleneck))
+                channels += config.growth_rate
+            self.stages.append(block)
+        self.stages.append(nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(inplace=True)))
+        self.classifier = nn.Linear(channels, config.num_labels)
+        self.post_init()
+
+
+AutoConfig.register("cifar_densenet", CifarDenseNetConfig)
+AutoModelForImageClassification.register(CifarDenseNetConfig, CifarDenseNetForImageClassification)

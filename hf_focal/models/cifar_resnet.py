@@ -1,0 +1,160 @@
+"""Residual networks for small images [He et al., CVPR 2016, section 4.2; wide ones: Zagoruyko and Komodakis, BMVC
+2016], with the blocks and sizes of the official code of Mukhoti et al. (NeurIPS 2020)."""
+
+import math
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageClassification, PreTrainedConfig, PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
+from transformers.utils import can_return_tuple
+
+_EXPANSIONS = {"basic": 1, "bottleneck": 4}
+
+
+@strict
+class CifarResNetConfig(PreTrainedConfig):
+    """Shape of a [`CifarResNetForImageClassification`]; the defaults are ResNet-50's.
+
+    Args:
+        num_channels: of the images.
+        block: "basic", two 3x3 convolutions, or "bottleneck", 1x1, 3x3 and 1x1 with four times as many channels.
+        layers: blocks of each stage.
+        widths: channels of each stage, for bottlenecks those inside, a fourth of what the stage gives.
+        stem_width: channels of the first convolution.
+
+    Raises:
+        huggingface_hub.errors.StrictDataclassClassValidationError: another `block`; no stage, or not as many `widths`
+            as `layers`; a number below 1.
+    """
+
+    model_type = "cifar_resnet"
+
+    num_channels: int = 3
+    block: str = "bottleneck"
+    layers: list[int] | tuple[int, ...] = (3, 4, 6, 3)
+    widths: list[int] | tuple[int, ...] = (64, 128, 256, 512)
+    stem_width: int = 64
+
+    def validate_sizes(self):
+        if self.block not in _EXPANSIONS:
+            raise ValueError(f"block must be 'basic' or 'bottleneck', got {self.block!r}")
+        for name in ("num_channels", "stem_width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("layers", "widths"):
+            check_stages(name, getattr(self, name))
+        if len(self.widths) != len(self.layers):
+            raise ValueError(f"widths must be as many as layers, {len(self.layers)}, got {len(self.widths)}")
+
+
+def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
+    """Raise unless there are values, each at least 1."""
+    if not values or min(values) < 1:
+        raise ValueError(f"{name} must be numbers of at least 1, one a stage, got {list(values)}")
+
+
+class CifarPreTrainedModel(PreTrainedModel):
+    """What the networks for small images share: `stages(stem(images))`, the mean over the pixels, and `classifier`."""
+
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    smallest_image = 1  # pixels a side
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        if isinstance(module, nn.Conv2d):
+            init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear):  # as PyTorch does
+            init.kaiming_uniform_(module.weight, a=math.sqrt(5))
+            init.uniform_(module.bias, -(module.in_features**-0.5), module.in_features**-0.5)
+        else:  # batch norms: weight 1, bias 0
+            super()._init_weights(module)
+
+    @can_return_tuple
+    def forward(
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **kwargs
+    ) -> ImageClassifierOutputWithNoAttention:
+        """Classify images.
+
+        Args:
+            pixel_values: floating, (batch, num_channels, height, width), in any memory format, which is kept.
+            labels: int64, (batch,); asks for the cross-entropy that Transformers computes for any classifier.
+
+        Returns:
+            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and with `loss` when labels are
+            given.
+
+        Raises:
+            ValueError: another number of dimensions or channels, or images that the network shrinks to nothing.
+        """
+        shape, channels = tuple(pixel_values.shape), self.config.num_channels
+        if len(shape) != 4 or shape[1] != channels:
+            raise ValueError(f"pixel_values must be of shape (batch, {channels}, height, width), got {shape}")
+        if min(shape[2:]) < self.smallest_image:
+            raise ValueError(f"pixel_values must have at least {self.smallest_image} pixels a side, got {shape}")
+        hidden = self.stages(self.stem(pixel_values))
+        logits = self.classifier(hidden.mean(dim=(2, 3)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+        return ImageClassifierOutputWithNoAttention(loss=loss, logits=logits)
+
+
+def _conv_norm(in_channels: int, channels: int, kernel_size: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    convolution = nn.Conv2d(in_channels, channels, kernel_size, stride, padding=kernel_size // 2, bias=False)
+    return convolution, nn.BatchNorm2d(channels)
+
+
+class _Block(nn.Module):
+    """(batch, in_channels, h, w) → (batch, width × expansion, ⌈h / stride⌉, ⌈w / stride⌉)."""
+
+    def __init__(self, block: str, in_channels: int, width: int, stride: int):
+        super().__init__()
+        channels = width * _EXPANSIONS[block]
+        if block == "basic":
+            layers = [_conv_norm(in_channels, width, 3, stride), _conv_norm(width, channels, 3)]
+        else:
+            layers = [
+                _conv_norm(in_channels, width, 1),
+                _conv_norm(width, width, 3, stride),
+                _conv_norm(width, channels, 1),
+            ]
+        activated = [module for pair in layers for module in (*pair, nn.ReLU(inplace=True))]
+        self.residual = nn.Sequential(*activated[:-1])
+        same = stride == 1 and in_channels == channels
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(in_channels, channels, 1, stride))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.residual(hidden).add_(self.shortcut(hidden)).relu_()
+
+
+class CifarResNetForImageClassification(CifarPreTrainedModel):
+    """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels → linear.
+
+    Nothing shrinks the image before the stages, and each stage but the first halves it. A block ends in the ReLU, and
+    where it changes the shape its shortcut is a 1x1 convolution with a batch norm. The head is `classifier`.
+    """
+
+    config_class = CifarResNetConfig
+
+    def __init__(self, config: CifarResNetConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.stem = nn.Sequential(*_conv_norm(config.num_channels, config.stem_width, 3), nn.ReLU(inplace=True))
+        self.stages = nn.Sequential()
+        channels = config.stem_width
+        for stage, (num_blocks, width) in enumerate(zip(config.layers, config.widths, strict=True)):
+            blocks = nn.Sequential()
+            for i in range(num_blocks):
+                blocks.append(_Block(config.block, channels, width, stride=2 if stage and not i else 1))
+                channels = width * _EXPANSIONS[config.block]
+            self.stages.append(blocks)
+        self.classifier = nn.Linear(channels, config.num_labels)
+        self.post_init()
+
+
+AutoConfig.register("cifar_resnet", CifarResNetConfig)
+AutoModelForImageClassification.register(CifarResNetConfig, CifarResNetForImageClassification)
