@@ -10,13 +10,14 @@ FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parque
 _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 
 
-def load_hub(dataset_name: str, dataset_config_name: str | None) -> dict[str, Dataset]:
+def load_hub(dataset_name: str, dataset_config_name: str | None, test_split: str = "test") -> dict[str, Dataset]:
     dataset = load_dataset(dataset_name, dataset_config_name)
-    for split in ("train", "test"):
+    for split in ("train", test_split):
         if split not in dataset:
             raise ValueError(f"dataset_name must have a split {split!r}, got {dataset_name!r} with {list(dataset)}")
-    validation = [dataset[name] for name in _VALIDATION_NAMES if name in dataset]
-    return {"train": dataset["train"], **dict(zip(["validation"], validation, strict=False)), "test": dataset["test"]}
+    splits = {"train": dataset["train"], "test": dataset[test_split]}
+    validation = [name for name in _VALIDATION_NAMES if name in dataset and name != test_split]
+    return {**splits, "validation": dataset[validation[0]]} if validation else splits
 
 
 def load_file(argument: str, file: Path) -> Dataset:

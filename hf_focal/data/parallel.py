@@ -1,7 +1,5 @@
 """Splits of a parallel corpus, from the Hub or from files, checked before hours are spent on them."""
 
-import difflib
-import itertools
 import logging
 from pathlib import Path
 
@@ -9,7 +7,8 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
 
-from ._files import FORMATS, load_file, load_hub
+from ._files import FORMATS, load_file
+from ._splits import check_column, check_disjoint, read_splits
 
 _logger = logging.getLogger(__name__)
 
@@ -57,24 +56,11 @@ def load_parallel(
     if source_lang == target_lang:
         raise ValueError(f"target_lang must be another language than source_lang, got {target_lang!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
-    files = {split: Path(file) for split, file in files.items() if file is not None}
-    given = ", ".join(f"{split}_file" for split in files)
-    if dataset_name is not None:
-        if files:
-            raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {given}")
-        raw = load_hub(dataset_name, dataset_config_name)
-        sources = {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
-    elif "train" not in files:
-        raise ValueError(f"dataset_name or train_file must be given, got {f'only {given}' if given else 'neither'}")
-    else:
-        languages = (source_lang, target_lang)
-        raw = {split: load_pairs(f"{split}_file", file, *languages) for split, file in files.items()}
-        sources = {split: f"{split}_file {str(file)!r}" for split, file in files.items()}
-
+    raw, sources = read_splits(
+        dataset_name, dataset_config_name, files, lambda name, file: load_pairs(name, file, source_lang, target_lang)
+    )
     splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
-    for first, second in itertools.combinations(splits, 2):
-        if _same_pairs(splits[first], splits[second]):
-            raise ValueError(f"{sources[second]} must hold pairs of its own, got those of {sources[first]}")
+    check_disjoint(splits, sources, "pairs", lambda split: list(zip(split["source"], split["target"], strict=True)))
     splits["train"] = _drop_blank(sources["train"], splits["train"])
     if "validation" not in splits:
         total = len(splits["train"])
@@ -140,13 +126,7 @@ def select_pairs(where: str, split: Dataset, source_lang: str, target_lang: str)
         split = split.select_columns("translation").flatten()
         split = split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
     for argument, language in (("source_lang", source_lang), ("target_lang", target_lang)):
-        if language not in split.column_names:
-            # "en" is half of "de" by this measure.
-            near = difflib.get_close_matches(language, split.column_names, n=1, cutoff=0.51)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"{argument} must be one of {split.column_names}, the columns of {where}, got {language!r}{hint}"
-            )
+        check_column(argument, language, where, split, cutoff=0.51)  # "en" is half of "de" by this measure
     split = split.select_columns([source_lang, target_lang])
     for language, feature in split.features.items():
         if feature not in (Value("string"), Value("large_string")):
@@ -157,14 +137,6 @@ def select_pairs(where: str, split: Dataset, source_lang: str, target_lang: str)
     split = split.rename_columns({source_lang: "source", target_lang: "target"})
     features = Features(source=Value("string"), target=Value("string"))
     return split if split.features == features else split.cast(features)  # a cast copies the corpus
-
-
-def _same_pairs(first: Dataset, second: Dataset) -> bool:
-    """Whether two splits hold the same pairs, in whatever order."""
-    if len(first) != len(second):
-        return False
-    one, other = (sorted(zip(split["source"], split["target"], strict=True)) for split in (first, second))
-    return one == other
 
 
 def _drop_blank(where: str, split: Dataset) -> Dataset:

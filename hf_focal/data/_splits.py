@@ -1,0 +1,194 @@
+"""What the splits of any classification dataset have in common: where they lie, their labels, and how one is cut."""
+
+import difflib
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Value
+
+from ._files import load_file, load_hub
+
+_logger = logging.getLogger(__name__)
+
+# File formats disagree on the width of the same column.
+_WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The column of what is classified.
+
+    Attributes:
+        argument: that names the column, "text_column" say.
+        column: its name in the data; name: its name afterwards.
+        holds: what it must hold, for an error; is_one: whether a feature of `datasets` is that.
+        keys: of a split, one value a row that tells equal inputs from others and can be sorted.
+    """
+
+    argument: str
+    column: str
+    name: str
+    holds: str
+    is_one: Callable[[Any], bool]
+    keys: Callable[[Dataset], list]
+
+
+def read_splits(
+    dataset_name: str | None,
+    dataset_config_name: str | None,
+    files: Mapping[str, str | Path | None],
+    load: Callable[[str, Path], Dataset] = load_file,
+    test_split: str = "test",
+) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """The splits of a dataset on the Hub or of files as they lie there, and what errors call each of them."""
+    files = {split: Path(file) for split, file in files.items() if file is not None}
+    given = ", ".join(f"{split}_file" for split in files)
+    if dataset_name is not None:
+        if files:
+            raise ValueError(f"dataset_name must be given without files, got {dataset_name!r} and {given}")
+        raw = load_hub(dataset_name, dataset_config_name, test_split)
+        return raw, {split: f"split {split!r} of dataset_name {dataset_name!r}" for split in raw}
+    if "train" not in files:
+        raise ValueError(f"dataset_name or train_file must be given, got {f'only {given}' if given else 'neither'}")
+    raw = {split: load(f"{split}_file", file) for split, file in files.items()}
+    return raw, {split: f"{split}_file {str(file)!r}" for split, file in files.items()}
+
+
+def check_column(argument: str, column: str, source: str, split: Dataset, cutoff: float = 0.4) -> None:
+    """Raise unless the split has the column; suggest the nearest of those it has."""
+    if column not in split.column_names:
+        near = difflib.get_close_matches(column, split.column_names, n=1, cutoff=cutoff)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
+        )
+
+
+def check_disjoint(splits: Mapping[str, Dataset], sources: Mapping[str, str], rows: str, keys: Callable) -> None:
+    """Raise where two splits hold the same rows, in whatever order; `keys` gives a split's rows, to be sorted."""
+    for first, second in itertools.combinations(splits, 2):
+        if len(splits[first]) == len(splits[second]) and sorted(keys(splits[first])) == sorted(keys(splits[second])):
+            raise ValueError(f"{sources[second]} must hold {rows} of its own, got those of {sources[first]}")
+
+
+def labelled_splits(
+    raw: Mapping[str, Dataset],
+    sources: Mapping[str, str],
+    inputs: Inputs,
+    label_column: str,
+    validation_fraction: float,
+    validation_size: int | None,
+    seed: int,
+) -> DatasetDict:
+    """Splits "train", "validation" and any other of the two columns `inputs.name` and "label" (`ClassLabel`)."""
+    splits = DatasetDict({name: _select(sources[name], split, inputs, label_column) for name, split in raw.items()})
+    splits = _number_labels(splits, sources, label_column)
+    check_disjoint(splits, sources, "rows", lambda split: list(zip(inputs.keys(split), split["label"], strict=True)))
+    if "validation" not in splits:
+        train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
+        splits = DatasetDict({"train": train, "validation": validation, **splits})
+    return splits
+
+
+def label_names(splits: DatasetDict) -> list[str]:
+    """The names of the classes of what `load_splits` returned, in the order of their numbers."""
+    return splits["train"].features["label"].names
+
+
+def _select(source: str, split: Dataset, inputs: Inputs, label_column: str) -> Dataset:
+    """The two columns of a split that has rows, without nulls."""
+    columns = {inputs.argument: (inputs.column, inputs.name), "label_column": (label_column, "label")}
+    for argument, (column, _) in columns.items():
+        check_column(argument, column, source, split)
+    if len(split) == 0:
+        raise ValueError(f"{source} must have rows, got none")
+    split = split.select_columns([inputs.column, label_column])
+    split = split.rename_columns({inputs.column: inputs.name, label_column: "label"})
+    for argument, (column, name) in columns.items():
+        nulls = split.data.column(name).null_count
+        if nulls:
+            raise ValueError(f"{argument} must have no nulls, got {nulls} of {len(split)} in {column!r} of {source}")
+    features = split.features.copy()
+    for column, feature in features.items():
+        if isinstance(feature, Value) and feature.dtype in _WIDEST:
+            features[column] = Value(_WIDEST[feature.dtype])
+    if not inputs.is_one(features[inputs.name]):
+        raise ValueError(
+            f"{inputs.argument} must hold {inputs.holds}, got {features[inputs.name]} in {inputs.column!r} of {source}"
+        )
+    if split.features != features:
+        split = split.cast(features)
+    return _drop_unlabelled(source, split, label_column) if isinstance(features["label"], ClassLabel) else split
+
+
+def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:
+    """The rows whose `ClassLabel` is not -1, which `datasets` has for no label (neutral sentences of SST)."""
+    labelled = split.select_columns("label").with_format("numpy")["label"][:] != -1
+    if not labelled.any():
+        raise ValueError(f"label_column must hold labels, got -1, which is none, in {label_column!r} of {source}")
+    if labelled.all():
+        return split
+    _logger.info("%s: left out %d of %d rows, whose label is -1", source, (~labelled).sum(), len(split))
+    return split.select(np.flatnonzero(labelled))
+
+
+def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column: str) -> DatasetDict:
+    """Labels as the `ClassLabel` that the training split defines."""
+
+    def where(name: str) -> str:
+        return f"in {label_column!r} of {sources[name]}"
+
+    feature = splits["train"].features["label"]
+    seen = set(splits["train"].unique("label"))
+    if isinstance(feature, ClassLabel):
+        names, allowed = feature.names, set(range(feature.num_classes))
+    elif feature == Value("string"):
+        names, allowed = sorted(seen), seen
+    elif feature == Value("int64"):
+        allowed = set(range(max(seen) + 1))
+        names = [str(label) for label in sorted(allowed)]
+        if seen != allowed:
+            raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
+    else:
+        raise ValueError(f"label_column must hold ClassLabel, integers or strings, got {feature} {where('train')}")
+    for name, split in splits.items():
+        labels = set(split.unique("label"))
+        if split.features["label"] != feature:
+            raise ValueError(
+                f"label_column must hold {feature} as in train, got {split.features['label']} {where(name)}"
+            )
+        if not labels <= allowed:
+            raise ValueError(
+                f"label_column must hold some of {_some(allowed)}, got {_some(labels - allowed)} {where(name)}"
+            )
+        if not labels <= seen:
+            raise ValueError(f"label_column must hold labels that train has, got {_some(labels - seen)} {where(name)}")
+    return splits.cast_column("label", ClassLabel(names=names))
+
+
+def _some(labels: set) -> str:
+    shown = ", ".join(repr(label) for label in sorted(labels)[:5])
+    return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
+
+
+def _cut(train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Shuffle `train` and cut a validation split off it, stratified by label."""
+    if size is None:
+        argument, expected, value, valid = "validation_fraction", "between 0 and 1", fraction, 0 < fraction < 1
+    else:
+        argument, expected, value = "validation_size", f"from 1 to {len(train) - 1}", size
+        valid = 1 <= size < len(train)
+    if not valid:
+        raise ValueError(f"{argument} must be {expected}, got {value}")
+    try:
+        cut = train.train_test_split(value, stratify_by_column="label", seed=seed)
+    except ValueError as error:
+        raise ValueError(
+            f"{argument} must be {expected} and let every class be split, got {value}; or give validation_file"
+        ) from error
+    return cut["train"], cut["test"]
