@@ -70,7 +70,10 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
     if value is None or isinstance(value, dict | list):
         if type(value) not in plain:
             raise ValueError(f"{where} must be {_expected(plain)}, got {value!r}")
-        return written if isinstance(value, list) else value
+        if not isinstance(value, list):
+            return value
+        (items,) = next((get_args(kind) for kind in kinds if get_origin(kind) is list), (str,))
+        return [_convert(where, item, text, items) for item, text in zip(value, written, strict=True)]
     # As on the command line, where a union with a str takes any text, and one of an Enum and a str the Enum's values.
     enum = next((kind for kind in plain if isinstance(kind, type) and issubclass(kind, Enum)), None)
     if enum is not None:

@@ -1,5 +1,6 @@
 """What the recipes share: the runs of a comparison, checks before anything is trained, and how a model is saved."""
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +10,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoModel, PreTrainedConfig, TimmWrapperConfig
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.trainer_utils import TrainOutput
 
 from .fold import fold_temperature
 from .losses import LossConfig
+from .reports import RunResult, write_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
-from .trainer import FocalTrainer, FocalTrainingArguments
+from .trainer import FocalTrainer, FocalTrainingArguments, gamma_history
 
 
 @dataclass
@@ -102,6 +105,20 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
     return positions
 
 
+def is_image_classifier(config: PreTrainedConfig) -> bool:
+    """Whether a classifier's configuration is of one of images, not of texts.
+
+    Raises:
+        ValueError: of neither.
+    """
+    name = (config.architectures or [type(config).__name__])[0]
+    if isinstance(config, TimmWrapperConfig) or name.endswith("ForImageClassification"):
+        return True
+    if not name.endswith("ForSequenceClassification"):
+        raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
+    return False
+
+
 def runs_of(
     recipe: RecipeArguments, args: FocalTrainingArguments, parse: Callable[[list[str]], tuple], argv: list[str]
 ) -> list[FocalTrainingArguments]:
@@ -146,6 +163,72 @@ def claim_folders(
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
     for run in runs:
         claim_output_dir(run.output_dir, settings_of(run), write)
+
+
+def train_classifiers(
+    recipe: RecipeArguments,
+    args: FocalTrainingArguments,
+    runs: Sequence[FocalTrainingArguments],
+    run: Callable[[FocalTrainingArguments], RunResult],
+) -> tuple[list[RunResult], list[Path]]:
+    """Run what is not finished yet, and compare.
+
+    Args:
+        recipe, args, runs: as `runs_of` took and gave them.
+        run: trains with these arguments and returns what it measured; all processes call it.
+
+    Returns:
+        The results, and the folders of the reports, that of the comparison last.
+    """
+    results, reports = [], [Path(run_args.output_dir) / "report" for run_args in runs]
+    for number, (run_args, report) in enumerate(zip(runs, reports, strict=True), start=1):
+        logging.info("%s (%d of %d)", run_args.loss, number, len(runs))
+        finished = report / "metrics.json"
+        result = RunResult.load(finished) if finished.exists() else None
+        if result is not None and result.temperature.objective == recipe.temperature_objective:
+            logging.info("finished already, see %s", report)
+        else:
+            result = run(run_args)
+        results.append(result)
+    if recipe.compare is not None:
+        reports.append(Path(args.output_dir) / "report")
+        if args.process_index == 0:
+            write_comparison(reports[-1], results)
+    return results, reports
+
+
+def measure_classifier(
+    trainer: FocalTrainer,
+    trained: TrainOutput,
+    temperature: Temperature,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    true_calibration_error: tuple[float, float] | None = None,
+) -> RunResult:
+    """The result of the test set's logits (N, K) and labels (N,), with what is worth knowing of the training.
+
+    Args:
+        trainer, trained: which trained, and what its `train` returned.
+        temperature: fitted on the validation set.
+        logits, labels: of the test set.
+        true_calibration_error: before and after the temperature, where the data's posterior is known.
+    """
+    return RunResult.measure(
+        LossConfig.parse(trainer.args.loss),
+        temperature,
+        logits,
+        labels,
+        num_bins=trainer.args.calibration_bins,
+        true_calibration_error=true_calibration_error,
+        details={
+            "train_metrics": trained.metrics,
+            "best_validation_metric": trainer.state.best_metric,
+            "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
+            "num_parameters": trainer.model.num_parameters(),
+            "num_processes": trainer.args.world_size,
+            "gamma_history": gamma_history(trainer.state.log_history),
+        },
+    )
 
 
 def save_folded(trainer: FocalTrainer, temperature: Temperature, auto_class: type) -> None:

@@ -31,7 +31,7 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, LossConfig
+from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     TreeCollator,
@@ -61,14 +61,15 @@ from hf_focal.recipes import (
     check_model_name,
     check_test_file,
     claim_folders,
+    measure_classifier,
     model_positions,
     prepare_or_exit,
     runs_of,
     save_folded,
+    train_classifiers,
 )
-from hf_focal.reports import RunResult, results_table, write_comparison, write_report
+from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
-from hf_focal.trainer import gamma_history
 
 FROM_SCRATCH = ("gp_cnn", "tree_lstm")
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
@@ -317,22 +318,11 @@ def build_optimizer(model, args: FocalTrainingArguments, embedding_learning_rate
 
 def train(experiment: Experiment) -> list[RunResult]:
     """Train what is not finished yet, and report all of it."""
-    args, recipe, results = experiment.args, experiment.recipe, []
-    for number, run_args in enumerate(experiment.runs, start=1):
-        logging.info("%s (%d of %d)", run_args.loss, number, len(experiment.runs))
-        finished = Path(run_args.output_dir) / "report" / "metrics.json"
-        result = RunResult.load(finished) if finished.exists() else None
-        if result is not None and result.temperature.objective == recipe.temperature_objective:
-            logging.info("finished already, see %s", finished.parent)
-        else:
-            result = run(run_args, experiment)
-        results.append(result)
-
+    args = experiment.args
+    results, reports = train_classifiers(
+        experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
+    )
     if args.process_index == 0:
-        reports = [Path(run_args.output_dir) / "report" for run_args in experiment.runs]
-        if recipe.compare is not None:
-            reports.append(Path(args.output_dir) / "report")
-            write_comparison(reports[-1], results)
         print_summary(reports, results)
     return results
 
@@ -359,22 +349,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
 
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
-    result = RunResult.measure(
-        LossConfig.parse(args.loss),
-        temperature,
-        logits,
-        labels,
-        num_bins=args.calibration_bins,
-        true_calibration_error=true_errors(logits, temperature, experiment.splits["test"]),
-        details={
-            "train_metrics": trained.metrics,
-            "best_validation_metric": trainer.state.best_metric,
-            "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
-            "num_parameters": trainer.model.num_parameters(),
-            "num_processes": args.world_size,
-            "gamma_history": gamma_history(trainer.state.log_history),
-        },
-    )
+    true_error = true_errors(logits, temperature, experiment.splits["test"])
+    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error)
     save_folded(trainer, temperature, AutoModelForSequenceClassification)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished

@@ -27,6 +27,7 @@ class Second:
     strategy: Strategy | str = field(default="epoch", metadata={"help": "When."})
     compare: list[str] | str | None = field(default=None, metadata={"help": "Losses."})
     names: list[str] | None = field(default=None, metadata={"help": "Names."})
+    shares: list[float] | None = field(default=None, metadata={"help": "Numbers."})
 
 
 def parse(*argv):
@@ -65,6 +66,7 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
     assert first.name == "no"
     assert (second.strategy, second.flag, second.compare) == ("no", True, ["brier", "no"])
     assert parse("--config", config_of(tmp_path, "strategy: epoch\nnames: [a, 2]\n"))[1].names == ["a", "2"]
+    assert parse("--config", config_of(tmp_path, "shares: [0.5, 1]\n"))[1].shares == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,7 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
         ("count: 3.7\n", "config.yaml: count must be an int, got '3.7'"),
         ("count: [3]\n", r"config.yaml: count must be an int, got \[3\]"),
         ("strategy: 3\n", "config.yaml: strategy must be one of 'no', 'epoch', got '3'"),
+        ("shares: [0.5, much]\n", "config.yaml: shares must be a float, got 'much'"),
         ("names: a\n", "config.yaml: names must be a list, got 'a'"),
         ("compare: {a: 1}\n", "config.yaml: compare must be a list or a str, got {'a': 1}"),
         ("rate: [\n", "config.yaml must be YAML, got an error"),

@@ -1,28 +1,55 @@
-"""Data for the recipes: splits of text datasets, tokenizers, and a corpus generated for offline use."""
+"""Data for the recipes: splits of datasets, tokenizers, batches of images, and a corpus generated for offline use."""
 
+from ._splits import label_names
+from .corruptions import CORRUPTIONS, corrupt
 from .encoding import encode_pairs
 from .grammar import Grammar, generate_translations, true_translation_errors
+from .images import (
+    AUGMENTATIONS,
+    ImageDataset,
+    collate,
+    decode_images,
+    load_digits,
+    load_image_splits,
+    prepare_batch,
+)
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
+from .one_split import labels_of, load_images, load_one_split, load_texts
 from .parallel import load_pairs, load_parallel, select_pairs
+from .pixels import PixelFormat
 from .synthetic import generate_topics, true_calibration_error
-from .text import label_names, load_splits
+from .text import load_splits
 from .tokenizer import train_bpe_tokenizer, train_word_tokenizer
 from .trees import Tree, TreeCollator, encode_trees, load_trees, parse_tree, read_trees, train_leaf_tokenizer
 
 __all__ = [
+    "AUGMENTATIONS",
+    "CORRUPTIONS",
     "Grammar",
+    "ImageDataset",
+    "PixelFormat",
     "Tree",
     "TreeCollator",
+    "collate",
+    "corrupt",
+    "decode_images",
     "encode_pairs",
     "encode_trees",
     "generate_topics",
     "generate_translations",
     "label_names",
+    "labels_of",
+    "load_digits",
+    "load_image_splits",
+    "load_images",
+    "load_one_split",
     "load_pairs",
     "load_parallel",
     "load_splits",
+    "load_texts",
     "load_trees",
     "parse_tree",
+    "prepare_batch",
     "read_trees",
     "select_pairs",
     "strip_footers",

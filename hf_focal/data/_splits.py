@@ -86,7 +86,12 @@ def labelled_splits(
     seed: int,
 ) -> DatasetDict:
     """Splits "train", "validation" and any other of the two columns `inputs.name` and "label" (`ClassLabel`)."""
-    splits = DatasetDict({name: _select(sources[name], split, inputs, label_column) for name, split in raw.items()})
+    splits = DatasetDict(
+        {name: select_inputs(sources[name], split, inputs, label_column) for name, split in raw.items()}
+    )
+    for name, split in splits.items():
+        if isinstance(split.features["label"], ClassLabel):
+            splits[name] = _drop_unlabelled(sources[name], split, label_column)
     splits = _number_labels(splits, sources, label_column)
     check_disjoint(splits, sources, "rows", lambda split: list(zip(inputs.keys(split), split["label"], strict=True)))
     if "validation" not in splits:
@@ -100,15 +105,17 @@ def label_names(splits: DatasetDict) -> list[str]:
     return splits["train"].features["label"].names
 
 
-def _select(source: str, split: Dataset, inputs: Inputs, label_column: str) -> Dataset:
-    """The two columns of a split that has rows, without nulls."""
-    columns = {inputs.argument: (inputs.column, inputs.name), "label_column": (label_column, "label")}
+def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str | None = None) -> Dataset:
+    """The column `inputs.name`, and "label" if asked for, of a split that has rows, without nulls."""
+    columns = {inputs.argument: (inputs.column, inputs.name)}
+    if label_column is not None:
+        columns["label_column"] = (label_column, "label")
     for argument, (column, _) in columns.items():
         check_column(argument, column, source, split)
     if len(split) == 0:
         raise ValueError(f"{source} must have rows, got none")
-    split = split.select_columns([inputs.column, label_column])
-    split = split.rename_columns({inputs.column: inputs.name, label_column: "label"})
+    split = split.select_columns([column for column, _ in columns.values()])
+    split = split.rename_columns(dict(columns.values()))
     for argument, (column, name) in columns.items():
         nulls = split.data.column(name).null_count
         if nulls:
@@ -121,9 +128,7 @@ def _select(source: str, split: Dataset, inputs: Inputs, label_column: str) -> D
         raise ValueError(
             f"{inputs.argument} must hold {inputs.holds}, got {features[inputs.name]} in {inputs.column!r} of {source}"
         )
-    if split.features != features:
-        split = split.cast(features)
-    return _drop_unlabelled(source, split, label_column) if isinstance(features["label"], ClassLabel) else split
+    return split if split.features == features else split.cast(features)
 
 
 def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:
@@ -144,18 +149,18 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
         return f"in {label_column!r} of {sources[name]}"
 
     feature = splits["train"].features["label"]
+    if not isinstance(feature, ClassLabel) and feature not in (Value("string"), Value("int64")):
+        raise ValueError(f"label_column must hold ClassLabel, integers or strings, got {feature} {where('train')}")
     seen = set(splits["train"].unique("label"))
     if isinstance(feature, ClassLabel):
         names, allowed = feature.names, set(range(feature.num_classes))
     elif feature == Value("string"):
         names, allowed = sorted(seen), seen
-    elif feature == Value("int64"):
+    else:
         allowed = set(range(max(seen) + 1))
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
             raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
-    else:
-        raise ValueError(f"label_column must hold ClassLabel, integers or strings, got {feature} {where('train')}")
     for name, split in splits.items():
         labels = set(split.unique("label"))
         if split.features["label"] != feature:

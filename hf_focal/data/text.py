@@ -52,16 +52,21 @@ def load_splits(
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, _load)
-    texts = Inputs(
+    return labelled_splits(
+        raw, sources, text_inputs(text_column), label_column, validation_fraction, validation_size, seed
+    )
+
+
+def _load(argument: str, file: Path) -> Dataset:
+    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
+
+
+def text_inputs(column: str) -> Inputs:
+    return Inputs(
         argument="text_column",
-        column=text_column,
+        column=column,
         name="text",
         holds="strings",
         is_one=lambda feature: feature == Value("string"),
         keys=lambda split: split["text"][:],
     )
-    return labelled_splits(raw, sources, texts, label_column, validation_fraction, validation_size, seed)
-
-
-def _load(argument: str, file: Path) -> Dataset:
-    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)

@@ -130,8 +130,9 @@ class CalibrationMetrics:
 
         ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of the same
         names. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
-        nll_incorrect, entropy_correct, entropy_incorrect: means over the correctly and the wrongly predicted samples.
-        s99, s99_accuracy: the share of samples with confidence of at least 0.99, and their accuracy. num_samples.
+        nll_incorrect, entropy_correct, entropy_incorrect, confidence_correct, confidence_incorrect: means over the
+        correctly and the wrongly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
+        least 0.99, and their accuracy. num_samples.
         """
         total = self._scores.sum(0)
         incorrect, correct = self._scores
@@ -148,6 +149,7 @@ class CalibrationMetrics:
         for name, part in (("correct", correct), ("incorrect", incorrect)):
             metrics[f"nll_{name}"] = _ratio(part[_NLL], part[_COUNT])
             metrics[f"entropy_{name}"] = _ratio(part[_ENTROPY], part[_COUNT])
+            metrics[f"confidence_{name}"] = _ratio(part[_CONFIDENCE], part[_COUNT])
         metrics["s99"] = _ratio(total[_S99], size)
         metrics["s99_accuracy"] = _ratio(correct[_S99], total[_S99])
         metrics["num_samples"] = float(size)

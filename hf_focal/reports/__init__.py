@@ -1,5 +1,14 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
+from .detection import (
+    DetectionResult,
+    detection_table,
+    read_detection_results,
+    roc_figure,
+    shift_figure,
+    shift_table,
+    write_detection_report,
+)
 from .figures import comparison_figure, reliability_diagram
 from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
@@ -14,17 +23,24 @@ from .translation import (
 )
 
 __all__ = [
+    "DetectionResult",
     "RunResult",
     "TranslationResult",
     "comparison_figure",
+    "detection_table",
     "gamma_heatmap",
     "markdown_table",
+    "read_detection_results",
     "reliability_diagram",
     "results_table",
+    "roc_figure",
+    "shift_figure",
+    "shift_table",
     "temperature_curves",
     "translation_table",
     "write_comparison",
     "write_curves_csv",
+    "write_detection_report",
     "write_report",
     "write_translation_comparison",
     "write_translation_report",

@@ -91,6 +91,8 @@ def all_metrics(probabilities, labels, num_bins=15):
         "nll_incorrect": mean(nll[~correct]),
         "entropy_correct": mean(entropy[correct]),
         "entropy_incorrect": mean(entropy[~correct]),
+        "confidence_correct": mean(confidence[correct]),
+        "confidence_incorrect": mean(confidence[~correct]),
         "s99": mean(confidence >= 0.99),
         "s99_accuracy": mean(correct[confidence >= 0.99]),
         "num_samples": len(labels),

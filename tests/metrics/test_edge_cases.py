@@ -287,7 +287,8 @@ def test_no_incorrect_samples():
     metrics = CalibrationMetrics()
     metrics.update(logits, torch.arange(10))
     result = metrics.compute()
-    assert math.isnan(result["nll_incorrect"]) and math.isnan(result["entropy_incorrect"])
+    assert all(math.isnan(result[f"{name}_incorrect"]) for name in ("nll", "entropy", "confidence"))
+    assert result["confidence_correct"] == result["confidence"]
     assert math.isnan(result["s99_accuracy"]) and result["s99"] == 0
 
 

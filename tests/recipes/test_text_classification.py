@@ -396,7 +396,8 @@ def test_a_config_file_under_the_command_line(tmp_path):
 
 
 def test_every_config_holds_arguments_of_the_recipe():
-    found = [path for path in (PATH.parent / "configs").rglob("*.yaml") if "num_heads" not in path.read_text()]
+    configs = PATH.parent / "configs"
+    found = [configs / "demo.yaml", *configs.glob("newsgroups/*.yaml"), *configs.glob("sst/*.yaml")]
     models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
     assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}
     for name, model in models.items():

@@ -1,0 +1,56 @@
+"""The image recipe as a module, and a script that runs it under whatever launched it.
+
+launched_images.py FOLDER NUM_PROCESSES ARGV: ARGV a command line as JSON. Each process writes the boxes that it cut in
+each epoch to FOLDER.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
+from processes import leave
+
+PATH = Path(__file__).parents[2] / "recipes" / "image_classification.py"
+
+
+def import_recipe():
+    spec = importlib.util.spec_from_file_location("image_classification_recipe", PATH)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+recipe = import_recipe()
+
+
+class BoxesTrainer(recipe.ImageTrainer):
+    """Keeps the boxes of each batch that it trains on, by epoch."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.cut = {}
+        BoxesTrainer.latest = self
+
+    def training_step(self, model, inputs, *args, **kwargs):
+        # A sample that only fills up the last global batch has its label ignored.
+        own = inputs["labels"] != -100
+        boxes = self.cut.setdefault(int(self.state.epoch), [])
+        boxes += inputs["boxes"][own].tolist()
+        return super().training_step(model, inputs, *args, **kwargs)
+
+
+def main(folder: Path, num_processes: int, argv: list[str]) -> None:
+    recipe.ImageTrainer = BoxesTrainer
+    recipe.main(argv)
+    trainer = BoxesTrainer.latest
+    assert trainer.args.world_size == num_processes, trainer.args.world_size
+    path = folder / f"boxes_{trainer.args.process_index}.json"
+    path.write_text(json.dumps(list(trainer.cut.values())), encoding="utf-8")
+    leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))
