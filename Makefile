@@ -5,12 +5,17 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark newsgroups multi30k sst clean
+.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/text_classification.py --config recipes/configs/demo.yaml --output_dir out/demo \
 		--compare cross_entropy,label_smoothing,focal:gamma=3,flsd53,adafocal
+
+# The image recipe on scikit-learn's digits, and what the models make of other images.
+digits: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/image_classification.py --config recipes/configs/digits.yaml \
+		--output_dir out/digits --compare cross_entropy,focal:gamma=3
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
@@ -56,6 +61,16 @@ sst: $(VENV)/.installed
 	$(BIN)/python recipes/text_classification.py --config recipes/configs/sst/tree_lstm.yaml \
 		--train_file $(SST)/train.parquet --validation_file $(SST)/dev.parquet --test_file $(SST)/test.parquet \
 		--output_dir out/sst --compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,$(SST_FOCAL)"
+
+# The tables of docs/results/cifar10.md: an hour and a half on two cores, a run on each.
+CIFAR10 ?= ../shared/data/cifar10
+CIFAR10_LOSSES := label_smoothing:alpha=0.05,convention=paper,focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
+cifar10: $(VENV)/.installed-test
+	$(BIN)/python recipes/image_classification.py --config recipes/configs/cifar10/resnet20_small.yaml \
+		--train_file $(CIFAR10)/train.parquet --test_file $(CIFAR10)/test.parquet --output_dir out/cifar10 \
+		--compare "cross_entropy,brier,mmce:lam=2,$(CIFAR10_LOSSES)"
+	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
+		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

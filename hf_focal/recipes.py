@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig, TimmWrapperConfig
+from transformers import AutoModel, PreTrainedConfig
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
@@ -112,7 +112,7 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
         ValueError: of neither.
     """
     name = (config.architectures or [type(config).__name__])[0]
-    if isinstance(config, TimmWrapperConfig) or name.endswith("ForImageClassification"):
+    if config.model_type == "timm_wrapper" or name.endswith("ForImageClassification"):
         return True
     if not name.endswith("ForSequenceClassification"):
         raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")

@@ -20,6 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
+from accelerate.utils import broadcast
 from datasets import DatasetDict
 from transformers import (
     AutoModelForImageClassification,
@@ -55,7 +56,15 @@ from hf_focal.recipes import (
     save_folded,
     train_classifiers,
 )
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import (
+    Predictions,
+    RunResult,
+    choose_examples,
+    confidence_table,
+    examples_figure,
+    results_table,
+    write_report,
+)
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
 
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
@@ -349,6 +358,18 @@ class ImageTrainer(FocalTrainer):
     def _prepare_inputs(self, inputs):
         return prepare_batch(super()._prepare_inputs(inputs), self.pixels)
 
+    def evaluation_loop(self, *args, **kwargs):
+        self.share_buffers()
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _collect(self, *args, **kwargs):
+        self.share_buffers()
+        return super()._collect(*args, **kwargs)
+
+    def share_buffers(self) -> None:
+        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
+        broadcast(list(self.model.buffers()))
+
     def create_optimizer(self, model=None):
         if self.optimizer is None and self.args.optim == "sgd":
             self.optimizer = torch.optim.SGD(
@@ -382,8 +403,23 @@ def train(experiment: Experiment) -> list[RunResult]:
         experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
     )
     if args.process_index == 0:
+        show_confidences(reports, results, experiment)
         print_summary(reports, results)
     return results
+
+
+def show_confidences(reports: list[Path], results: list[RunResult], experiment: Experiment) -> None:
+    """Write how sure the runs are of test images that all of them classify rightly, and wrongly, and of all images."""
+    for report, some in [*zip(reports, ([result] for result in results), strict=False), (reports[-1], results)]:
+        (report / "confidence.md").write_text(confidence_table(some), encoding="utf-8")
+    predictions = {
+        result.loss: Predictions.load(report / "predictions.npz")
+        for report, result in zip(reports, results, strict=False)
+    }
+    rows = [row for rows in choose_examples(predictions, seed=experiment.args.seed) for row in rows]
+    if rows:
+        images = experiment.images["test"].__getitems__(rows)["pixel_values"]
+        examples_figure(images, experiment.labels, predictions, rows, path=reports[-1] / "examples.png")
 
 
 def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
@@ -412,13 +448,18 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     result = measure_classifier(trainer, trained, temperature, logits, labels)
     save_folded(trainer, temperature, AutoModelForImageClassification)
     if args.process_index == 0:
-        write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
+        report = Path(args.output_dir) / "report"
+        report.mkdir(parents=True, exist_ok=True)
+        Predictions.of(logits, labels, temperature).save(report / "predictions.npz")
+        write_report(report, result)  # last: a run that has it is finished
     return result
 
 
 def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print(f"\n{results_table(results)}\n")
+    print(confidence_table(results))
     print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.")
+    print("S99: the images with a confidence of at least 99 %.")
     print("\nWritten:")
     for report in reports:
         print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")

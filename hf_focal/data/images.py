@@ -95,7 +95,7 @@ def load_digits(seed: int = 42) -> DatasetDict:
     """The 1,797 handwritten digits of 8 × 8 grey values that come with scikit-learn [Alpaydin and Kaynak 1998].
 
     Returns:
-        What `load_image_splits` returns: 1,197 "train", 200 "validation" and 400 "test" rows.
+        What `load_image_splits` returns: 797 "train", 500 "validation" and 500 "test" rows.
     """
     from sklearn.datasets import load_digits as sklearn_digits
 
@@ -107,8 +107,8 @@ def load_digits(seed: int = 42) -> DatasetDict:
         rows["image"].append({"bytes": file.getvalue(), "path": None})
     names = [str(digit) for digit in range(10)]
     dataset = Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=names)))
-    rest = dataset.train_test_split(400, stratify_by_column="label", seed=seed)
-    train = rest["train"].train_test_split(200, stratify_by_column="label", seed=seed)
+    rest = dataset.train_test_split(500, stratify_by_column="label", seed=seed)
+    train = rest["train"].train_test_split(500, stratify_by_column="label", seed=seed)
     return DatasetDict({"train": train["train"], "validation": train["test"], "test": rest["test"]})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoConfig, AutoImageProcessor, TimmWrapperConfig
+from transformers import AutoConfig, AutoImageProcessor
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PixelFormat:
     def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
         """Of a saved model, as its image processor has it."""
         config = AutoConfig.from_pretrained(model_name_or_path)
-        if isinstance(config, TimmWrapperConfig):
+        if config.model_type == "timm_wrapper":
             return cls.of_timm(config.pretrained_cfg)
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)
         stored = processor.size.get("shortest_edge") or processor.size["height"]

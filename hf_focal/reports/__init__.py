@@ -12,6 +12,7 @@ from .detection import (
 from .figures import comparison_figure, reliability_diagram
 from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
+from .predictions import Predictions, choose_examples, confidence_table, examples_figure
 from .tables import markdown_table
 from .translation import (
     TranslationResult,
@@ -24,10 +25,14 @@ from .translation import (
 
 __all__ = [
     "DetectionResult",
+    "Predictions",
     "RunResult",
     "TranslationResult",
+    "choose_examples",
     "comparison_figure",
+    "confidence_table",
     "detection_table",
+    "examples_figure",
     "gamma_heatmap",
     "markdown_table",
     "read_detection_results",

@@ -429,7 +429,7 @@ def test_digits():
     from sklearn.datasets import load_digits as sklearn_digits
 
     splits = load_digits()
-    assert {name: len(split) for name, split in splits.items()} == {"train": 1197, "validation": 200, "test": 400}
+    assert {name: len(split) for name, split in splits.items()} == {"train": 797, "validation": 500, "test": 500}
     assert label_names(splits) == [str(digit) for digit in range(10)]
     for split in splits.values():
         counts = Counter(split["label"])

@@ -1,0 +1,56 @@
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, Value
+
+from hf_focal.data import labels_of, load_images, load_one_split, load_texts
+from hf_focal.models import GPCNNConfig
+
+CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
+UNNAMED = GPCNNConfig(num_labels=3)
+
+
+def labelled(labels, feature) -> Dataset:
+    return Dataset.from_dict({"label": labels}, Features(label=feature))
+
+
+def test_names_are_numbered_as_the_model_numbers_them():
+    split = labelled([0, 1, 2, -1], ClassLabel(names=["fox", "cat", "dog"]))
+    assert labels_of(CONFIG, "test", split).tolist() == [2, 0, 1, -100]
+    assert labels_of(UNNAMED, "test", split).tolist() == [0, 1, 2, -100]
+    assert labels_of(CONFIG, "test", labelled(["dog", "fox", "dog"], Value("string"))).tolist() == [1, 2, 1]
+    numbers = labels_of(CONFIG, "test", labelled([2, 0], Value("int32")))
+    assert numbers.tolist() == [2, 0] and numbers.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("labels", "feature", "message"),
+    [
+        (
+            [0],
+            ClassLabel(names=["cow"]),
+            "label_column must hold labels that the model has, 'cat', 'dog', 'fox', got 'co",
+        ),
+        ([3], Value("int64"), r"label_column must hold 0 to 2, got \[3\] in 'label' of test"),
+        ([-1], Value("int64"), r"label_column must hold 0 to 2, got \[-1\]"),
+        ([0.5], Value("float64"), "label_column must hold ClassLabel, integers or strings"),
+        ([None], Value("string"), "label_column must have no nulls, got 1 of 1"),
+    ],
+)
+def test_labels_that_the_model_has_not(labels, feature, message):
+    with pytest.raises(ValueError, match=message):
+        labels_of(CONFIG, "test", labelled(labels, feature))
+
+
+def test_splits_are_loaded_from_files_and_the_digits(tmp_path):
+    file = tmp_path / "texts.csv"
+    file.write_text("words,label\nA small text.,1\nAnother.,0\n")
+    assert load_texts("out", str(file), "words")["text"][:] == ["A small text.", "Another."]
+    assert len(load_images("out", "digits")) == len(load_one_split("out", "digits")) == 500
+    with pytest.raises(ValueError, match=r"text_column must be one of .*, got 'word'; did you mean 'words'"):
+        load_texts("out", str(file), "word")
+    with pytest.raises(ValueError, match="image_column must hold images"):
+        load_images("out", str(file), "label")
+    with pytest.raises(FileNotFoundError, match="out must be an existing file"):
+        load_one_split("out", str(tmp_path / "none.csv"))
+    with pytest.raises(ValueError, match="out must be a file, or a dataset"):
+        load_one_split("out", "a:b:c:d")

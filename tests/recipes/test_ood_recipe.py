@@ -1,0 +1,128 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sklearn.metrics import roc_auc_score
+from transformers import AutoModelForImageClassification, BitImageProcessorPil
+
+from hf_focal import CalibrationMetrics, fold_temperature
+from hf_focal.data import PixelFormat, corrupt, decode_images, load_digits, prepare_batch, train_word_tokenizer
+from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
+from hf_focal.recipes import prepare_or_exit
+from hf_focal.reports import read_detection_results
+
+PATH = Path(__file__).parents[2] / "recipes" / "ood.py"
+SPEC = importlib.util.spec_from_file_location("ood_recipe", PATH)
+recipe = importlib.util.module_from_spec(SPEC)
+sys.modules["ood_recipe"] = recipe
+SPEC.loader.exec_module(recipe)
+
+DIGITS = {str(i): i for i in range(10)}
+PIXELS = PixelFormat(8, 1.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+TEMPERATURE = 2.0
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """The folder of a classifier of digits with a temperature folded in, and its logits before that."""
+    torch.manual_seed(0)
+    names = {"num_labels": 10, "id2label": {i: name for name, i in DIGITS.items()}, "label2id": DIGITS}
+    model = AutoModelForImageClassification.from_config(cifar_config("resnet8", **names)).eval()
+    with torch.no_grad():
+        model.classifier.weight.mul_(20)
+
+    def logits(pixels):
+        with torch.no_grad():
+            return model(prepare_batch({"pixel_values": pixels}, PIXELS)["pixel_values"]).logits
+
+    test = decode_images(load_digits()["test"], 8)
+    own, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
+    folder = tmp_path_factory.mktemp("images") / "run"
+    fold_temperature(model, TEMPERATURE).save_pretrained(folder)
+    size = {"height": 8, "width": 8}
+    BitImageProcessorPil(
+        size={"shortest_edge": 8}, crop_size=size, image_mean=PIXELS.mean, image_std=PIXELS.std
+    ).save_pretrained(folder)
+    return str(folder), own, noisy
+
+
+def entropy(logits):
+    p = torch.softmax(logits.double(), dim=-1)
+    return torch.special.entr(p).sum(-1).numpy()
+
+
+def run(folder, *models, **arguments):
+    argv = ["--models", *models, "--output_dir", str(folder), "--use_cpu", "true", "--disable_tqdm", "true"]
+    for name, value in arguments.items():
+        argv += [f"--{name}", *value.split()]
+    return recipe.main(argv)
+
+
+def test_images_against_noise_and_by_its_severity(images, tmp_path):
+    folder, own, noisy = images
+    arguments = {"out": "gaussian_noise:5", "shift": "gaussian_noise", "per_device_eval_batch_size": "100"}
+    (result,) = run(tmp_path, folder, dataset_name="digits", **arguments)
+    assert (result.loss, result.temperature) == ("run", TEMPERATURE)
+    truth = np.repeat([0, 1], len(own))
+    labels = torch.tensor(load_digits()["test"]["label"][:])
+    for side, temperature in (("pre", 1.0), ("post", TEMPERATURE)):
+        scores = np.concatenate([entropy(own / temperature), entropy(noisy / temperature)])
+        auroc = result.detection["gaussian_noise:5"][side]["entropy"]["auroc"]
+        assert auroc == pytest.approx(roc_auc_score(truth, scores), abs=1e-4)
+        for severity, logits in ((0, own), (5, noisy)):
+            expected = CalibrationMetrics()
+            expected.update(logits / temperature, labels)
+            assert result.shift["gaussian_noise"][severity]["severity"] == severity
+            found = result.shift["gaussian_noise"][severity][side]
+            assert found["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
+    (saved,) = read_detection_results(tmp_path / "detection.json")
+    assert saved.detection == result.detection
+    assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_texts_against_other_texts(tmp_path):
+    texts = ["one two three", "two three four five", "one one two", "five four"] * 5
+    tokenizer = train_word_tokenizer(texts, 50, 20)
+    torch.manual_seed(0)
+    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=8, num_filters=8, num_labels=2)
+    model = GPCNNForSequenceClassification(config).eval()
+    other = ["three three", "four", "five five five five"]
+    inputs = [tokenizer(part, return_tensors="pt", padding=True) for part in (texts, other)]
+    with torch.no_grad():
+        scores = np.concatenate([entropy(model(**batch).logits) for batch in inputs])
+    fold_temperature(model, TEMPERATURE).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    Dataset.from_dict({"text": texts, "label": [0, 1] * 10}).to_parquet(tmp_path / "own.parquet")
+    Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
+    files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
+    (result,) = run(tmp_path / "out", str(tmp_path / "model"), out_column="sentence", **files)
+    expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
+    assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "out or shift must be given, got neither"),
+        ({"out": "gausian_noise:5"}, "out must be one of gaussian_noise"),
+        ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
+        ({"shift": "fog"}, "shift must be one of gaussian_noise"),
+        ({"out": "none.parquet"}, "out must be an existing file, got 'none.parquet'"),
+        ({"out": "digits", "max_samples": "0"}, "max_samples must be at least 1, got 0"),
+        ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
+    ],
+)
+def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatch, capsys):
+    argv = ["ood.py", "--models", images[0], "--dataset_name", "digits", "--output_dir", str(tmp_path)]
+    for name, value in arguments.items():
+        argv += [f"--{name}", value]
+    monkeypatch.setattr(sys, "argv", [*argv, "--use_cpu", "true"])
+    with pytest.raises(SystemExit) as stopped:
+        prepare_or_exit(recipe.prepare)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("ood.py: error: ") and message in error
