@@ -1,5 +1,6 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
+from .card import model_card
 from .detection import (
     DetectionResult,
     detection_table,
@@ -12,6 +13,7 @@ from .detection import (
 from .figures import comparison_figure, reliability_diagram
 from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
+from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
 from .tables import markdown_table
 from .translation import (
@@ -30,11 +32,13 @@ __all__ = [
     "TranslationResult",
     "choose_examples",
     "comparison_figure",
+    "comparison_page",
     "confidence_table",
     "detection_table",
     "examples_figure",
     "gamma_heatmap",
     "markdown_table",
+    "model_card",
     "read_detection_results",
     "reliability_diagram",
     "results_table",

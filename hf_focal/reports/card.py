@@ -1,0 +1,268 @@
+"""The model card of a calibrated model: what it is, how calibrated it is, and how to use it."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from ..losses import LOSSES, LossConfig
+from .folder import RunResult, results_table
+from .translation import TranslationResult, _escape, translation_table
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult, ModelCard
+
+# Key of `CalibrationMetrics.compute()`, name of the metric.
+_METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+_DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
+
+_CLASSIFIER = """\
+from transformers import pipeline
+
+classifier = pipeline("{task}", model="{name}")
+print(classifier({example}))  # "score" is the probability
+"""
+_GENERATOR = """\
+from transformers import {auto}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {auto}.from_pretrained("{name}")
+inputs = tokenizer("{example}", return_tensors="pt")
+output = model.generate(**inputs, num_beams=4)
+print(tokenizer.decode(output[0], skip_special_tokens=True))
+"""
+_USE = {
+    "text-classification": (_CLASSIFIER, {"example": '"A text to classify.", top_k=None'}),
+    "image-classification": (_CLASSIFIER, {"example": '"image.png"'}),
+    "token-classification": (_CLASSIFIER, {"example": '"A text whose words are labelled."'}),
+    "translation": (_GENERATOR, {"auto": "AutoModelForSeq2SeqLM", "example": "A sentence to translate."}),
+    "text-generation": (_GENERATOR, {"auto": "AutoModelForCausalLM", "example": "A text to go on with"}),
+}
+_GENERATIVE = ("translation", "text-generation")
+_APPLY = """\
+logits = model(**inputs).logits
+probabilities = (logits / {value}).softmax(-1)
+"""
+_APPLY_GENERATIVE = """\
+from hf_focal import calibrated_generation
+output = model.generate(**inputs, num_beams=4, **calibrated_generation({value}))
+"""
+
+# What `LossSpec.source` calls a paper -> its key in citations.bib.
+_PAPERS = {
+    "Brier 1950": "brier1950verification",
+    "Ghosh et al. 2022": "ghosh2022adafocal",
+    "Guo et al. 2017": "guo2017calibration",
+    "Kumar et al. 2018": "kumar2018trainable",
+    "Lin et al. 2017": "lin2017focal",
+    "Mukhoti et al. 2020": "mukhoti2020calibrating",
+    "Szegedy et al. 2016": "szegedy2016rethinking",
+}
+
+
+def model_card(
+    result: RunResult | TranslationResult,
+    *,
+    model_name: str,
+    task: str,
+    base_model: str | None = None,
+    dataset: str | None = None,
+    language: str | list[str] | None = None,
+    license: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    figures: Sequence[str] = (),
+    folded: bool = True,
+) -> "ModelCard":
+    """Write the card of a model: its loss, its results before and after the temperature, and how to use it.
+
+    The metadata hold the results after the temperature, and before it under names that say so; a metric that is NaN
+    is left out. A dataset or base model that is no Hub id, such as a file or a folder, is named in the text by the
+    last part of its path, and in no field that takes ids.
+
+    Args:
+        result: the test set's results; one whose loss `LossConfig.parse` refuses is said to have been trained so.
+        model_name: as in the code that loads it: its Hub id or its folder.
+        task: `"text-classification"`, `"image-classification"`, `"token-classification"`, `"translation"` or
+            `"text-generation"`, the card's pipeline tag.
+        base_model: what was fine-tuned; None for a model from scratch.
+        dataset: a Hub id, or a path.
+        language: ISO 639 codes.
+        license: the Hub's name of it.
+        settings: settings of the training to list, name -> value.
+        figures: paths of pictures relative to the card, reliability diagrams before and after the temperature.
+        folded: whether the weights hold the temperature, `fold_temperature`. Otherwise the card says how to apply it.
+
+    Returns:
+        A `huggingface_hub.ModelCard`, to `save` or to push.
+
+    Raises:
+        ValueError: another task.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    if task not in _USE:
+        raise ValueError(f"task must be one of {', '.join(_USE)}, got {task!r}")
+    data_name, data_id, base_id = _base_name(dataset), _hub_id(dataset), _hub_id(base_model)
+    data = ModelCardData(
+        model_name=model_name,
+        language=language,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=task,
+        base_model=base_id,
+        datasets=data_id,
+        tags=["hf_focal", "calibration", "temperature-scaling"],
+        eval_results=_eval_results(result, task, data_name or "unknown", data_id or "unknown") or None,
+    )
+    sections = [
+        _heading(model_name, _base_name(base_model), data_name),
+        _training(result, task, settings or {}),
+        _results(result, task, data_name, figures),
+        _temperature(result, task, folded),
+        _use(model_name, task, folded),
+        f"## Citation\n\n```bibtex\n{_citations(_loss(result), result.temperature.objective)}```\n",
+    ]
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(sections))
+
+
+def _loss(result: RunResult | TranslationResult) -> LossConfig | None:
+    try:
+        return LossConfig.parse(result.loss)
+    except ValueError:
+        return None
+
+
+def _heading(model_name: str, base_model: str | None, data_name: str | None) -> str:
+    origin = f"A fine-tuned {_escape(base_model)}" if base_model else "A model"
+    data = f", trained on {_escape(data_name)}," if data_name else ""
+    return (
+        f"# {_escape(model_name)}\n\n{origin}{data} whose probabilities are calibrated: of the predictions made with "
+        "a confidence of 80 %, about 80 % should be right. How far that holds is measured below.\n"
+    )
+
+
+def _training(result: RunResult | TranslationResult, task: str, settings: Mapping[str, Any]) -> str:
+    config = _loss(result)
+    if config is None:
+        lines = [f"## Training\n\nLoss: {_escape(result.loss)}.\n"]
+    else:
+        spec = LOSSES[config.name]
+        prefix = "FocalSeq2Seq" if task == "translation" else "Focal"
+        lines = [
+            f"## Training\n\nLoss: `{config}`, {_escape(spec.summary)} ({spec.source}).\n\n",
+            "To train with it again:\n\n",
+            f"```python\nfrom hf_focal import {prefix}Trainer, {prefix}TrainingArguments\n\n",
+            f'args = {prefix}TrainingArguments(output_dir="out", loss="{config}")\n',
+            f"trainer = {prefix}Trainer(model=model, args=args, train_dataset=train, eval_dataset=validation",
+            ", calibration_dataset=validation" if config.name == "adafocal" else "",
+            ")\n```\n",
+        ]
+    if settings:
+        lines.append("\n| Setting | Value |\n| --- | --- |\n")
+        lines += [f"| {_escape(str(name))} | {_escape(str(value))} |\n" for name, value in settings.items()]
+    return "".join(lines)
+
+
+def _results(result: RunResult | TranslationResult, task: str, data_name: str | None, figures: Sequence[str]) -> str:
+    translation = isinstance(result, TranslationResult)
+    table = translation_table([result]) if translation else results_table([result])
+    where = f"the test set of {_escape(data_name)}" if data_name else "the test set"
+    rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
+    text = (
+        f"## Results\n\nOn {where}{rows}, before → after temperature scaling. ECE is the mean distance between "
+        f"confidence and accuracy{'' if translation else '; in brackets, its 95 % bootstrap interval'}.\n\n"
+    )
+    captions = ("before temperature scaling", "after temperature scaling")
+    pictures = [
+        f"![Reliability diagram{' ' + captions[number] if len(figures) == 2 else ''}]({_url(path)})\n"
+        for number, path in enumerate(figures)
+    ]
+    return "\n".join([text + table, *pictures])
+
+
+def _temperature(result: RunResult | TranslationResult, task: str, folded: bool) -> str:
+    fitted = result.temperature
+    how = {
+        "ece": "that of a grid with the smallest expected calibration error (ECE)",
+        "nll": "that with the smallest negative log-likelihood (NLL)",
+    }[fitted.objective]
+    rows = "tokens" if task in _GENERATIVE else "samples"
+    text = (
+        f"## Temperature\n\nT = {fitted.value:.6g}, {how}, fitted on {fitted.num_samples} {rows} of the validation "
+        f"split, not on the test set. What it did there, with {fitted.num_bins} bins: ECE "
+        f"{100 * fitted.ece_before:.2f} → {100 * fitted.ece_after:.2f} %, NLL {fitted.nll_before:.3f} → "
+        f"{fitted.nll_after:.3f}."
+    )
+    if fitted.at_grid_end:
+        text += " It is an end of the grid: the best temperature may lie beyond."
+    if folded:
+        return text + "\n\nIt is folded into the weights: there is nothing to do.\n"
+    template = _APPLY_GENERATIVE if task in _GENERATIVE else _APPLY
+    code = template.format(value=repr(float(fitted.value)))
+    return f"{text}\n\nIt is **not** in the weights. To apply it:\n\n```python\n{code}```\n"
+
+
+def _use(model_name: str, task: str, folded: bool) -> str:
+    template, values = _USE[task]
+    # Inside the quotes of a Python string.
+    name = model_name.replace("\\", "\\\\").replace('"', '\\"')
+    code = template.format(task=task, name=name, **values)
+    note = "The scores of these predictions are calibrated.\n" if folded else "These scores are those *before* T.\n"
+    if task in _GENERATIVE:
+        note = "Beam search is on the calibrated probabilities.\n" if folded else "This is beam search *without* T.\n"
+    return f"## Use\n\n```python\n{code}```\n\n{note}"
+
+
+def _eval_results(
+    result: RunResult | TranslationResult, task: str, data_name: str, data_type: str
+) -> list["EvalResult"]:
+    from huggingface_hub import EvalResult
+
+    values = []
+    for side, suffix in ((result.post, ""), (result.pre, " before temperature scaling")):
+        # Accuracy does not depend on the temperature.
+        values += [
+            (key, name + suffix, side.get(key)) for key, name in _METRICS.items() if not (suffix and key == "accuracy")
+        ]
+    if isinstance(result, TranslationResult):
+        values.append(("bleu", "BLEU", result.bleu.get(result.temperature.value)))
+        values.append(("bleu", "BLEU before temperature scaling", result.bleu.get(1.0)))
+    common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": "test"}
+    return [
+        EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))
+        for key, name, value in values
+        if value is not None and math.isfinite(value)
+    ]
+
+
+def _citations(config: LossConfig | None, objective: str) -> str:
+    """The BibTeX of the loss's papers and of temperature scaling's, each once."""
+    text = Path(__file__).with_name("citations.bib").read_text(encoding="utf-8")
+    entries = {re.search(r"{(\w+),", entry)[1]: entry.strip() + "\n" for entry in text.split("\n\n")}
+    sources = LOSSES[config.name].source.split("; ") if config else []
+    sources += ["Guo et al. 2017", *(["Mukhoti et al. 2020"] if objective == "ece" else [])]
+    # Of a loss that has no paper, and of a blog post, there is none.
+    return "\n".join(entries[_PAPERS[source]] for source in dict.fromkeys(sources) if source in _PAPERS)
+
+
+def _hub_id(name: str | None) -> str | None:
+    """The name where it is a Hub id; None for a path."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    if not name or name.lower().endswith(_DATA_FILES) or Path(name).exists():
+        return None
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return None
+    return name
+
+
+def _base_name(name: str | None) -> str | None:
+    """A Hub id as it is; of a path its last part."""
+    return _hub_id(name) or (PureWindowsPath(name).name if name else None) or None
+
+
+def _url(path: str) -> str:
+    return re.sub(r"[ ()<>]", lambda match: f"%{ord(match[0]):02X}", path.replace("\\", "/"))
