@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from datasets import Dataset
 from transformers import (
     AutoConfig,
@@ -36,7 +35,7 @@ from transformers import (
 )
 
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
-from hf_focal import CalibrationMetrics, LossConfig
+from hf_focal import CalibrationMetrics
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     CORRUPTIONS,
@@ -51,6 +50,7 @@ from hf_focal.data import (
 )
 from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, prepare_or_exit
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
+from hf_focal.trained import loss_of
 
 SEVERITIES = range(1, 6)
 
@@ -213,14 +213,6 @@ class Classifier:
     def _predict(self, rows) -> torch.Tensor:
         logits = self.trainer.predict(rows).predictions
         return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.temperature
-
-
-def loss_of(name: str) -> str:
-    """The loss that a run's report names, or the model's own name."""
-    path = Path(name) / "report" / "loss.yaml"
-    if not path.is_file():
-        return Path(name).name
-    return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
 
 
 def measure(experiment: Experiment) -> list[DetectionResult]:

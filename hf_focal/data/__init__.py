@@ -13,8 +13,10 @@ from .images import (
     load_image_splits,
     prepare_batch,
 )
+from .input_errors import InputError, explained, one_line
+from .model_inputs import TASKS, DataOptions, collator_of, encode_rows, row_keys, select_rows
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
-from .one_split import labels_of, load_images, load_one_split, load_texts
+from .one_split import labels_of, load_images, load_one_split, load_texts, tags_of
 from .parallel import load_pairs, load_parallel, select_pairs
 from .pixels import PixelFormat
 from .synthetic import generate_topics, true_calibration_error
@@ -25,16 +27,22 @@ from .trees import Tree, TreeCollator, encode_trees, load_trees, parse_tree, rea
 __all__ = [
     "AUGMENTATIONS",
     "CORRUPTIONS",
+    "TASKS",
+    "DataOptions",
     "Grammar",
     "ImageDataset",
+    "InputError",
     "PixelFormat",
     "Tree",
     "TreeCollator",
     "collate",
+    "collator_of",
     "corrupt",
     "decode_images",
     "encode_pairs",
+    "encode_rows",
     "encode_trees",
+    "explained",
     "generate_topics",
     "generate_translations",
     "label_names",
@@ -48,14 +56,18 @@ __all__ = [
     "load_splits",
     "load_texts",
     "load_trees",
+    "one_line",
     "parse_tree",
     "prepare_batch",
     "read_trees",
+    "row_keys",
     "select_pairs",
+    "select_rows",
     "strip_footers",
     "strip_headers",
     "strip_newsgroup",
     "strip_quotes",
+    "tags_of",
     "train_bpe_tokenizer",
     "train_leaf_tokenizer",
     "train_word_tokenizer",

@@ -29,5 +29,5 @@ def load_file(argument: str, file: Path) -> Dataset:
     options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
     try:
         return load_dataset(FORMATS[file.suffix], data_files=str(file), split="train", **options)
-    except (ValueError, DatasetGenerationError) as error:
+    except (ValueError, DatasetGenerationError, StopIteration) as error:  # the last of an empty json file
         raise ValueError(f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}") from error

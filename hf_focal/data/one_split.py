@@ -1,8 +1,11 @@
 """One split for a model that is trained already: its inputs, and labels numbered as the model numbers them."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from datasets import ClassLabel, Dataset, Value, load_dataset
 from torch import Tensor
@@ -30,7 +33,10 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     if Path(name).suffix in FORMATS:
         return load_file(argument, Path(name))
     if name == "digits":
-        return load_digits()[split]
+        digits = load_digits()
+        if split not in digits:
+            raise ValueError(f"{argument} 'digits' has the splits {', '.join(digits)}, got {split!r}")
+        return digits[split]
     path, *rest = name.split(":")
     if len(rest) > 2:
         raise ValueError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
@@ -50,53 +56,103 @@ def load_texts(argument: str, name: str, column: str = "text", split: str = "tes
     return select_inputs(f"{argument} {name!r}", load_one_split(argument, name, split), text_inputs(column))
 
 
-def labels_of(config: PreTrainedConfig, source: str, split: Dataset, column: str = "label") -> Tensor:
+def labels_of(
+    config: PreTrainedConfig,
+    source: str,
+    split: Dataset,
+    column: str = "label",
+    label_map: Mapping[str, str] | None = None,
+) -> Tensor:
     """The labels of a split as the model's outputs are numbered.
 
     Args:
-        config: of the model. Names of labels are looked up in its `label2id`, and must all be there. Integers without
-            names are taken as they are, and so are those of `ClassLabel` where the model's labels have no names
-            ("LABEL_0", ...).
+        config: of the model. Names of labels are looked up in its `label2id`, and must all be there, in whatever case.
+            Integers without names are taken as they are, and so are those of `ClassLabel` where the model's labels
+            have no names ("LABEL_0", ...).
         source: what an error calls the split.
         split: has the column.
         column: of `ClassLabel`, strings or integers.
+        label_map: what the model calls labels that the split calls otherwise: ``{"neg": "NEGATIVE"}``.
 
     Returns:
-        int64, (N,); -100 for rows whose `ClassLabel` is -1, which `datasets` has for none.
+        int64, (N,); -100 for rows whose label is -100, or -1 of `ClassLabel`, which `datasets` has for none.
 
     Raises:
         ValueError: no such column, nulls, names that the model does not have, or numbers out of its range.
     """
     check_column("label_column", column, source, split)
-    feature, values = split.features[column], split.data.column(column)
-    if values.null_count:
-        raise ValueError(f"label_column must have no nulls, got {values.null_count} of {len(split)} in {column!r}")
-    labels = split.select_columns(column).with_format("numpy")[:][column]
-    unlabelled = labels == -1 if isinstance(feature, ClassLabel) else np.zeros(len(split), dtype=bool)
+    split = split.select_columns(column)
+    nulls = split.with_format("arrow")[:].column(column).null_count
+    if nulls:
+        raise ValueError(f"label_column must have no nulls, got {nulls} of {len(split)} in {column!r}")
+    labels = split.with_format("numpy")[:][column]
+    where = f"{column!r} of {source}"
+    return torch.from_numpy(_numbered("label_column", where, config, split.features[column], labels, label_map))
+
+
+def tags_of(
+    config: PreTrainedConfig,
+    source: str,
+    split: Dataset,
+    column: str = "tags",
+    label_map: Mapping[str, str] | None = None,
+) -> list[list[int]]:
+    """The labels of each row's words, numbered as `labels_of` does; `column` holds lists of what it takes there.
+
+    Raises:
+        ValueError: what `labels_of` raises, or no lists.
+    """
+    check_column("tags_column", column, source, split)
+    where, feature = f"{column!r} of {source}", getattr(split.features[column], "feature", None)
+    lists = split.select_columns(column).with_format("arrow")[:].column(column).combine_chunks()
+    if feature is None or not hasattr(lists, "flatten"):
+        raise ValueError(f"tags_column must hold lists, got {split.features[column]} in {where}")
+    flat = lists.flatten()
+    if lists.null_count or flat.null_count:
+        raise ValueError(f"tags_column must have no nulls, got some in {where}")
+    tags = _numbered("tags_column", where, config, feature, flat.to_numpy(zero_copy_only=False), label_map).tolist()
+    ends = np.cumsum(pc.list_value_length(lists).to_numpy())
+    return [tags[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _numbered(
+    argument: str,
+    where: str,
+    config: PreTrainedConfig,
+    feature: Any,
+    labels: np.ndarray,
+    label_map: Mapping[str, str] | None,
+) -> np.ndarray:
+    """Labels (N,) of a feature as the model's outputs are numbered, int64; -100 for none."""
+    no_label = [-1, -100] if isinstance(feature, ClassLabel) else [-100]
+    unlabelled = np.isin(labels, no_label) if labels.dtype.kind in "iu" else np.zeros(len(labels), dtype=bool)
     unnamed = all(name == f"LABEL_{i}" for i, name in config.id2label.items())
-    if isinstance(feature, ClassLabel) and not unnamed:
+    if isinstance(feature, ClassLabel) and (label_map or not unnamed):
         names = feature.names
     elif feature in (Value("string"), Value("large_string")):
-        names, labels = np.unique(labels, return_inverse=True)
+        names, labels = np.unique(labels.astype(str), return_inverse=True)
     else:
         names = None
     if names is not None:
-        missing = [str(name) for name in names if str(name) not in config.label2id]
+        numbers = {name.casefold(): number for name, number in config.label2id.items()}
+        if len(numbers) < len(config.label2id):  # they differ in case alone
+            numbers = {}
+        wanted = [(label_map or {}).get(str(name), str(name)) for name in names]
+        found = [config.label2id.get(name, numbers.get(name.casefold())) for name in wanted]
+        missing = [name for name, number in zip(wanted, found, strict=True) if number is None]
         if missing:
+            has = sorted(config.label2id, key=config.label2id.get)
             raise ValueError(
-                f"label_column must hold labels that the model has, {_some(config.label2id)}, got {_some(missing)} in "
-                f"{column!r} of {source}"
+                f"{argument} must hold labels that the model has, {_some(has)}, got {_some(missing)} in "
+                f"{where}: label_map can say which is which"
             )
-        labels = np.array([config.label2id[str(name)] for name in names])[labels]
+        labels = np.array([*found, -100])[np.where(unlabelled, -1, labels)]
     if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"label_column must hold ClassLabel, integers or strings, got {feature} in {column!r}")
-    labels = torch.from_numpy(np.where(unlabelled, -100, labels).astype(np.int64))
-    wrong = labels[~torch.from_numpy(unlabelled) & ((labels < 0) | (labels >= config.num_labels))]
+        raise ValueError(f"{argument} must hold ClassLabel, integers or strings, got {feature} in {where}")
+    labels = np.where(unlabelled, -100, labels).astype(np.int64)
+    wrong = np.unique(labels[~unlabelled & ((labels < 0) | (labels >= config.num_labels))])
     if len(wrong):
-        raise ValueError(
-            f"label_column must hold 0 to {config.num_labels - 1}, got {wrong.unique().tolist()[:5]} in {column!r} of "
-            f"{source}"
-        )
+        raise ValueError(f"{argument} must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}")
     return labels
 
 

@@ -158,8 +158,10 @@ def _diagrams(runs: _Runs) -> Iterator[str]:
         return
     yield '<section>\n<h2>Reliability diagrams</h2>\n<div class="runs">\n'
     for name, result in runs.all.items():
-        fitted = str(result.temperature).replace("->", "→")
-        yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}, on the validation data.</p>\n"
+        fitted = str(result.temperature).replace("->", "→") + ", on the validation data."
+        if result.temperature.objective == "none":
+            fitted = "Measured as it is: no temperature was fitted."
+        yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}</p>\n"
         yield '<div class="pictures">\n'
         for when, bins, metrics in (
             ("Before", result.pre_bins, result.pre),

@@ -1,0 +1,282 @@
+"""Calibration of models that are trained already: their figures, their temperature, and what is saved of both."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from datasets import Dataset
+from huggingface_hub import ModelCard
+from transformers import PreTrainedModel
+
+from .data import InputError, explained, one_line, row_keys
+from .fold import fold_temperature
+from .generation import apply_calibrated_generation
+from .reports import RunResult, model_card, write_report
+from .reports.tables import _interval, _number
+from .temperature import Temperature, check_objective
+from .trained import TrainedModel, place_of, trained_model
+
+__all__ = ["InputError", "calibrate_model", "evaluate_model", "summary"]
+
+# What model cards call the tasks of language models.
+_PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation"}
+# What is counted where it is not rows.
+_UNITS = {"causal-lm": "tokens", "seq2seq-lm": "tokens", "token-classification": "words"}
+# Of a summary: key of `CalibrationMetrics.compute()`, title, factor, decimals.
+_FIGURES = (
+    ("error", "error %", 100, 2),
+    ("nll", "NLL", 1, 4),
+    ("ece", "ECE %", 100, 2),
+    ("adaece", "AdaECE %", 100, 2),
+    ("classwise_ece", "classwise ECE %", 100, 2),
+    ("mce", "MCE %", 100, 2),
+    ("brier", "Brier score", 1, 4),
+)
+
+
+def evaluate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    **options: Any,
+) -> RunResult:
+    """Measure how calibrated a trained model is, as it is.
+
+    On several processes all must call.
+
+    Args:
+        model: an id on the Hub or a folder.
+        dataset: what `load_one_split` takes.
+        split: of a dataset that is no file; "test" if absent.
+        task: one of `TASKS`, where the model's config does not say which.
+        batch_size: rows of a batch on a device.
+        num_bins: bins of the calibration errors.
+        output: a new folder for the report, as ``report``.
+        **options: the fields of `DataOptions`.
+
+    Returns:
+        The result with T = 1 and the objective "none", before and after which everything is the same; ``details`` say
+        what was measured.
+
+    Raises:
+        InputError: what the user can put right; its message is one line.
+    """
+    _check_output(output)
+    with trained_model(model, task, batch_size, num_bins, options) as trained:
+        source, rows = trained.load("dataset", dataset, split, "test")
+        before, _ = trained.trainer.measure(trained.encode(rows))
+        metrics = before.compute()
+        one = Temperature(
+            **{"value": 1.0, "objective": "none", "num_samples": int(metrics["num_samples"]), "num_bins": num_bins},
+            **{f"{name}_{when}": metrics[name] for name in ("ece", "nll") for when in ("before", "after")},
+        )
+        notes = trained.notes(": measured as it is", ": measured without it")
+        result = trained.result(one, before, before, {"measured_on": source, "notes": notes})
+        if output is not None and trained.args.process_index == 0:
+            write_report(Path(output) / "report", result)
+    return result
+
+
+def calibrate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    test_dataset: str | None = None,
+    test_split: str | None = None,
+    objective: str = "ece",
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    push_to_hub: str | None = None,
+    **options: Any,
+) -> RunResult:
+    """Fit the temperature of a trained model to rows that it was not trained on, and save the corrected model.
+
+    On several processes all must call; the main one writes.
+
+    Args:
+        model, task, batch_size, num_bins, **options: as `evaluate_model` takes them.
+        dataset, split: what the temperature is fitted to; the split "validation" if absent.
+        test_dataset: what it is measured on, `dataset` if absent; test_split: of that, "test" if absent. Without both
+            it is measured on what it was fitted to, which flatters it.
+        objective: "ece" or "nll".
+        output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
+            model card, ``temperature.json`` and ``report``. A language model that T cannot be folded into has it in
+            its config, for `apply_calibrated_generation`.
+        push_to_hub: the id of a repository to publish that folder in. Where that fails, the folder is kept.
+
+    Returns:
+        The result before and after the temperature; ``details`` say what was measured.
+
+    Raises:
+        InputError: what the user can put right; its message is one line.
+    """
+    with explained():
+        check_objective(objective)
+    _check_output(output)
+    saves = output is not None or push_to_hub is not None
+    with trained_model(model, task, batch_size, num_bins, options) as trained:
+        test = None
+        if test_dataset is not None or test_split is not None:
+            test = (dataset if test_dataset is None else test_dataset, test_split, "test")
+            if place_of("test_dataset", *test) == place_of("dataset", dataset, split, "validation"):
+                raise InputError(f"test_dataset must hold other rows than dataset, got the same ones of {dataset!r}")
+        source, rows = trained.load("dataset", dataset, split, "validation")
+        measured_on, test_rows = (source, rows) if test is None else trained.load("test_dataset", *test)
+        notes = [] if test is None else _check_apart(trained.task, rows, test_rows)
+        if saves and not trained.generates:
+            _check_foldable(trained.model)
+        encoded = trained.encode(rows)
+        encoded_test = encoded if test is None else trained.encode(test_rows)
+
+        temperature = trained.fit(encoded, objective)
+        before, after = trained.trainer.measure(encoded_test)
+        product = trained.calibration.get("temperature", 1.0) * temperature.value
+        notes += trained.notes(
+            f"; the one fitted here comes on top, {product:.4g} together", "; the one here replaces it"
+        )
+        details = {"fitted_on": source, "measured_on": measured_on, "notes": notes}
+        result = trained.result(temperature, before, after, details)
+        if saves and trained.args.process_index == 0:
+            folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
+            _save(folder, trained, result, push_to_hub or folder.name, dataset)
+            if push_to_hub is not None:
+                result.details["url"] = _publish(folder, push_to_hub)
+                if output is None:
+                    shutil.rmtree(folder)
+    return result
+
+
+def summary(result: RunResult) -> str:
+    """What was measured, in the words and the table that the commands print."""
+    details, temperature = result.details, result.temperature
+    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
+    unit = _UNITS.get(details["task"], "rows")
+    if "fitted_on" in details:
+        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {details['fitted_on']}"]
+    lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
+    lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
+    if details.get("fitted_on") == details["measured_on"]:
+        lines.append(
+            "These are the rows that T was fitted to, whose figures flatter it: a test set (--test_split or "
+            "--test_dataset) has those that count."
+        )
+    elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
+        lines.append(
+            "Here both ECE and NLL are larger with T: it was fitted to too few rows, to rows unlike these, or to rows "
+            "that the model was trained on."
+        )
+    return "\n".join(lines)
+
+
+def _table(result: RunResult) -> str:
+    titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
+    if result.temperature.objective != "none":
+        titles = ["", "before", f"after, T = {result.temperature.value:.4g}"]
+        columns.append((result.post, result.post_intervals))
+    figures = [figure for figure in _FIGURES if figure[0] in result.pre]
+    cells = [[title for _, title, _, _ in figures]]
+    for metrics, intervals in columns:
+        bounds = [_interval(intervals["ece"], 100, 2) if name == "ece" else "" for name, *_ in figures]
+        numbers = [_number(metrics[name], factor, decimals) for name, _, factor, decimals in figures]
+        cells.append([number + bound for number, bound in zip(numbers, bounds, strict=True)])
+    widths = [max(map(len, [title, *column])) for title, column in zip(titles, cells, strict=True)]
+    lines = [titles, ["-" * width for width in widths], *zip(*cells, strict=True)]
+    return "".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |\n"
+        for line in lines
+    )
+
+
+def _check_output(output: str | Path | None) -> None:
+    """Raise `InputError` unless the folder is new or empty, as one that holds the model itself is not."""
+    if output is None:
+        return
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output must be a new folder, got the file {str(output)!r}")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+
+
+def _check_apart(task: str, rows: Dataset, test_rows: Dataset) -> list[str]:
+    """A note where some of the test set's inputs are among those that T is fitted to; an error where all are."""
+    known = set(row_keys(task, rows))
+    shared = sum(key in known for key in row_keys(task, test_rows))
+    if shared == len(test_rows):
+        raise InputError("test_dataset must hold rows of its own, got only rows that dataset has too")
+    return [f"{shared} of the {len(test_rows)} test rows are among those that T is fitted to"] if shared else []
+
+
+def _check_foldable(model: PreTrainedModel) -> None:
+    """Raise, before anything is measured, where a classifier's head takes no temperature."""
+    earlier = getattr(model.config, "calibration", None)
+    try:
+        fold_temperature(model, 1.0)  # changes no weight
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
+    if earlier is None:
+        del model.config.calibration
+    else:
+        model.config.calibration = earlier
+
+
+def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, dataset: str) -> None:
+    """Write the corrected model and what belongs to it; the report's JSON last.
+
+    Args:
+        folder: where. trained: the model, which is changed. result: of its temperature; a note may come in.
+        name: what the card calls the model; dataset: what it calls the data.
+    """
+    model, temperature = trained.model, result.temperature
+    folded = True
+    try:
+        fold_temperature(model, temperature)
+    except TypeError as error:
+        if not trained.generates:
+            raise
+        folded = False
+        apply_calibrated_generation(model, temperature)
+        result.details["notes"].append(
+            f"T is in the config, not in the weights ({one_line(error)}): call "
+            "hf_focal.apply_calibrated_generation(model) on what is loaded"
+        )
+    model.save_pretrained(folder)
+    trained.processor.save_pretrained(folder)
+    temperature.save(folder / "temperature.json")
+    card = model_card(
+        result,
+        model_name=name,
+        task=_PIPELINES.get(trained.task, trained.task),
+        base_model=trained.name,
+        dataset=dataset,
+        figures=[f"report/reliability_{when}.png" for when in ("before", "after")],
+        folded=folded,
+    )
+    if result.details["measured_on"] == result.details["fitted_on"]:
+        _say_fitted(card)
+    card.save(folder / "README.md")
+    write_report(folder / "report", result)
+
+
+def _say_fitted(card: ModelCard) -> None:
+    """Make a card that speaks of a test set say that its figures are those of the rows that T was fitted to."""
+    card.data.eval_results = [replace(figure, dataset_split="validation") for figure in card.data.eval_results]
+    card.text = card.text.replace("On the test set", "On the rows that T was fitted to, which flatters it,", 1)
+    card.text = card.text.replace("split, not on the test set.", "split, the same rows.", 1)
+
+
+def _publish(folder: Path, repo_id: str) -> str:
+    from .hub import publish
+
+    with explained():
+        return publish(folder, repo_id)

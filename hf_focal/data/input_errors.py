@@ -1,0 +1,66 @@
+"""Errors that the user can put right, in one line: a column, a name, a folder, the way to the Hub."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import datasets.exceptions
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+_USERS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
+_UNREACHABLE = (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError)
+_LONGEST = 400  # characters; Transformers lists all of its models
+
+
+class InputError(ValueError):
+    """Something that the user can put right; its message is one line."""
+
+
+@contextmanager
+def explained(kind: str = "", name: str = "") -> Iterator[None]:
+    """Turn what goes wrong within into an `InputError`.
+
+    To be put around what can only fail for what the user gave: a bug must not pass for a user's error.
+
+    Args:
+        kind: "model" or "dataset", where one is loaded; name: which.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except _USERS as error:
+        raise InputError(_explanation(error, kind, name)) from error
+
+
+def one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _explanation(error: Exception, kind: str, name: str) -> str:
+    chain = list(_chain(error))
+
+    def comes_from(*kinds: type) -> bool:
+        return any(isinstance(cause, kinds) for cause in chain)
+
+    if kind and comes_from(GatedRepoError):
+        return f"{kind} {name!r} is gated: ask for access on its page on the Hub, then log in with `hf auth login`"
+    if kind and comes_from(RepositoryNotFoundError, HFValidationError):
+        return f"{kind} {name!r} is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
+    if kind and comes_from(*_UNREACHABLE):
+        return f"{kind} {name!r} is neither a folder nor in the cache, and the Hub cannot be reached"
+    return one_line(error)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,147 @@
+"""Tiny models of every kind that `hf-focal` takes, with files of rows on which each is overconfident, by T = 3."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import ClassLabel, Dataset, Features, Image, List, Value
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MarianMTModel,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
+
+from hf_focal import fold_temperature
+from hf_focal.data import train_word_tokenizer
+from hf_focal.models import transformer_config
+
+KINDS = ("texts", "images", "words", "causal", "seq2seq")
+OVERCONFIDENCE = 3.0
+_NUM_ROWS = 360
+_COLOURS = {0: "red", 1: "green", 2: "blue"}
+_LABELS = {"id2label": _COLOURS, "label2id": {name: number for number, name in _COLOURS.items()}}
+_WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
+_SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+_SPECIAL = [0, 1]  # [PAD] and [UNK], which no row has
+
+
+@dataclass
+class Trained:
+    """A model's folder, the files of its data, and what the commands must be told of them."""
+
+    folder: Path
+    train: Path
+    validation: Path
+    test: Path
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [argument for name, value in self.options.items() for argument in (f"--{name}", value)]
+
+
+def build(kind: str, folder: Path) -> Trained:
+    """Save a model with random weights of one of `KINDS`, and rows with labels drawn from its own probabilities.
+
+    These probabilities are right. Afterwards the model's logits are multiplied by `OVERCONFIDENCE`.
+    """
+    torch.manual_seed(0)
+    model, processor, rows, options = _BUILD[kind](np.random.default_rng(0))
+    fold_temperature(model, 1 / OVERCONFIDENCE)
+    del model.config.calibration
+    for part in (model, processor):
+        part.save_pretrained(folder / "model")
+    third = len(rows) // 3
+    files = [folder / f"{name}.parquet" for name in ("train", "validation", "test")]
+    for number, file in enumerate(files):
+        rows.select(range(number * third, (number + 1) * third)).to_parquet(file)
+    return Trained(folder / "model", *files, options)
+
+
+def _texts(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), **_SIZES, **_LABELS)).eval()
+    first, second = _sentences(random), _sentences(random)
+    labels = _draw(model, tokenizer(first, second, padding=True, return_tensors="pt"))
+    features = Features(premise=Value("string"), hypothesis=Value("string"), label=ClassLabel(names=_names()))
+    rows = Dataset.from_dict({"premise": first, "hypothesis": second, "label": labels.tolist()}, features)
+    return model, tokenizer, rows, {"text_column": "premise", "text_pair_column": "hypothesis"}
+
+
+def _images(random: np.random.Generator):
+    processor = ViTImageProcessor(size={"height": 8, "width": 8})
+    model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, **_SIZES, **_LABELS)).eval()
+    images = list(random.integers(0, 256, (_NUM_ROWS, 8, 8, 3), dtype=np.uint8))
+    labels = _draw(model, processor(images, return_tensors="pt"))
+    features = Features(image=Image(), label=ClassLabel(names=_names()))
+    return model, processor, Dataset.from_dict({"image": images, "label": labels.tolist()}, features), {}
+
+
+def _words(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    model = BertForTokenClassification(BertConfig(vocab_size=len(tokenizer), **_SIZES, **_LABELS)).eval()
+    tokens = [sentence.split() for sentence in _sentences(random)]
+    drawn = _draw(model, tokenizer(tokens, is_split_into_words=True, padding=True, return_tensors="pt")).tolist()
+    tags = [labels[: len(words)] for labels, words in zip(drawn, tokens, strict=True)]
+    features = Features(words=List(Value("string")), tags=List(ClassLabel(names=_names())))
+    rows = Dataset.from_dict({"words": tokens, "tags": tags}, features)
+    return model, tokenizer, rows, {"tokens_column": "words"}
+
+
+def _causal(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    sizes = {"n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **special)).eval()
+    prompts = torch.from_numpy(random.integers(2, len(tokenizer), (_NUM_ROWS, 1)))
+    _spread(model, input_ids=prompts)
+    texts = tokenizer.batch_decode(_generate(model, input_ids=prompts, max_new_tokens=10))
+    return model, tokenizer, Dataset.from_dict({"text": texts}), {}
+
+
+def _seq2seq(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    sizes = {"d_model": 16, "num_layers": 1, "num_heads": 2, "ffn_dim": 16}
+    model = MarianMTModel(transformer_config(tokenizer, max_length=32, **sizes)).eval()
+    sources = _sentences(random)
+    inputs = tokenizer(sources, padding=True, return_tensors="pt")
+    _spread(model, **inputs, decoder_input_ids=inputs["input_ids"])
+    targets = tokenizer.batch_decode(_generate(model, **inputs, max_new_tokens=8)[:, 1:])
+    rows = Dataset.from_list([{"translation": {"aa": s, "bb": t}} for s, t in zip(sources, targets, strict=True)])
+    return model, tokenizer, rows, {"source_column": "aa", "target_column": "bb"}
+
+
+_BUILD = {"texts": _texts, "images": _images, "words": _words, "causal": _causal, "seq2seq": _seq2seq}
+
+
+def _names() -> list[str]:
+    return ["blue", "red", "green"]  # not in the order of the model
+
+
+def _sentences(random: np.random.Generator) -> list[str]:
+    return [" ".join(random.choice(_WORDS, size)) for size in random.integers(3, 9, _NUM_ROWS)]
+
+
+@torch.no_grad()
+def _spread(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
+    """Scale the logits to a standard deviation of 2, so that there is something to be sure of."""
+    fold_temperature(model, model(**inputs).logits.std().item() / 2)
+    return model(**inputs).logits
+
+
+def _draw(model: PreTrainedModel, inputs) -> torch.Tensor:
+    """Labels drawn from the model's probabilities, as the data's `ClassLabel` numbers them."""
+    drawn = torch.distributions.Categorical(logits=_spread(model, **inputs)).sample()
+    return torch.tensor([_names().index(_COLOURS[number]) for number in range(3)])[drawn]
+
+
+def _generate(model: PreTrainedModel, **inputs) -> torch.Tensor:
+    return model.generate(**inputs, do_sample=True, top_k=0, suppress_tokens=_SPECIAL)
