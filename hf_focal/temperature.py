@@ -13,7 +13,7 @@ import difflib
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -42,8 +42,8 @@ class Temperature:
     """A fitted temperature and what it did to the set that it was fitted on.
 
     `ece_*` are fractions, `nll_*` nats a sample; "before" is T = 1. `at_grid_end` says that `value` is the smallest or
-    the largest of the temperatures tried, so that the best one may lie beyond. Raises `ValueError` for a `value` that
-    is not finite and positive.
+    the largest of the temperatures tried, so that the best one may lie beyond. The `objective` of what `unfitted`
+    returns is "none". Raises `ValueError` for a `value` that is not finite and positive.
     """
 
     value: float
@@ -68,6 +68,17 @@ class Temperature:
             f"ECE {100 * self.ece_before:.1f} % -> {100 * self.ece_after:.1f} %, "
             f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
         )
+
+    @classmethod
+    def unfitted(cls, metrics: Mapping[str, float], num_bins: int) -> "Temperature":
+        """T = 1, of logits that are left as they are, with what `CalibrationMetrics.compute()` says of them."""
+        ece, nll = metrics["ece"], metrics["nll"]
+        return cls(1.0, "none", ece, ece, nll, nll, int(metrics["num_samples"]), num_bins)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a before and an after: not of what `unfitted` returns."""
+        return self.objective != "none"
 
     def apply(self, logits):
         """Divide logits, a torch tensor or a NumPy array of a floating dtype, which is kept, by T."""

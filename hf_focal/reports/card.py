@@ -7,7 +7,7 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from ..losses import LOSSES, LossConfig
-from .folder import RunResult, results_table
+from .folder import RunResult, known_loss, results_table
 from .translation import TranslationResult, _escape, translation_table
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ def model_card(
     settings: Mapping[str, Any] | None = None,
     figures: Sequence[str] = (),
     folded: bool = True,
+    fine_tuned: bool = True,
+    own_code: bool = False,
+    measured_on: str = "test",
+    fitted_on: str = "validation",
 ) -> "ModelCard":
     """Write the card of a model: its loss, its results before and after the temperature, and how to use it.
 
@@ -92,6 +96,9 @@ def model_card(
         settings: settings of the training to list, name -> value.
         figures: paths of pictures relative to the card, reliability diagrams before and after the temperature.
         folded: whether the weights hold the temperature, `fold_temperature`. Otherwise the card says how to apply it.
+        fine_tuned: whether `base_model` was trained on; otherwise it was only measured and corrected with `dataset`.
+        own_code: whether the model is one of `hf_focal.models`, which have to be imported before it is loaded.
+        measured_on, fitted_on: the dataset's splits that the results are of and that the temperature was fitted to.
 
     Returns:
         A `huggingface_hub.ModelCard`, to `save` or to push.
@@ -112,30 +119,24 @@ def model_card(
         pipeline_tag=task,
         base_model=base_id,
         datasets=data_id,
-        tags=["hf_focal", "calibration", "temperature-scaling"],
-        eval_results=_eval_results(result, task, data_name or "unknown", data_id or "unknown") or None,
+        tags=["hf_focal", "calibration", *(["temperature-scaling"] if result.temperature.is_fitted else [])],
+        eval_results=_eval_results(result, task, data_name or "unknown", data_id or "unknown", measured_on) or None,
     )
     sections = [
-        _heading(model_name, _base_name(base_model), data_name),
-        _training(result, task, settings or {}),
-        _results(result, task, data_name, figures),
-        _temperature(result, task, folded),
-        _use(model_name, task, folded),
-        f"## Citation\n\n```bibtex\n{_citations(_loss(result), result.temperature.objective)}```\n",
+        _heading(model_name, _base_name(base_model), data_name, fine_tuned),
+        _training(result, task, settings or {}) if fine_tuned else "",
+        _results(result, task, data_name, figures, measured_on),
+        _temperature(result, task, folded, measured_on, fitted_on),
+        _use(model_name, task, folded, own_code, result.temperature.is_fitted),
+        _citations(known_loss(result.loss) if fine_tuned else None, result.temperature.objective),
     ]
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(sections))
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n".join(filter(None, sections)))
 
 
-def _loss(result: RunResult | TranslationResult) -> LossConfig | None:
-    try:
-        return LossConfig.parse(result.loss)
-    except ValueError:
-        return None
-
-
-def _heading(model_name: str, base_model: str | None, data_name: str | None) -> str:
-    origin = f"A fine-tuned {_escape(base_model)}" if base_model else "A model"
-    data = f", trained on {_escape(data_name)}," if data_name else ""
+def _heading(model_name: str, base_model: str | None, data_name: str | None, fine_tuned: bool) -> str:
+    origin = f"{'A fine-tuned ' * fine_tuned}{_escape(base_model)}" if base_model else "A model"
+    done = "trained" if fine_tuned else "corrected with a temperature"
+    data = f", {done} on {_escape(data_name)}," if data_name else ""
     return (
         f"# {_escape(model_name)}\n\n{origin}{data} whose probabilities are calibrated: of the predictions made with "
         "a confidence of 80 %, about 80 % should be right. How far that holds is measured below.\n"
@@ -143,7 +144,7 @@ def _heading(model_name: str, base_model: str | None, data_name: str | None) -> 
 
 
 def _training(result: RunResult | TranslationResult, task: str, settings: Mapping[str, Any]) -> str:
-    config = _loss(result)
+    config = known_loss(result.loss)
     if config is None:
         lines = [f"## Training\n\nLoss: {_escape(result.loss)}.\n"]
     else:
@@ -164,13 +165,16 @@ def _training(result: RunResult | TranslationResult, task: str, settings: Mappin
     return "".join(lines)
 
 
-def _results(result: RunResult | TranslationResult, task: str, data_name: str | None, figures: Sequence[str]) -> str:
+def _results(
+    result: RunResult | TranslationResult, task: str, data_name: str | None, figures: Sequence[str], split: str
+) -> str:
     translation = isinstance(result, TranslationResult)
     table = translation_table([result]) if translation else results_table([result])
-    where = f"the test set of {_escape(data_name)}" if data_name else "the test set"
+    where = f"the {_escape(split)} set" + (f" of {_escape(data_name)}" if data_name else "")
     rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
+    sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
     text = (
-        f"## Results\n\nOn {where}{rows}, before → after temperature scaling. ECE is the mean distance between "
+        f"## Results\n\nOn {where}{rows}{sides}. ECE is the mean distance between "
         f"confidence and accuracy{'' if translation else '; in brackets, its 95 % bootstrap interval'}.\n\n"
     )
     captions = ("before temperature scaling", "after temperature scaling")
@@ -181,16 +185,22 @@ def _results(result: RunResult | TranslationResult, task: str, data_name: str | 
     return "\n".join([text + table, *pictures])
 
 
-def _temperature(result: RunResult | TranslationResult, task: str, folded: bool) -> str:
+def _temperature(
+    result: RunResult | TranslationResult, task: str, folded: bool, measured_on: str, fitted_on: str
+) -> str:
     fitted = result.temperature
+    if not fitted.is_fitted:
+        return "## Temperature\n\nNone was fitted: these are the model's own probabilities.\n"
     how = {
         "ece": "that of a grid with the smallest expected calibration error (ECE)",
         "nll": "that with the smallest negative log-likelihood (NLL)",
     }[fitted.objective]
     rows = "tokens" if task in _GENERATIVE else "samples"
+    same = measured_on == fitted_on
+    apart = "the one measured above: those figures flatter it" if same else f"not on the {_escape(measured_on)} set"
     text = (
-        f"## Temperature\n\nT = {fitted.value:.6g}, {how}, fitted on {fitted.num_samples} {rows} of the validation "
-        f"split, not on the test set. What it did there, with {fitted.num_bins} bins: ECE "
+        f"## Temperature\n\nT = {fitted.value:.6g}, {how}, fitted on {fitted.num_samples} {rows} of the "
+        f"{_escape(fitted_on)} split, {apart}. What it did there, with {fitted.num_bins} bins: ECE "
         f"{100 * fitted.ece_before:.2f} → {100 * fitted.ece_after:.2f} %, NLL {fitted.nll_before:.3f} → "
         f"{fitted.nll_after:.3f}."
     )
@@ -203,32 +213,34 @@ def _temperature(result: RunResult | TranslationResult, task: str, folded: bool)
     return f"{text}\n\nIt is **not** in the weights. To apply it:\n\n```python\n{code}```\n"
 
 
-def _use(model_name: str, task: str, folded: bool) -> str:
+def _use(model_name: str, task: str, folded: bool, own_code: bool, fitted: bool) -> str:
     template, values = _USE[task]
     # Inside the quotes of a Python string.
     name = model_name.replace("\\", "\\\\").replace('"', '\\"')
     code = template.format(task=task, name=name, **values)
+    if own_code:
+        code = f"import hf_focal.models  # the code of this model\n{code}"
     note = "The scores of these predictions are calibrated.\n" if folded else "These scores are those *before* T.\n"
     if task in _GENERATIVE:
         note = "Beam search is on the calibrated probabilities.\n" if folded else "This is beam search *without* T.\n"
-    return f"## Use\n\n```python\n{code}```\n\n{note}"
+    return f"## Use\n\n```python\n{code}```\n" + (f"\n{note}" if fitted else "")
 
 
 def _eval_results(
-    result: RunResult | TranslationResult, task: str, data_name: str, data_type: str
+    result: RunResult | TranslationResult, task: str, data_name: str, data_type: str, split: str
 ) -> list["EvalResult"]:
     from huggingface_hub import EvalResult
 
-    values = []
-    for side, suffix in ((result.post, ""), (result.pre, " before temperature scaling")):
+    values, fitted = [], result.temperature.is_fitted
+    for side, suffix in ((result.post, ""), *([(result.pre, " before temperature scaling")] if fitted else [])):
         # Accuracy does not depend on the temperature.
         values += [
             (key, name + suffix, side.get(key)) for key, name in _METRICS.items() if not (suffix and key == "accuracy")
         ]
     if isinstance(result, TranslationResult):
         values.append(("bleu", "BLEU", result.bleu.get(result.temperature.value)))
-        values.append(("bleu", "BLEU before temperature scaling", result.bleu.get(1.0)))
-    common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": "test"}
+        values += [("bleu", "BLEU before temperature scaling", result.bleu.get(1.0))] if fitted else []
+    common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))
         for key, name, value in values
@@ -237,13 +249,14 @@ def _eval_results(
 
 
 def _citations(config: LossConfig | None, objective: str) -> str:
-    """The BibTeX of the loss's papers and of temperature scaling's, each once."""
+    """The section with the BibTeX of the loss's papers and of temperature scaling's, each once."""
     text = Path(__file__).with_name("citations.bib").read_text(encoding="utf-8")
     entries = {re.search(r"{(\w+),", entry)[1]: entry.strip() + "\n" for entry in text.split("\n\n")}
     sources = LOSSES[config.name].source.split("; ") if config else []
-    sources += ["Guo et al. 2017", *(["Mukhoti et al. 2020"] if objective == "ece" else [])]
+    sources += {"ece": ["Guo et al. 2017", "Mukhoti et al. 2020"], "nll": ["Guo et al. 2017"]}.get(objective, [])
     # Of a loss that has no paper, and of a blog post, there is none.
-    return "\n".join(entries[_PAPERS[source]] for source in dict.fromkeys(sources) if source in _PAPERS)
+    found = "\n".join(entries[_PAPERS[source]] for source in dict.fromkeys(sources) if source in _PAPERS)
+    return f"## Citation\n\n```bibtex\n{found}```\n" if found else ""
 
 
 def _hub_id(name: str | None) -> str | None:

@@ -24,8 +24,8 @@ class RunResult:
     """What a run is compared by: metrics on the test set before and after temperature scaling.
 
     Attributes:
-        loss: the loss, as `str(LossConfig)`.
-        temperature: fitted on the validation set.
+        loss: the loss, as `str(LossConfig)`; of a model that was trained elsewhere any name.
+        temperature: fitted on the validation set, or `Temperature.unfitted`: then nothing differs after it.
         pre, post: `CalibrationMetrics.compute()` before and after it, fractions.
         pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high).
         pre_bins, post_bins: the bins of the reliability diagrams.
@@ -59,15 +59,31 @@ class RunResult:
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(temperature.apply(logits), labels)
+        return cls.of(str(loss), temperature, before, after, true_calibration_error, details)
+
+    @classmethod
+    def of(
+        cls,
+        loss: str,
+        temperature: Temperature | None,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics | None,
+        true_calibration_error: tuple[float, float] | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> "RunResult":
+        """The result of what a trainer's `measure` returns; temperature and `after` are None where none was fitted."""
+        pre, intervals, bins = before.compute(), before.bootstrap(), before.bins()
+        if after is None:
+            temperature = Temperature.unfitted(pre, len(bins.count))
         return cls(
-            loss=str(loss),
+            loss=loss,
             temperature=temperature,
-            pre=before.compute(),
-            post=after.compute(),
-            pre_intervals=before.bootstrap(),
-            post_intervals=after.bootstrap(),
-            pre_bins=before.bins(),
-            post_bins=after.bins(),
+            pre=pre,
+            post=pre if after is None else after.compute(),
+            pre_intervals=intervals,
+            post_intervals=intervals if after is None else after.bootstrap(),
+            pre_bins=bins,
+            post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
             details=details or {},
         )
@@ -90,7 +106,8 @@ class RunResult:
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
 
-    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png.
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png. Without a
+    fitted temperature there is no diagram after it, and no loss.yaml of a loss that `LossConfig.parse` refuses.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.
@@ -112,10 +129,15 @@ def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
     table, loss = folder / "table.md", folder / "loss.yaml"
     before, after = folder / "reliability_before.png", folder / "reliability_after.png"
     table.write_text(markdown, encoding="utf-8")
-    loss.write_text(yaml.safe_dump(LossConfig.parse(result.loss).to_dict(), sort_keys=False), encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
-    reliability_diagram(metrics=result.post_bins, title=f"{result.loss}, T = {result.temperature.value:g}", path=after)
-    paths = [table, before, after, loss]
+    paths = [table, before]
+    if result.temperature.is_fitted:
+        title = f"{result.loss}, T = {result.temperature.value:g}"
+        reliability_diagram(metrics=result.post_bins, title=title, path=after)
+        paths.append(after)
+    if (config := known_loss(result.loss)) is not None:
+        loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
+        paths.append(loss)
     if history := result.details.get("gamma_history"):
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])
@@ -135,18 +157,22 @@ def results_table(results: Sequence[RunResult]) -> str:
     """The Markdown table of the results, a row each (`markdown_table`)."""
     rows = []
     for result in results:
-        row = {
-            "loss": result.loss,
-            "pre": result.pre,
-            "post": result.post,
-            "temperature": result.temperature.value,
-            "intervals": {"ece": result.pre_intervals["ece"]},
-            "post_intervals": {"ece": result.post_intervals["ece"]},
-        }
+        row = {"loss": result.loss, "pre": result.pre, "intervals": {"ece": result.pre_intervals["ece"]}}
+        if result.temperature.is_fitted:
+            row |= {"post": result.post, "post_intervals": {"ece": result.post_intervals["ece"]}}
+            row["temperature"] = result.temperature.value
         if result.true_calibration_error is not None:
             row["true_calibration_error"] = result.true_calibration_error
         rows.append(row)
     return markdown_table(rows)
+
+
+def known_loss(name: str) -> LossConfig | None:
+    """The loss that a result names, None where that is no loss: the model was trained elsewhere."""
+    try:
+        return LossConfig.parse(name)
+    except ValueError:
+        return None
 
 
 def _write_fields(path: str | Path, result: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 
-from hf_focal import LossConfig, Temperature
+from hf_focal import CalibrationMetrics, LossConfig, Temperature
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.card import _PAPERS, model_card
@@ -219,3 +219,35 @@ def test_every_source_of_a_loss_has_its_citation():
 def test_an_unknown_task_is_refused():
     with pytest.raises(ValueError, match=r"task must be one of .*translation.*, got 'summarization'"):
         card_of(task="summarization")
+
+
+def test_a_card_without_a_temperature_says_so():
+    before = CalibrationMetrics(15)
+    before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
+    result = RunResult.of("flsd53", None, before, None)
+    card = card_of(result)
+    assert [entry.metric_name for entry in card.data.eval_results] == SIDES
+    assert "None was fitted" in card.text and "→" not in card.text and "bibtex" in card.text
+    assert card.data.tags == ["hf_focal", "calibration"]
+    assert "are calibrated.\n" not in card.text
+
+
+def test_a_card_of_a_model_that_was_only_corrected():
+    result = replace(run_of(), loss="org/base")
+    card = card_of(result, base_model="org/base", dataset="data.csv", fine_tuned=False)
+    assert "# user/my\\_model\n\norg/base, corrected with a temperature on data.csv, whose" in card.text
+    assert "## Training" not in card.text and "fine-tuned" not in card.text
+    assert card.data.base_model == "org/base"
+
+
+def test_a_card_names_the_splits():
+    card = card_of(measured_on="validation")
+    assert "On the validation set, before" in card.text
+    assert "of the validation split, the one measured above: those figures flatter it" in card.text
+    assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
+    assert "of the dev split, not on the test set" in card_of(fitted_on="dev").text
+
+
+def test_a_card_of_an_own_model_imports_its_code():
+    assert "```python\nimport hf_focal.models" in card_of(own_code=True).text
+    assert "import hf_focal.models" not in card_of().text

@@ -10,7 +10,7 @@ import torch
 import yaml
 from matplotlib.image import imread
 
-from hf_focal import CalibrationMetrics, LossConfig, fit_temperature
+from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
 from hf_focal.losses import ByBin
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
@@ -119,3 +119,17 @@ def test_the_comparison_of_runs(tmp_path):
 def test_no_results_are_refused():
     with pytest.raises(ValueError, match="at least one"):
         results_table([])
+
+
+def test_the_report_of_a_model_without_temperature_that_was_trained_elsewhere(tmp_path):
+    before = CalibrationMetrics(15)
+    before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
+    result = RunResult.of("org/model", None, before, None)
+    assert result.temperature == Temperature.unfitted(before.compute(), 15) and not result.temperature.is_fitted
+    assert result.post == result.pre and float(result.temperature) == 1
+    names = {path.name for path in write_report(tmp_path, result)}
+    assert names == {"table.md", "reliability_before.png", "metrics.json"}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    assert RunResult.load(tmp_path / "metrics.json").temperature == result.temperature
+    table = (tmp_path / "table.md").read_text()
+    assert table == results_table([result]) and "→" not in table
