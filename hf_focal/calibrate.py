@@ -1,13 +1,11 @@
 """Calibration of models that are trained already: their figures, their temperature, and what is saved of both."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 from datasets import Dataset
-from huggingface_hub import ModelCard
 from transformers import PreTrainedModel
 
 from .data import InputError, explained, one_line, row_keys
@@ -15,8 +13,8 @@ from .fold import fold_temperature
 from .generation import apply_calibrated_generation
 from .reports import RunResult, model_card, write_report
 from .reports.tables import _interval, _number
-from .temperature import Temperature, check_objective
-from .trained import TrainedModel, place_of, trained_model
+from .temperature import check_objective
+from .trained import Place, TrainedModel, place_of, trained_model
 
 __all__ = ["InputError", "calibrate_model", "evaluate_model", "summary"]
 
@@ -62,8 +60,7 @@ def evaluate_model(
         **options: the fields of `DataOptions`.
 
     Returns:
-        The result with T = 1 and the objective "none", before and after which everything is the same; ``details`` say
-        what was measured.
+        The result, of no temperature (`Temperature.unfitted`); ``details`` say what was measured.
 
     Raises:
         InputError: what the user can put right; its message is one line.
@@ -72,13 +69,8 @@ def evaluate_model(
     with trained_model(model, task, batch_size, num_bins, options) as trained:
         source, rows = trained.load("dataset", dataset, split, "test")
         before, _ = trained.trainer.measure(trained.encode(rows))
-        metrics = before.compute()
-        one = Temperature(
-            **{"value": 1.0, "objective": "none", "num_samples": int(metrics["num_samples"]), "num_bins": num_bins},
-            **{f"{name}_{when}": metrics[name] for name in ("ece", "nll") for when in ("before", "after")},
-        )
         notes = trained.notes(": measured as it is", ": measured without it")
-        result = trained.result(one, before, before, {"measured_on": source, "notes": notes})
+        result = trained.result(None, before, None, {"measured_on": source, "notes": notes})
         if output is not None and trained.args.process_index == 0:
             write_report(Path(output) / "report", result)
     return result
@@ -124,19 +116,22 @@ def calibrate_model(
         check_objective(objective)
     _check_output(output)
     saves = output is not None or push_to_hub is not None
+    calibration = ("dataset", dataset, split, "validation")
+    test = calibration
+    if test_dataset is not None or test_split is not None:
+        test = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
+    places = place_of(*calibration), place_of(*test)
+    if test is not calibration and places[0] == places[1]:
+        raise InputError(f"test_dataset must hold other rows than dataset, got the same ones of {dataset!r}")
+    saves = output is not None or push_to_hub is not None
     with trained_model(model, task, batch_size, num_bins, options) as trained:
-        test = None
-        if test_dataset is not None or test_split is not None:
-            test = (dataset if test_dataset is None else test_dataset, test_split, "test")
-            if place_of("test_dataset", *test) == place_of("dataset", dataset, split, "validation"):
-                raise InputError(f"test_dataset must hold other rows than dataset, got the same ones of {dataset!r}")
-        source, rows = trained.load("dataset", dataset, split, "validation")
-        measured_on, test_rows = (source, rows) if test is None else trained.load("test_dataset", *test)
-        notes = [] if test is None else _check_apart(trained.task, rows, test_rows)
+        source, rows = trained.load(*calibration)
+        measured_on, test_rows = (source, rows) if test is calibration else trained.load(*test)
+        notes = [] if test is calibration else _check_apart(trained.task, rows, test_rows)
         if saves and not trained.generates:
             _check_foldable(trained.model)
         encoded = trained.encode(rows)
-        encoded_test = encoded if test is None else trained.encode(test_rows)
+        encoded_test = encoded if test is calibration else trained.encode(test_rows)
 
         temperature = trained.fit(encoded, objective)
         before, after = trained.trainer.measure(encoded_test)
@@ -148,7 +143,7 @@ def calibrate_model(
         result = trained.result(temperature, before, after, details)
         if saves and trained.args.process_index == 0:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            _save(folder, trained, result, push_to_hub or folder.name, dataset)
+            _save(folder, trained, result, push_to_hub or folder.resolve().name, places)
             if push_to_hub is not None:
                 result.details["url"] = _publish(folder, push_to_hub)
                 if output is None:
@@ -180,7 +175,7 @@ def summary(result: RunResult) -> str:
 
 def _table(result: RunResult) -> str:
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
-    if result.temperature.objective != "none":
+    if result.temperature.is_fitted:
         titles = ["", "before", f"after, T = {result.temperature.value:.4g}"]
         columns.append((result.post, result.post_intervals))
     figures = [figure for figure in _FIGURES if figure[0] in result.pre]
@@ -230,12 +225,12 @@ def _check_foldable(model: PreTrainedModel) -> None:
         model.config.calibration = earlier
 
 
-def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, dataset: str) -> None:
+def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, places: tuple[Place, Place]) -> None:
     """Write the corrected model and what belongs to it; the report's JSON last.
 
     Args:
         folder: where. trained: the model, which is changed. result: of its temperature; a note may come in.
-        name: what the card calls the model; dataset: what it calls the data.
+        name: what the card calls the model. places: of the rows that T was fitted to, and that it is measured on.
     """
     model, temperature = trained.model, result.temperature
     folded = True
@@ -253,6 +248,9 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, dat
     model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
     temperature.save(folder / "temperature.json")
+    fitted_on, measured_on = places
+    # The card names one dataset; of two files their kind says more.
+    dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
         result,
         model_name=name,
@@ -261,18 +259,13 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, dat
         dataset=dataset,
         figures=[f"report/reliability_{when}.png" for when in ("before", "after")],
         folded=folded,
+        fine_tuned=False,
+        own_code=type(model).__module__.startswith("hf_focal."),
+        fitted_on=fitted_on.split or "validation",
+        measured_on=measured_on.split or ("validation" if dataset else "test"),
     )
-    if result.details["measured_on"] == result.details["fitted_on"]:
-        _say_fitted(card)
     card.save(folder / "README.md")
     write_report(folder / "report", result)
-
-
-def _say_fitted(card: ModelCard) -> None:
-    """Make a card that speaks of a test set say that its figures are those of the rows that T was fitted to."""
-    card.data.eval_results = [replace(figure, dataset_split="validation") for figure in card.data.eval_results]
-    card.text = card.text.replace("On the test set", "On the rows that T was fitted to, which flatters it,", 1)
-    card.text = card.text.replace("split, not on the test set.", "split, the same rows.", 1)
 
 
 def _publish(folder: Path, repo_id: str) -> str:

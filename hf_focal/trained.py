@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from datasets import Dataset
@@ -87,8 +87,16 @@ def loss_of(model: str | Path) -> str:
     return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
 
 
-def place_of(argument: str, name: str, split: str | None, default: str) -> tuple[str, str, str]:
-    """The dataset or file, its configuration and its split that a name and perhaps a split say.
+class Place(NamedTuple):
+    """Where rows are: a dataset or a file, and of a dataset its configuration and its split, "" of a file."""
+
+    path: str
+    config: str
+    split: str
+
+
+def place_of(argument: str, name: str, split: str | None, default: str) -> Place:
+    """Where the rows are that a name and perhaps a split, or else the `default` one, say.
 
     Raises:
         InputError: a split of a file, or two splits.
@@ -96,11 +104,11 @@ def place_of(argument: str, name: str, split: str | None, default: str) -> tuple
     if Path(name).suffix in FORMATS:
         if split is not None:
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
-        return str(Path(name).resolve()), "", ""
+        return Place(str(Path(name).resolve()), "", "")
     path, config, own = [*name.split(":"), "", ""][:3]
     if own and split not in (None, own):
         raise InputError(f"{argument} must have the split that is named besides, {split!r}, got {name!r}")
-    return path, config, own or split or default
+    return Place(path, config, own or split or default)
 
 
 class TrainedModel:
@@ -239,30 +247,22 @@ class TrainedModel:
             raise
 
     def result(
-        self, temperature: Temperature, before: CalibrationMetrics, after: CalibrationMetrics, details: dict[str, Any]
+        self,
+        temperature: Temperature | None,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics | None,
+        details: dict[str, Any],
     ) -> RunResult:
-        """Of what the trainer's `measure` returned."""
-        metrics, intervals = before.compute(), before.bootstrap()
-        unchanged = after is before
-        return RunResult(
-            loss=loss_of(self.name),
-            temperature=temperature,
-            pre=metrics,
-            post=metrics if unchanged else after.compute(),
-            pre_intervals=intervals,
-            post_intervals=intervals if unchanged else after.bootstrap(),
-            pre_bins=before.bins(),
-            post_bins=after.bins(),
-            true_calibration_error=None,
-            details={
-                "model": self.name,
-                "task": self.task,
-                "options": self.options.to_dict(),
-                "num_parameters": self.model.num_parameters(),
-                "num_processes": self.args.world_size,
-                **details,
-            },
-        )
+        """Of what the trainer's `measure` returned, with what is worth knowing of the model."""
+        details = {
+            "model": self.name,
+            "task": self.task,
+            "options": self.options.to_dict(),
+            "num_parameters": self.model.num_parameters(),
+            "num_processes": self.args.world_size,
+            **details,
+        }
+        return RunResult.of(loss_of(self.name), temperature, before, after, details=details)
 
     def notes(self, if_folded: str, if_carried: str) -> list[str]:
         """What is to be said of a temperature that the model has already: nothing, or a line that ends so."""

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -64,14 +65,13 @@ def test_a_command_is_needed():
         main([])
 
 
+ERROR = "hf-focal evaluate: error: "
+
+
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     """A text classifier of red, green and blue, with its files."""
     return trained_models.build("texts", tmp_path_factory.mktemp("texts"))
-
-
-def options_of(case) -> list[str]:
-    return [argument for name, value in case.options.items() for argument in (f"--{name}", value)]
 
 
 def error_of(capsys, arguments: list[str]) -> str:
@@ -87,7 +87,7 @@ def error_of(capsys, arguments: list[str]) -> str:
 
 def test_evaluate_prints_a_table(capsys, texts, tmp_path):
     out = tmp_path / "out"
-    line = ["evaluate", str(texts.folder), "--dataset", str(texts.test), "--output", str(out), *options_of(texts)]
+    line = ["evaluate", str(texts.folder), "--dataset", str(texts.test), "--output", str(out), *texts.arguments]
     assert main(line) == 0
     printed = capsys.readouterr().out
     rows = [cells.split("|")[1].strip() for cells in printed.splitlines() if cells.startswith("| ")]
@@ -96,7 +96,7 @@ def test_evaluate_prints_a_table(capsys, texts, tmp_path):
 
 
 def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
-    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *options_of(texts)]
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
     assert main([*line, "--test_dataset", str(texts.test), "--objective", "nll", "--output", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr().out
     assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
@@ -108,7 +108,6 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     [
         (["--text_column", "premises"], "text_column must be one of .*, got 'premises'; did you mean 'premise'?"),
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
-        (["--label_map", "red"], r"label_map must hold DATA=MODEL, got \['red'\]"),
         (["--label_map", "red=pink"], "got 'pink' in 'label'"),
         (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
@@ -125,7 +124,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     ],
 )
 def test_errors_of_the_data(capsys, texts, options, message):
-    line = ["evaluate", texts.folder, "--dataset", texts.test, *options_of(texts), *options]
+    line = ["evaluate", texts.folder, "--dataset", texts.test, *texts.arguments, *options]
     assert re.search(message, error_of(capsys, line))
 
 
@@ -142,11 +141,11 @@ def test_errors_of_the_data(capsys, texts, options, message):
 def test_errors_of_the_rows(capsys, texts, tmp_path, rows, message):
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert re.search(message, error_of(capsys, ["evaluate", texts.folder, "--dataset", file, *options_of(texts)]))
+    assert re.search(message, error_of(capsys, ["evaluate", texts.folder, "--dataset", file, *texts.arguments]))
 
 
 def test_errors_of_calibration(capsys, texts, tmp_path):
-    line = ["calibrate", texts.folder, "--dataset", texts.validation, *options_of(texts)]
+    line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments]
     assert "objective must be 'ece' or 'nll', got 'brier'" in error_of(capsys, [*line, "--objective", "brier"])
     same = error_of(capsys, [*line, "--test_dataset", texts.validation])
     assert "test_dataset must hold other rows than dataset" in same
@@ -169,7 +168,7 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
         (folder / "config.json").write_text(json.dumps(config | change))
         return folder
 
-    data = ["--dataset", texts.test, *options_of(texts)]
+    data = ["--dataset", texts.test, *texts.arguments]
     missing = error_of(capsys, ["evaluate", tmp_path / "none", *data])
     assert "is neither a folder nor on the Hub" in missing
     unreachable = error_of(capsys, ["evaluate", "me/none", *data])
@@ -192,7 +191,7 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
 def test_a_bug_has_its_traceback(texts, monkeypatch):
     monkeypatch.setattr("hf_focal.trained.encode_rows", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *options_of(texts)])
+        main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -211,23 +210,42 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def errors_at(endpoint: str, asked: list[tuple[str, str]], home) -> list[str]:
+    """What `evaluate` says of each (model, dataset) in a process whose Hub is there."""
+    lines = [["evaluate", model, "--dataset", data] for model, data in asked]
+    script = f"from hf_focal.cli import main\nfor line in {lines}: print(main(line))"
+    own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ | own, capture_output=True, text=True)
+    assert done.stdout.split() == ["2"] * len(asked), done.stderr
+    return done.stderr.splitlines()
+
+
 def test_errors_of_the_hub(texts, tmp_path):
+    asked = [("me/gated", "digits"), ("me/none", "digits"), (str(texts.folder), "me/gated")]
+    asked.append((str(texts.folder), "me/none"))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    asked = [("me/gated", "digits"), ("me/none", "digits"), (str(texts.folder), "me/gated"), (texts.folder, "me/none")]
-    lines = [["evaluate", str(model), "--dataset", data] for model, data in asked]
-    script = f"from hf_focal.cli import main\nfor line in {lines}: print(main(line))"
-    endpoint = f"http://127.0.0.1:{server.server_port}"
-    own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ | own, capture_output=True, text=True)
-    server.shutdown()
-    assert done.stdout.split() == ["2"] * 4, done.stderr
-    errors = done.stderr.splitlines()
-    assert len(errors) == 4, errors
-    for (model, data), error in zip(asked, errors, strict=True):
-        kind, name = ("model", model) if data == "digits" else ("dataset", data)
-        assert error.startswith(f"hf-focal evaluate: error: {kind} {name!r} is ")
-        assert ("gated: ask for access" if "gated" in name else "neither a folder nor on the Hub") in error
+    try:
+        found = errors_at(f"http://127.0.0.1:{server.server_port}", asked, tmp_path)
+    finally:
+        server.shutdown()
+        server.server_close()
+    gated, none, gated_data, no_data = found  # a line each
+    log_in = "log in with `hf auth login`"
+    assert gated == f"{ERROR}model 'me/gated' is gated: ask for access on its page on the Hub, then {log_in}"
+    assert none == f"{ERROR}model 'me/none' is neither a folder nor on the Hub, unless it is private: {log_in}"
+    assert gated_data.startswith(ERROR) and "'me/gated' is a gated dataset on the Hub" in gated_data
+    assert no_data.startswith(ERROR) and "'me/none' doesn't exist on the Hub or cannot be accessed" in no_data
+
+
+def test_a_hub_that_cannot_be_reached(texts, tmp_path):
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        model, data = errors_at(endpoint, [("me/none", "digits"), (str(texts.folder), "me/none")], tmp_path)
+    unreachable = "'me/none' is neither a folder nor in the cache, and the Hub cannot be reached"
+    assert model == f"{ERROR}model {unreachable}"
+    assert data == f"{ERROR}dataset {unreachable}"
 
 
 def test_help_needs_nothing_heavy():

@@ -159,8 +159,8 @@ def _diagrams(runs: _Runs) -> Iterator[str]:
     yield '<section>\n<h2>Reliability diagrams</h2>\n<div class="runs">\n'
     for name, result in runs.all.items():
         fitted = str(result.temperature).replace("->", "→") + ", on the validation data."
-        if result.temperature.objective == "none":
-            fitted = "Measured as it is: no temperature was fitted."
+        if not result.temperature.is_fitted:
+            fitted = "No temperature was fitted."
         yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}</p>\n"
         yield '<div class="pictures">\n'
         for when, bins, metrics in (
