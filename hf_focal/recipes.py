@@ -1,6 +1,7 @@
 """What the recipes share: the runs of a comparison, checks before anything is trained, and how a model is saved."""
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoModel, PreTrainedConfig
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
-from .fold import fold_temperature
+from .hub import HubError, create_repository, publish
 from .losses import LossConfig
 from .reports import RunResult, write_comparison
 from .runs import claim_output_dir, folder_of
@@ -145,11 +145,13 @@ def runs_of(
             f"compare must not be given under DeepSpeed, which allows a process one training, got "
             f"{recipe.compare!r}: start a run with --loss for each"
         )
-    losses = LossConfig.parse_list(recipe.compare)
-    return [
-        parse([*argv, "--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))])[-1]
-        for loss in losses
-    ]
+    runs = []
+    for loss in LossConfig.parse_list(recipe.compare):
+        own = ["--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))]
+        if args.push_to_hub:
+            own += ["--hub_model_id", f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"]
+        runs.append(parse([*argv, *own])[-1])
+    return runs
 
 
 def claim_folders(
@@ -157,12 +159,20 @@ def claim_folders(
     runs: Sequence[FocalTrainingArguments],
     settings_of: Callable[[FocalTrainingArguments], Mapping[str, Any]],
 ) -> None:
-    """`claim_output_dir` of the comparison, if there is one, and of each of the runs that `runs_of` gave."""
+    """`claim_output_dir` of the comparison, if there is one, and of each of the runs that `runs_of` gave.
+
+    With `push_to_hub` the runs' repositories are created, too: what is wrong with the token shows before the training.
+    """
     write = args.process_index == 0
     if runs[0] is not args:
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
     for run in runs:
         claim_output_dir(run.output_dir, settings_of(run), write)
+        if run.push_to_hub and write:
+            try:
+                create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)
+            except HubError as error:
+                raise HubError(f"{error}; without --push_to_hub nothing is published") from error
 
 
 def train_classifiers(
@@ -231,22 +241,36 @@ def measure_classifier(
     )
 
 
-def save_folded(trainer: FocalTrainer, temperature: Temperature, auto_class: type) -> None:
-    """Save the model with its temperature folded in, and ``temperature.json``, in the run's folder.
+def dataset_of(data: Any, default: str) -> str:
+    """What a model card calls the data: the Hub id, or a file's path, which no card takes for an id."""
+    if data.dataset_name is None and data.train_file is not None:
+        return str(Path(data.train_file).absolute())
+    return data.dataset_name or default
 
-    Args:
-        trainer: of the model. All processes must call.
-        temperature: what is folded.
-        auto_class: that loads the model, `AutoModelForSeq2SeqLM` say. What is saved is loaded again: under FSDP2 and
-            ZeRO-3 only that is whole.
+
+def repository_of(args: FocalTrainingArguments) -> str:
+    """Where a run is published: `hub_model_id`, or the name of its folder, as Trainer has it."""
+    return args.hub_model_id or Path(args.output_dir).absolute().name
+
+
+def publish_runs(runs: Sequence[FocalTrainingArguments]) -> None:
+    """Push the folders of finished runs where `push_to_hub` asks for it, each calibrated and with its card.
+
+    What cannot be pushed does not keep the others from it; then the recipe ends with exit code 1. The same command
+    again trains nothing that is finished, and pushes.
     """
-    trainer.save_model()
-    if trainer.args.process_index != 0:
-        return
-    folder = Path(trainer.args.output_dir)
-    temperature.save(folder / "temperature.json")
-    unset_hf_deepspeed_config()  # with it from_pretrained would cut the model up again
-    fold_temperature(auto_class.from_pretrained(folder), temperature).save_pretrained(folder)
+    failed = []
+    for run in runs:
+        if not run.push_to_hub or run.process_index != 0:
+            continue
+        options = {"private": run.hub_private_repo, "token": run.hub_token, "revision": run.hub_revision}
+        try:
+            commit = publish(run.output_dir, repository_of(run), **options, commit_message="End of training")
+            print(f"\nPublished: {commit.repo_url}")
+        except HubError as error:
+            failed.append(str(error))
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:

@@ -50,10 +50,11 @@ from hf_focal.recipes import (
     check_model_name,
     check_test_file,
     claim_folders,
+    dataset_of,
     measure_classifier,
     prepare_or_exit,
+    publish_runs,
     runs_of,
-    save_folded,
     train_classifiers,
 )
 from hf_focal.reports import (
@@ -180,6 +181,7 @@ class OptimizerArguments:
 class Experiment:
     """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
 
+    data: DataArguments
     model: ModelArguments
     optimizer: OptimizerArguments
     recipe: RecipeArguments
@@ -206,7 +208,7 @@ def prepare(argv: list[str]) -> Experiment:
         pixels = pixel_format(model)
         claim_folders(args, runs, lambda run_args: result_settings(data, model, optimizer, run_args))
     images = decode(data, splits, pixels, args.seed)
-    return Experiment(model, optimizer, recipe, args, runs, label_names(splits), pixels, images)
+    return Experiment(data, model, optimizer, recipe, args, runs, label_names(splits), pixels, images)
 
 
 def parse(argv: list[str]) -> tuple:
@@ -405,6 +407,7 @@ def train(experiment: Experiment) -> list[RunResult]:
     if args.process_index == 0:
         show_confidences(reports, results, experiment)
         print_summary(reports, results)
+    publish_runs(experiment.runs)
     return results
 
 
@@ -446,7 +449,9 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     test = trainer.predict(images["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     result = measure_classifier(trainer, trained, temperature, logits, labels)
-    save_folded(trainer, temperature, AutoModelForImageClassification)
+    trainer.save_calibrated()
+    dataset = dataset_of(experiment.data, default="scikit-learn's digits")
+    trainer.create_model_card(result=result, dataset=dataset)
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"
         report.mkdir(parents=True, exist_ok=True)

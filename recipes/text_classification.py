@@ -61,11 +61,12 @@ from hf_focal.recipes import (
     check_model_name,
     check_test_file,
     claim_folders,
+    dataset_of,
     measure_classifier,
     model_positions,
     prepare_or_exit,
+    publish_runs,
     runs_of,
-    save_folded,
     train_classifiers,
 )
 from hf_focal.reports import RunResult, results_table, write_report
@@ -146,6 +147,7 @@ class ModelArguments:
 class Experiment:
     """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
 
+    data: DataArguments
     model: ModelArguments
     recipe: RecipeArguments
     args: FocalTrainingArguments
@@ -176,7 +178,7 @@ def prepare(argv: list[str]) -> Experiment:
             set_seed(args.seed)
             embeddings = load_embeddings(model.embeddings_file, tokenizer, model.embedding_size)
         claim_folders(args, runs, lambda run_args: result_settings(data, model, run_args))
-    return Experiment(model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
+    return Experiment(data, model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
 
 
 def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
@@ -324,6 +326,7 @@ def train(experiment: Experiment) -> list[RunResult]:
     )
     if args.process_index == 0:
         print_summary(reports, results)
+    publish_runs(experiment.runs)
     return results
 
 
@@ -351,7 +354,9 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     true_error = true_errors(logits, temperature, experiment.splits["test"])
     result = measure_classifier(trainer, trained, temperature, logits, labels, true_error)
-    save_folded(trainer, temperature, AutoModelForSequenceClassification)
+    trainer.save_calibrated()
+    dataset = dataset_of(experiment.data, default="a generated corpus")
+    trainer.create_model_card(result=result, dataset=dataset)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -57,10 +57,11 @@ from hf_focal.recipes import (
     check_model_name,
     check_test_file,
     claim_folders,
+    dataset_of,
     model_positions,
     prepare_or_exit,
+    publish_runs,
     runs_of,
-    save_folded,
 )
 from hf_focal.reports import (
     TranslationResult,
@@ -316,6 +317,7 @@ def train(experiment: Experiment) -> list[TranslationResult]:
             reports.append(Path(args.output_dir) / "report")
             write_translation_comparison(reports[-1], results)
         print_summary(reports, results)
+    publish_runs(experiment.runs)
     return results
 
 
@@ -377,7 +379,10 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
     result = TranslationResult.measure(
         args.loss, temperature, trainer.temperature_curves, before, after, scores, signature, details
     )
-    save_folded(trainer, temperature, AutoModelForSeq2SeqLM)
+    trainer.save_calibrated()
+    dataset = dataset_of(experiment.data, default="a generated corpus")
+    languages = [experiment.data.source_lang, experiment.data.target_lang]
+    trainer.create_model_card(result=result, dataset=dataset, language=languages)
     if args.process_index == 0:
         lines = zip(test["source"], references, translations[1.0], translations[temperature.value], strict=True)
         keys = ("source", "reference", "before", "after")

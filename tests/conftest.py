@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before anything of Hugging Face or PyTorch is imported, which read these once.
@@ -18,7 +19,9 @@ os.environ |= {
 # The models are tiny: a second thread costs more than it brings.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import huggingface_hub  # noqa: E402
 import pytest  # noqa: E402
+from hub_server import WRITER, Hub, running_hub  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 # A change is judged by examples that are the same each time. `pytest --hypothesis-profile random` looks for new ones.
@@ -42,3 +45,14 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real datasets: set HF_FOCAL_DATA")
     return folder
+
+
+@pytest.fixture
+def hub(monkeypatch) -> Iterator[Hub]:
+    """A Hub on loopback, which the client of this process asks with the token of somebody who may write."""
+    with running_hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", WRITER)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # before it tries again
+        yield hub

@@ -106,8 +106,7 @@ class MeasuringTrainer(Trainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
-            self.temperature = None  # it has been folded into the model
+        self.forget_folded_temperature()
         streamed = self._streamed()
         with self._into(streamed, labels_required=description == "Evaluation"):
             self._check_measurable(dataloader)
@@ -232,6 +231,11 @@ class MeasuringTrainer(Trainer):
             self.temperature = self.temperature_curves.fit(objective)
         self._calibration_when_fitted = self._calibration()
         return self.temperature
+
+    def forget_folded_temperature(self) -> None:
+        """Let go of the temperature if it has been folded into the model since it was fitted."""
+        if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
+            self.temperature = None
 
     def _calibration(self) -> Any:
         """What `fold_temperature` has recorded in the model's config, as text that later folding does not change."""

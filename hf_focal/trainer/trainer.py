@@ -16,7 +16,7 @@ from .arguments import FocalTrainingArguments
 from .checks import Head, check_model, check_not_empty, head_of
 from .linear_head import deferrable_head, deferred
 from .loss_function import LossFunction
-from .measuring import MeasuringTrainer
+from .publishing import PublishingTrainer
 from .resume import TrainingCallback
 from .sampling import SeededByEpoch, last_batch_rows, without_first_label
 
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 _STATE = "FocalTrainer"
 
 
-class FocalTrainer(MeasuringTrainer):
+class FocalTrainer(PublishingTrainer):
     """A `transformers.Trainer` whose loss is `args.loss` and whose evaluations measure calibration.
 
     Every loss, plain cross-entropy included, is Σ rows / items of the whole optimiser step, so neither the gradient
@@ -39,7 +39,8 @@ class FocalTrainer(MeasuringTrainer):
     (``eval_ece_post_t``, ...). A scheduled γ follows ``global_step / max_steps`` and is logged as ``gamma``. The γ of
     AdaFocal move at the end of each epoch, or every `args.gamma_update_steps` steps, by the calibration of
     `calibration_dataset`; they and the edges of their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ...
-    (`gamma_history` collects them).
+    (`gamma_history` collects them). `push_to_hub()` publishes the model with its temperature folded in, and a model
+    card with what was measured.
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits

@@ -1,0 +1,110 @@
+"""A model's folder on the Hub: how it gets there, and what there is to do where it does not."""
+
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, HfApi, constants
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+__all__ = ["HubError", "create_repository", "publish"]
+
+# What stays at home: checkpoints, what names paths of this machine, and a pickle that holds the arguments' token.
+_LEFT_OUT = ("_*", "checkpoint-*", "run.json", "training_args.bin")
+
+
+class HubError(OSError):
+    """The Hub refused, or could not be reached; the message is one line that says what to do."""
+
+
+def create_repository(repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
+    """Create a repository of models, or find the one that is there.
+
+    Args:
+        repo_id: "user/name", or "name" for the user that the token belongs to.
+        private: whether nobody else sees it, where it is new; what the account has by default if absent.
+        token: of the user; the one of `hf auth login`, or of `HF_TOKEN`, if absent.
+
+    Returns:
+        The whole id.
+
+    Raises:
+        HubError: no token, none that may write, an id that is none, or no way to the Hub.
+    """
+    try:
+        return HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id
+    # Whatever the client raises: what its transport raises has no base of Hugging Face's own.
+    except Exception as error:
+        raise HubError(f"the repository {repo_id!r} could not be created: {_reason(error)}") from error
+
+
+def publish(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    revision: str | None = None,
+    commit_message: str = "Upload a calibrated model",
+) -> CommitInfo:
+    """Upload a folder to the Hub, as one commit; the folder stays as it is.
+
+    Checkpoints, ``run.json`` and ``training_args.bin`` are left out. What breaks off the client tries again, for about
+    half a minute; what is on the Hub already is not sent a second time.
+
+    Args:
+        folder: the model, its card and what else belongs to it.
+        repo_id, private, token: as `create_repository` takes them. The repository is created where it is missing.
+        revision: the branch, "main" if absent.
+        commit_message: of the commit.
+
+    Returns:
+        The commit; ``str(commit.repo_url)`` is the model's address.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        HubError: what `create_repository` raises; an upload that failed. The message has the command that repeats it.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"folder must be an existing folder, got {str(folder)!r}")
+    try:
+        repo_id = create_repository(repo_id, private=private, token=token)
+        return HfApi(token=token).upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            commit_message=commit_message,
+            revision=revision,
+            ignore_patterns=list(_LEFT_OUT),
+        )
+    except HubError as error:
+        raise HubError(f"{error}. {how_to_push(folder, repo_id)}") from error
+    except Exception as error:  # as above
+        message = f"the upload to {repo_id!r} failed: {_reason(error)}. {how_to_push(folder, repo_id)}"
+        raise HubError(message) from error
+
+
+def how_to_push(folder: str | Path, repo_id: str) -> str:
+    """A sentence that says that the folder is there and how it is pushed by hand."""
+    left_out = " ".join(f"--exclude '{pattern}'" for pattern in _LEFT_OUT)
+    return f"Nothing is lost, the model is in {str(folder)!r}; to push it: hf upload {repo_id} '{folder}' . {left_out}"
+
+
+def _reason(error: Exception) -> str:
+    response = error.response if isinstance(error, HfHubHTTPError) else None
+    status = None if response is None else response.status_code
+    if isinstance(error, LocalTokenNotFoundError) or status == 401:
+        return "there is no valid token; log in with `hf auth login`, or set HF_TOKEN"
+    if status == 403:
+        return (
+            "the token has no permission to write there; give it one on "
+            f"{constants.ENDPOINT}/settings/tokens, or push to a repository of your own"
+        )
+    if isinstance(error, HFValidationError):
+        return f"the id must be 'name' or 'user/name' ({_one_line(error)})"
+    # A card that the Hub refuses (ValueError) and a file that cannot be read (OSError) say what they are.
+    speaks = isinstance(error, ValueError | TypeError | OSError) and not isinstance(error, ConnectionError)
+    if not speaks:
+        return f"the Hub, {constants.ENDPOINT}, cannot be reached or broke off ({_one_line(error)})"
+    return _one_line(error)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

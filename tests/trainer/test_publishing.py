@@ -1,0 +1,246 @@
+"""Publishing from the trainer: what is saved and uploaded is calibrated, and nothing is lost on the way."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from hub_server import READER
+from huggingface_hub import ModelCard
+from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tiny_bert
+from transformers import AutoModelForSequenceClassification, Gemma2Config, Gemma2ForCausalLM
+
+from hf_focal import calibrated_generation, fold_temperature
+from hf_focal.data import train_word_tokenizer
+from hf_focal.hub import HubError, publish
+from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
+from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+
+LOAD_FROM_HUB = """
+import json, sys
+from transformers import pipeline
+classifier = pipeline("text-classification", model=sys.argv[1], top_k=None)
+found = [{score["label"]: score["score"] for score in scores} for scores in classifier(json.loads(sys.argv[2]))]
+assert "hf_focal" not in sys.modules
+print(json.dumps(found))
+"""
+
+
+def trainer_of(folder, model=None, **options):
+    arguments = settings(folder, loss="focal:gamma=2", **options)
+    return FocalTrainer(
+        model=tiny_bert() if model is None else model,
+        args=FocalTrainingArguments(**arguments),
+        train_dataset=rows(16),
+        eval_dataset=rows(40, seed=1),
+    )
+
+
+def card_in(folder):
+    return ModelCard.load(Path(folder) / "README.md")
+
+
+def values_of(card):
+    return {entry.metric_name: entry.metric_value for entry in card.data.eval_results}
+
+
+def test_what_is_published_is_calibrated_for_whoever_loads_it(hub, tmp_path):
+    texts = ["a b", "c d e", "b b b f"]
+    tokenizer = train_word_tokenizer(["a b c d e f"], vocab_size=12)
+    trainer = trainer_of(tmp_path / "model", tiny_bert().float())
+    trainer.processing_class = tokenizer
+    encoded = [tokenizer(text, return_tensors="pt") for text in texts]
+    validation = Dataset.from_list([{"input_ids": torch.arange(2, 8) % 6 + i % 4, "labels": i % 4} for i in range(30)])
+    temperature = trainer.fit_temperature(validation)
+    assert abs(temperature.value - 1) > 0.2
+
+    commit = trainer.push_to_hub(test_dataset=validation)
+    assert str(commit.repo_url) == f"{hub.url}/me/model"
+    own = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", LOAD_FROM_HUB, "me/model", json.dumps(texts)]
+    output = subprocess.run(command, env=os.environ | own, check=True, capture_output=True, text=True).stdout
+    found = json.loads(output.splitlines()[-1])
+    with torch.no_grad():
+        logits = torch.cat([trainer.model.eval()(**inputs).logits for inputs in encoded])
+    expected = torch.softmax(logits.double() / temperature.value, -1)
+    assert (torch.softmax(logits.double(), -1) - expected).abs().max() > 1e-3
+    for row, scores in zip(expected, found, strict=True):
+        loaded = torch.tensor([scores[f"LABEL_{label}"] for label in range(NUM_LABELS)], dtype=torch.float64)
+        torch.testing.assert_close(loaded, row, rtol=0, atol=1e-6)
+    # What is here is as it was.
+    assert trainer.temperature is temperature and not hasattr(trainer.model.config, "calibration")
+    with torch.no_grad():
+        assert torch.equal(trainer.model(**encoded[0]).logits, logits[:1])
+    published = hub.repositories["me/model"]
+    assert {"README.md", "temperature.json", "report/metrics.json", "report/reliability_after.png"} <= set(published)
+    assert not {"run.json", "training_args.bin"} & set(published)
+
+
+def test_the_card_has_what_was_measured(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.train()
+    temperature = trainer.fit_temperature()
+    test = rows(30, seed=2)
+    before, after = (metrics.compute() for metrics in trainer.measure(test))
+    trainer.push_to_hub(
+        test_dataset=test,
+        finetuned_from="org/base",
+        dataset_tags=["org/data"],
+        dataset_args="en",
+        language="en",
+        license="mit",
+        tags=["mine"],
+    )
+    card = card_in(tmp_path / "model")
+    assert card.content.encode() == hub.repositories["me/model"]["README.md"]
+    assert card.data.base_model == "org/base" and card.data.datasets == "org/data" and card.data.license == "mit"
+    assert card.data.pipeline_tag == "text-classification" and "mine" in card.data.tags
+    values = values_of(card)
+    assert values["ECE"] == pytest.approx(after["ece"]) and values["Accuracy"] == pytest.approx(after["accuracy"])
+    assert values["ECE before temperature scaling"] == pytest.approx(before["ece"])
+    assert {entry.dataset_split for entry in card.data.eval_results} == {"test"}
+    for text in (
+        f"T = {temperature.value:.6g}",
+        'loss="focal:gamma=2"',
+        "| learning rate | 0.5 |",
+        'model="me/model"',
+    ):
+        assert text in card.text
+    assert "| configuration of the dataset | en |" in card.text and "It is folded into the weights" in card.text
+
+
+def test_without_a_test_set_the_card_is_about_validation(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    trainer.push_to_hub()
+    card = card_in(tmp_path / "model")
+    assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
+    assert "those figures flatter it" in card.text
+
+
+def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path, caplog):
+    trainer = trainer_of(tmp_path / "model")
+    temperature = trainer.fit_temperature()
+    assert abs(temperature.value - 1) > 0.2
+    fold_temperature(trainer.model, temperature)
+    trainer.push_to_hub()
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    torch.testing.assert_close(logits_of(saved, rows(5)), logits_of(trainer.model, rows(5)))
+    assert saved.config.calibration["temperature"] == temperature.value
+    assert "without a temperature" not in caplog.text
+
+
+def test_a_model_without_temperature_is_published_with_a_warning(hub, tmp_path, caplog):
+    trainer = trainer_of(tmp_path / "model")
+    (tmp_path / "model").mkdir(exist_ok=True)
+    (tmp_path / "model" / "temperature.json").write_text("of an earlier training")
+    with caplog.at_level(logging.WARNING):
+        trainer.push_to_hub()
+    assert "published without a temperature: none was fitted, see fit_temperature" in caplog.text
+    card = card_in(tmp_path / "model")
+    assert "None was fitted" in card.text and not any("before" in name for name in values_of(card))
+    assert "temperature.json" not in hub.repositories["me/model"]
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    torch.testing.assert_close(logits_of(saved, rows(5)), logits_of(trainer.model, rows(5)))
+
+
+def test_a_temperature_that_cannot_be_folded_is_not_lost(hub, tmp_path, caplog):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4, "vocab_size": 20}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(Gemma2Config(**sizes, **heads, final_logit_softcapping=5.0, pad_token_id=0))
+    tokens = [{"input_ids": row["input_ids"] % 20, "labels": row["input_ids"] % 20} for row in rows(12)]
+    trainer = FocalTrainer(model, FocalTrainingArguments(**settings(tmp_path / "lm")), eval_dataset=tokens)
+    temperature = trainer.fit_temperature(objective="nll")
+    with caplog.at_level(logging.WARNING):
+        trainer.push_to_hub()
+    assert "soft-cap" in caplog.text and "whoever loads it must apply it" in caplog.text
+    saved = Gemma2ForCausalLM.from_pretrained(tmp_path / "lm")
+    assert saved.config.calibration == {
+        **{key: value for key, value in temperature.to_dict().items() if key != "value"},
+        "temperature": temperature.value,
+        "folded": False,
+    }
+    (warper,) = calibrated_generation(saved)["logits_processor"]
+    assert warper.temperature == temperature.value
+    for name, weight in model.state_dict().items():
+        assert torch.equal(saved.state_dict()[name], weight)
+    card = card_in(tmp_path / "lm")
+    assert card.data.pipeline_tag == "text-generation" and "It is **not** in the weights" in card.text
+
+
+def test_a_plain_module_is_published_with_its_temperature_beside_it(hub, tmp_path, caplog):
+    trainer = trainer_of(tmp_path / "model", BagOfWords())
+    temperature = trainer.fit_temperature()
+    with pytest.raises(ValueError, match="tasks must be given, the Hub's name of what a BagOfWords is for, got None"):
+        trainer.push_to_hub()
+    trainer.push_to_hub(tasks="text-classification")
+    assert "a model of Transformers, got BagOfWords" in caplog.text
+    published = hub.repositories["me/model"]
+    assert json.loads(published["temperature.json"])["value"] == temperature.value
+    assert "It is **not** in the weights" in card_in(tmp_path / "model").text
+
+
+def test_own_models_say_what_they_need(hub, tmp_path):
+    config = GPCNNConfig(vocab_size=30, embedding_size=4, num_filters=4, num_layers=1, hidden_size=4, num_labels=4)
+    trainer = trainer_of(tmp_path / "model", GPCNNForSequenceClassification(config).double())
+    trainer.fit_temperature()
+    trainer.push_to_hub()
+    assert "import hf_focal.models" in card_in(tmp_path / "model").text
+
+
+def test_nothing_to_measure_is_an_error_after_saving(hub, tmp_path):
+    args = FocalTrainingArguments(**settings(tmp_path / "model"))
+    trainer = FocalTrainer(tiny_bert(), args, train_dataset=rows(8))
+    with pytest.raises(ValueError, match="test_dataset must be given"):
+        trainer.push_to_hub()
+    assert (tmp_path / "model" / "config.json").is_file() and hub.commits == []
+
+
+def test_a_failed_push_keeps_the_calibrated_model_and_says_how_to_go_on(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model", hub_model_id="me/mine")
+    temperature = trainer.fit_temperature()
+    hub.cut = 6
+    with pytest.raises(HubError, match=r"the upload to 'me/mine' failed: .* hf upload me/mine ") as caught:
+        trainer.push_to_hub()
+    assert str(tmp_path / "model") in str(caught.value) and "\n" not in str(caught.value)
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert saved.config.calibration["temperature"] == temperature.value
+    assert values_of(card_in(tmp_path / "model"))
+    publish(tmp_path / "model", "me/mine")
+    assert {"README.md", "model.safetensors"} <= set(hub.repositories["me/mine"])
+
+
+def test_who_may_not_push_keeps_the_model(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", READER)
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    with pytest.raises(HubError, match=r"no permission to write there.* the model is in"):
+        trainer.push_to_hub()
+    assert (tmp_path / "model" / "README.md").is_file() and (tmp_path / "model" / "temperature.json").is_file()
+    # Where the arguments ask for a push, the error comes before any training.
+    with pytest.raises(HubError, match="no permission to write there"):
+        trainer_of(tmp_path / "other", push_to_hub=True)
+
+
+def test_a_push_in_the_background(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    future = trainer.push_to_hub(blocking=False)
+    assert isinstance(future, Future)
+    assert str(future.result(timeout=60).repo_url) == f"{hub.url}/me/model"
+
+
+def test_save_model_pushes_where_the_arguments_ask_for_it(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model", push_to_hub=True, hub_model_id="team/mine")
+    temperature = trainer.fit_temperature()
+    trainer.save_model()
+    assert hub.commits[-1][:2] == ("team/mine", "Model save")
+    config = json.loads(hub.repositories["team/mine"]["config.json"])
+    assert config["calibration"]["temperature"] == temperature.value
