@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from .data import InputError, explained, one_line, row_keys
 from .fold import fold_temperature
 from .generation import apply_calibrated_generation
+from .hub import publish
 from .reports import RunResult, model_card, write_report
 from .reports.tables import _interval, _number
 from .temperature import check_objective
@@ -269,7 +270,5 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, pla
 
 
 def _publish(folder: Path, repo_id: str) -> str:
-    from .hub import publish
-
     with explained():
-        return publish(folder, repo_id)
+        return str(publish(folder, repo_id).repo_url)

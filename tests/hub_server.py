@@ -127,7 +127,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlparse(self.path).path)
         self.hub.requests.append(f"{self.command} {path}")
-        match = re.fullmatch(r"/(?:api/models/)?([^/]+/[^/]+?)(?:/(?:resolve|revision|tree)/[^/]+(?:/(.*))?)?", path)
+        match = re.fullmatch(
+            r"/(?:api/models/|(?:api/)?datasets/)?([^/]+/[^/]+?)(?:/(?:resolve|revision|tree)/[^/]+(?:/(.*))?)?", path
+        )
         name, file = match.groups() if match else (None, None)
         if name in self.hub.gated:
             self.refuse(403 if self.token else 401, f"Access to model {name} is restricted.", "GatedRepo")

@@ -1,8 +1,6 @@
 """Every kind of model against its own logits, as plain Transformers gives them row by row."""
 
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,11 +40,6 @@ def cases(tmp_path_factory):
     return {kind: trained_models.build(kind, tmp_path_factory.mktemp(kind)) for kind in trained_models.KINDS}
 
 
-@pytest.fixture(params=trained_models.KINDS)
-def kind(request):
-    return request.param
-
-
 @torch.no_grad()
 def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (N, K) and labels (N,) of a file's rows, by nothing but Transformers."""
@@ -77,6 +70,7 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(logits).double(), torch.cat(labels)
 
 
+@pytest.mark.parametrize("kind", trained_models.KINDS)
 def test_evaluation_is_that_of_the_rows(cases, kind):
     case = cases[kind]
     metrics = CalibrationMetrics(10, classwise=kind in CLASSIFIERS)
@@ -91,7 +85,9 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
     assert not result.temperature.is_fitted and result.post == result.pre
 
 
-@pytest.mark.parametrize("objective", ["ece", "nll"])
+@pytest.mark.parametrize(
+    ("kind", "objective"), [*((kind, "ece") for kind in trained_models.KINDS), ("texts", "nll"), ("causal", "nll")]
+)
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     case = cases[kind]
     options = {"test_dataset": str(case.test), "objective": objective, "output": tmp_path / "out"}
@@ -118,6 +114,7 @@ def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     assert result.post["error"] == result.pre["error"]
 
 
+@pytest.mark.parametrize("kind", ["images", "seq2seq"])
 def test_what_is_saved(cases, kind, tmp_path):
     case = cases[kind]
     result = calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
@@ -225,26 +222,6 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
     assert result.details["notes"] == ["1 of the 121 test rows are among those that T is fitted to"]
-
-
-def test_the_folder_is_published(cases, tmp_path, monkeypatch):
-    case, published = cases["images"], []
-
-    def publish(folder, repo_id):
-        published.append(folder)
-        assert f"# {repo_id}\n" in (folder / "README.md").read_text()
-        if repo_id == "me/refused":
-            raise OSError("the Hub said no\nand why")
-        return f"https://hub/{repo_id}"
-
-    monkeypatch.setitem(sys.modules, "hf_focal.hub", SimpleNamespace(publish=publish))
-    arguments = (case.folder, str(case.validation))
-    result = calibrate_model(*arguments, push_to_hub="me/calibrated")
-    assert result.details["url"] == "https://hub/me/calibrated"
-    assert not published[0].exists()
-    with pytest.raises(InputError, match=r"^the Hub said no and why$"):
-        calibrate_model(*arguments, output=tmp_path / "out", push_to_hub="me/refused")
-    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):

@@ -1,19 +1,23 @@
-import http.server
+import html
 import json
-import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-import threading
 
+import datasets
+import huggingface_hub
 import pytest
+import torch
 import trained_models
+from hub_server import READER
 
 import hf_focal
+from hf_focal import LossConfig, Temperature
 from hf_focal.cli import main
 from hf_focal.losses import LOSSES
+from hf_focal.reports import RunResult, write_report
 
 
 def test_losses_lists_every_loss_with_its_options(capsys):
@@ -194,59 +198,102 @@ def test_a_bug_has_its_traceback(texts, monkeypatch):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
-    """Has nothing but repositories for which one must ask, whose names say so."""
+@pytest.fixture
+def reached(hub, monkeypatch):
+    """Makes downloads, too, ask the Hub at an address, that of `hub` at first; returns what sets another one."""
 
-    def do_GET(self):
-        gated = "gated" in self.path
-        self.send_response(403 if gated else 404)
-        self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+    def reach(url: str) -> None:
+        files = url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
 
-    do_HEAD = do_GET
-
-    def log_message(self, *_):
-        pass
-
-
-def errors_at(endpoint: str, asked: list[tuple[str, str]], home) -> list[str]:
-    """What `evaluate` says of each (model, dataset) in a process whose Hub is there."""
-    lines = [["evaluate", model, "--dataset", data] for model, data in asked]
-    patience = "import time\ntime.sleep = lambda seconds: None"  # clients wait between their attempts
-    script = f"{patience}\nfrom hf_focal.cli import main\nfor line in {lines}: print(main(line))"
-    own = {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
-    done = subprocess.run([sys.executable, "-c", script], env=os.environ | own, capture_output=True, text=True)
-    assert done.stdout.split() == ["2"] * len(asked), done.stderr
-    return done.stderr.splitlines()
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    reach(hub.url)
+    return reach
 
 
-def test_errors_of_the_hub(texts, tmp_path):
-    asked = [("me/gated", "digits"), ("me/none", "digits"), (str(texts.folder), "me/gated")]
-    asked.append((str(texts.folder), "me/none"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        found = errors_at(f"http://127.0.0.1:{server.server_port}", asked, tmp_path)
-    finally:
-        server.shutdown()
-        server.server_close()
-    gated, none, gated_data, no_data = found  # a line each
+def test_errors_of_the_hub(capsys, texts, hub, reached):
+    hub.gated.add("me/gated")
     log_in = "log in with `hf auth login`"
+    gated, none = (error_of(capsys, ["evaluate", f"me/{name}", "--dataset", texts.test]) for name in ("gated", "none"))
     assert gated == f"{ERROR}model 'me/gated' is gated: ask for access on its page on the Hub, then {log_in}"
     assert none == f"{ERROR}model 'me/none' is neither a folder nor on the Hub, unless it is private: {log_in}"
-    assert gated_data.startswith(ERROR) and "'me/gated' is a gated dataset on the Hub" in gated_data
-    assert no_data.startswith(ERROR) and "'me/none' doesn't exist on the Hub or cannot be accessed" in no_data
+    gated, none = (
+        error_of(capsys, ["evaluate", texts.folder, "--dataset", f"me/{name}"]) for name in ("gated", "none")
+    )
+    assert "'me/gated' is a gated dataset on the Hub" in gated
+    assert "'me/none' doesn't exist on the Hub or cannot be accessed" in none
 
 
-def test_a_hub_that_cannot_be_reached(texts, tmp_path):
+def test_a_hub_that_cannot_be_reached(capsys, texts, reached):
     with socket.socket() as closed:  # bound, but nobody listens
         closed.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        model, data = errors_at(endpoint, [("me/none", "digits"), (str(texts.folder), "me/none")], tmp_path)
+        reached(f"http://127.0.0.1:{closed.getsockname()[1]}")
+        model = error_of(capsys, ["evaluate", "me/none", "--dataset", texts.test])
+        data = error_of(capsys, ["evaluate", texts.folder, "--dataset", "me/none"])
     unreachable = "'me/none' is neither a folder nor in the cache, and the Hub cannot be reached"
     assert model == f"{ERROR}model {unreachable}"
     assert data == f"{ERROR}dataset {unreachable}"
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_path):
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--push_to_hub", "me/calibrated"]) == 0
+    assert capsys.readouterr().out.endswith(f"Published: {hub.url}/me/calibrated\n")
+    held = hub.repositories["me/calibrated"]
+    assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
+    assert held["README.md"].decode().count("me/calibrated") >= 2
+    assert main(["evaluate", "me/calibrated", "--dataset", str(texts.test), *texts.arguments]) == 0
+    assert "the model is calibrated already" in capsys.readouterr().out
+    monkeypatch.setenv("HF_TOKEN", READER)
+    refused = error_of(capsys, [*line, "--push_to_hub", "me/other", "--output", tmp_path / "out"])
+    assert "the token has no permission to write there" in refused and f"'{tmp_path / 'out'}'" in refused
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
+    """A recipe's run, a model that was calibrated, and one that was only measured."""
+    fitted = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=15)
+    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    write_report(tmp_path / "run" / "report", RunResult.measure(LossConfig.parse("flsd53"), fitted, logits, labels))
+    data = ["--dataset", str(texts.test), *texts.arguments]
+    assert main(["calibrate", str(texts.folder), *data, "--output", str(tmp_path / "calibrated")]) == 0
+    assert main(["evaluate", str(texts.folder), *data, "--output", str(tmp_path / "evaluated")]) == 0
+    capsys.readouterr()
+    folders = [str(tmp_path / name) for name in ("run", "calibrated", "evaluated")]
+    assert main(["report", *folders, "--output", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"Written to {tmp_path / 'page.html'}\n"
+    page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").replace("<wbr>", ""))
+    names = re.findall(r'<th scope="row">(.*?)</th>', page)
+    assert names == ["flsd53", "model (calibrated)", "model (evaluated)"]
+    captions = re.findall(r"<figcaption>(.*?): ECE", page)
+    sides = ["Before temperature scaling", "After temperature scaling"]
+    assert captions == [*sides, *sides, "As it is"] and "No temperature was fitted." in page
+
+
+def test_errors_of_a_report(capsys, tmp_path):
+    assert "folder must be a run's" in error_of(capsys, ["report", tmp_path])
+    (tmp_path / "metrics.json").write_text("[]")
+    assert "must be what a report writes" in error_of(capsys, ["report", tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["evaluate", "m"], "evaluate: error: the following arguments are required: --dataset"),
+        (["evaluate", "m", "--dataset", "d", "--label_map", "red"], "label_map: must hold DATA=MODEL, got 'red'"),
+        (["evaluate", "m", "--dataset", "d", "--batch_size", "x"], "argument --batch_size: invalid int value: 'x'"),
+        (["calibrat"], "error: argument command: invalid choice: 'calibrat'"),
+        (["report"], "report: error: the following arguments are required: DIR"),
+    ],
+)
+def test_errors_of_the_command_line_are_one_line(capsys, line, message):
+    with pytest.raises(SystemExit, match="2"):
+        main(line)
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and message in err
 
 
 def test_help_needs_nothing_heavy():

@@ -25,7 +25,7 @@ from hf_focal.models import transformer_config
 
 KINDS = ("texts", "images", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0
-_NUM_ROWS = 360
+_NUM_ROWS = 240
 COLOURS = {0: "red", 1: "green", 2: "blue"}
 _LABELS = {"id2label": COLOURS, "label2id": {name: number for number, name in COLOURS.items()}}
 _WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]

@@ -158,16 +158,17 @@ def _diagrams(runs: _Runs) -> Iterator[str]:
         return
     yield '<section>\n<h2>Reliability diagrams</h2>\n<div class="runs">\n'
     for name, result in runs.all.items():
+        sides = [
+            ("Before temperature scaling", result.pre_bins, result.pre),
+            ("After temperature scaling", result.post_bins, result.post),
+        ]
         fitted = str(result.temperature).replace("->", "→") + ", on the validation data."
         if not result.temperature.is_fitted:
-            fitted = "No temperature was fitted."
+            sides, fitted = [("As it is", result.pre_bins, result.pre)], "No temperature was fitted."
         yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}</p>\n"
         yield '<div class="pictures">\n'
-        for when, bins, metrics in (
-            ("Before", result.pre_bins, result.pre),
-            ("After", result.post_bins, result.post),
-        ):
-            caption = f"{when} temperature scaling: ECE {_number(metrics.get('ece'), 100, 2)} %"
+        for when, bins, metrics in sides:
+            caption = f"{when}: ECE {_number(metrics.get('ece'), 100, 2)} %"
             yield _picture(reliability_diagram(metrics=bins), f"Reliability diagram of {name}. {caption}", caption)
         yield "</div>\n</div>\n"
     yield "</div>\n</section>\n"
