@@ -1,7 +1,9 @@
 """`--push_to_hub` of the recipes, on the smallest run there is."""
 
+import ast
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -80,8 +82,13 @@ def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, mon
         recipe.prepare(line(tmp_path / "texts"))
 
 
-def test_without_the_flag_the_card_is_there_and_nothing_is_asked(hub, recipe, tmp_path):
+def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_path, monkeypatch, capsys):
     recipe.main(line(tmp_path / "texts", push_to_hub="false"))
     assert hub.requests == []
     card = ModelCard.load(tmp_path / "texts" / "README.md")
-    assert 'model="texts"' in card.text
+    code = re.search(r"## Use\n\n```python\n(.*?)```", card.text, flags=re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    exec(compile(code, "README.md", "exec"), {})
+    scores = ast.literal_eval(capsys.readouterr().out)
+    assert len(scores) > 1 and sum(score["score"] for score in scores) == pytest.approx(1)
