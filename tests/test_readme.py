@@ -65,7 +65,7 @@ def test_example_runs(example, names, seq2seq_names, tmp_path, monkeypatch):
     exec(compile(example, str(README), "exec"), names)
     if "gamma_heatmap" in example:
         assert (tmp_path / "gamma.png").stat().st_size > 0
-    if "fold_temperature" in example:
+    if "save_calibrated" in example:
         auto = AutoModelForSeq2SeqLM if "Seq2Seq" in example else AutoModelForSequenceClassification
         saved = auto.from_pretrained("out")
         assert saved.config.calibration["temperature"] == names["temperature"].value
