@@ -210,7 +210,7 @@ def _check_apart(task: str, rows: Dataset, test_rows: Dataset) -> list[str]:
     shared = sum(key in known for key in row_keys(task, test_rows))
     if shared == len(test_rows):
         raise InputError("test_dataset must hold rows of its own, got only rows that dataset has too")
-    return [f"{shared} of the {len(test_rows)} test rows are among those that T is fitted to"] if shared else []
+    return [f"{shared:,} of the {len(test_rows):,} test rows are among those that T is fitted to"] if shared else []
 
 
 def _check_foldable(model: PreTrainedModel) -> None:

@@ -142,12 +142,13 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     options = {"output": tmp_path / "out", **case.options}
     result = calibrate_model(case.folder, str(data), test_split="test", **options)
     of_files = calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **case.options)
-    assert (result.temperature, result.post) == (of_files.temperature, of_files.post)
+    assert result.temperature == of_files.temperature
+    assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
     assert "split 'validation' of dataset" in result.details["fitted_on"]
     assert "split 'test' of test_dataset" in result.details["measured_on"]
     assert "On the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
-    assert named.pre == evaluate_model(case.folder, str(data), "validation", **case.options).pre
+    assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
     with pytest.raises(InputError, match="dataset must have the split that is named besides"):
         evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
 
@@ -218,10 +219,10 @@ def test_rows_are_drawn_and_texts_cut(cases):
 def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     case = cases["texts"]
     rows = load_dataset("parquet", data_files=[str(case.test), str(case.validation)], split="train")
-    rows.select(range(121)).to_parquet(tmp_path / "both.parquet")
+    rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.details["notes"] == ["1 of the 121 test rows are among those that T is fitted to"]
+    assert result.details["notes"] == ["1 of the 101 test rows are among those that T is fitted to"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):

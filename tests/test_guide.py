@@ -1,0 +1,53 @@
+"""The commands of the guide on calibrating a trained model, on a tiny one, and that its figures are of one run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import trained_models
+from datasets import load_dataset
+
+from hf_focal.cli import main
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "guides" / "calibrate_existing.md").read_text(encoding="utf-8")
+CONSOLE = re.findall(r"```console\n\$ hf-focal (.*?)\n\n(.*?)```", GUIDE, flags=re.DOTALL)
+
+
+@pytest.fixture
+def as_in_the_guide(tmp_path, monkeypatch):
+    """A tiny model and its files where the guide has them."""
+    case = trained_models.build("texts", tmp_path)
+    case.folder.rename(tmp_path / "newsgroups_bert")
+    (tmp_path / "newsgroups").mkdir()
+    for file, name in ((case.validation, "calibration"), (case.test, "test")):
+        rows = load_dataset("parquet", data_files=str(file), split="train").rename_column("premise", "text")
+        rows.to_parquet(tmp_path / "newsgroups" / f"{name}.parquet")
+    monkeypatch.chdir(tmp_path)
+
+
+def shape(printed: str) -> list[str]:
+    """What is printed, without its numbers, names and widths."""
+    lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines() if not line.startswith("note: N")]
+    return [re.sub(r"[ -]+", " ", line) for line in lines]
+
+
+@pytest.mark.usefixtures("as_in_the_guide")
+def test_the_commands_print_what_the_guide_shows(capsys):
+    assert [line.split()[0] for line, _ in CONSOLE] == ["evaluate", "calibrate", "evaluate"]
+    capsys.readouterr()
+    for line, shown in CONSOLE:
+        assert main(shlex.split(line.replace("\\\n", " "))) == 0
+        assert shape(capsys.readouterr().out.strip()) == shape(shown.strip())
+    (use,) = re.findall(r"```python\n(from transformers import pipeline.*?)```", GUIDE, flags=re.DOTALL)
+    exec(compile(use, "guide", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["newsgroups_bert", "newsgroups_calibrated"]
+
+
+def test_the_figures_are_of_one_run():
+    (before,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[0][1])
+    ((also_before, after),) = re.findall(r"\| ECE % +\| ([\d.]+) \[.*?\] +\| ([\d.]+) \[", CONSOLE[1][1])
+    (also_after,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[2][1])
+    assert (before, after) == (also_before, also_after)
+    assert f"falls from {float(before):.1f} % to {float(after):.1f} %" in " ".join(GUIDE.split())
