@@ -1,4 +1,4 @@
-"""The `hf-focal` command: what losses there are, γ from a threshold, and calibration of trained models."""
+"""The `hf-focal` command: a demonstration, the losses, γ from a threshold, and calibration of trained models."""
 
 import argparse
 import os
@@ -47,6 +47,12 @@ def _gamma(p0: float) -> None:
     print(f"{gamma_for_threshold(p0):.6g}")
 
 
+def _demo(output_dir: str) -> None:
+    from .demo import run_demo
+
+    run_demo(output_dir)
+
+
 def _report(folders: list[str], output: str) -> None:
     from .reports import comparison_page
 
@@ -66,6 +72,7 @@ def _calibrate(**arguments: Any) -> None:
 
 
 _COMMANDS = {
+    "demo": _demo,
     "losses": _losses,
     "gamma": _gamma,
     "evaluate": _evaluate,
@@ -124,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
+    demo.add_argument("--output_dir", metavar="DIR", default="out/demo", help="models and reports [%(default)s]")
     commands.add_parser("losses", help="what each loss is, where it comes from, its options")
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient is cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")

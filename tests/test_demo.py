@@ -1,0 +1,27 @@
+"""The demonstration, on few texts."""
+
+from transformers import AutoModelForSequenceClassification
+
+from hf_focal.cli import main
+from hf_focal.demo import run_demo
+from hf_focal.reports import RunResult
+
+
+def test_the_demo_trains_corrects_and_reports(tmp_path, capsys):
+    results = run_demo(tmp_path, num_texts=60, num_epochs=1)
+    printed = capsys.readouterr().out
+    assert "true ECE %" in printed and f"Written to {tmp_path}" in printed
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"table.md", "comparison.png"}
+    for result in results:
+        folder = tmp_path / result.loss
+        assert RunResult.load(folder / "report" / "metrics.json").post["ece"] == result.post["ece"]
+        saved = AutoModelForSequenceClassification.from_pretrained(folder)
+        assert saved.config.calibration["temperature"] == result.temperature.value
+        assert (folder / "README.md").is_file()
+
+
+def test_the_command_runs_it(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("hf_focal.demo.run_demo", asked.append)
+    assert main(["demo", "--output_dir", str(tmp_path)]) == 0
+    assert asked == [str(tmp_path)]
