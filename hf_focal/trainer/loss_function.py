@@ -8,15 +8,16 @@ from torch import Tensor
 
 from ..losses import Loss, LossConfig, build_loss
 from .linear_head import DeferredLogits
+from .pixels import logits_of_pixels
 
 
 class LossFunction:
     """What `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
-    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False):
+    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False, pixels: bool = False):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
-        self.loss, self.reduction, self.shift_labels = loss, reduction, shift_labels
+        self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
         if labels is None:
@@ -35,6 +36,8 @@ class LossFunction:
     def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
         logits = logits_of(outputs)
+        if self.pixels:
+            return logits_of_pixels(logits, labels), labels
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
 
 
