@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoModel, PreTrainedConfig, TrainerCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
 from .fold import fold_temperature
 from .losses import LossConfig
-from .reports import RunResult, write_comparison
+from .reports import RunResult, class_table, per_class_table, write_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
 from .trainer import FocalTrainer, FocalTrainingArguments, gamma_history
@@ -220,15 +221,65 @@ def measure_classifier(
         labels,
         num_bins=trainer.args.calibration_bins,
         true_calibration_error=true_calibration_error,
-        details={
-            "train_metrics": trained.metrics,
-            "best_validation_metric": trainer.state.best_metric,
-            "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
-            "num_parameters": trainer.model.num_parameters(),
-            "num_processes": trainer.args.world_size,
-            "gamma_history": gamma_history(trainer.state.log_history),
-        },
+        details=_details(trainer, trained),
     )
+
+
+def measure_dense(
+    trainer: FocalTrainer, trained: TrainOutput, temperature: Temperature, dataset: Any, class_names: Sequence[str]
+) -> RunResult:
+    """The result of a classifier of pixels or tokens on the test set, whose logits are not kept.
+
+    Args:
+        trainer, trained, temperature: as `measure_classifier` takes them; the temperature is the trainer's own.
+        dataset: the test set, as the trainer takes it. All processes must call.
+        class_names: of the K classes.
+    """
+    before, after = trainer.measure(dataset)
+    loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
+    return RunResult.of_classes(loss, temperature, before, after, trainer.confusion, class_names, details)
+
+
+def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
+    return {
+        "train_metrics": trained.metrics,
+        "best_validation_metric": trainer.state.best_metric,
+        "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
+        "num_parameters": trainer.model.num_parameters(),
+        "num_processes": trainer.args.world_size,
+        "gamma_history": gamma_history(trainer.state.log_history),
+    }
+
+
+def show_classes(reports: Sequence[Path], results: Sequence[RunResult]) -> None:
+    """Write classes.md into each report of `train_classifiers`, and into that of the comparison: how well each class
+    of pixels or tokens is found."""
+    for report, some in [*zip(reports, ([run] for run in results), strict=False), (reports[-1], results)]:
+        text = f"{class_table(some)}\nAccuracy of each class, %\n\n{per_class_table(some)}"
+        (report / "classes.md").write_text(f"{text}\nIoU of each class, %\n\n{per_class_table(some, 'iou')}", "utf-8")
+
+
+class BatchStatisticsTrainer(FocalTrainer):
+    """`FocalTrainer` of models with batch normalisation: all processes measure with the same statistics."""
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.share_buffers()
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _collect(self, *args, **kwargs):
+        self.share_buffers()
+        return super()._collect(*args, **kwargs)
+
+    def share_buffers(self) -> None:
+        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
+        broadcast(list(self.model.buffers()))
+
+
+class NextEpoch(TrainerCallback):
+    """Tells the training set, at `set_epoch`, which epoch begins. (accelerate does so on one process alone.)"""
+
+    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
+        train_dataloader.dataset.set_epoch(int(state.epoch))
 
 
 def save_folded(trainer: FocalTrainer, temperature: Temperature, auto_class: type) -> None:

@@ -20,17 +20,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
-from accelerate.utils import broadcast
 from datasets import DatasetDict
 from transformers import (
     AutoModelForImageClassification,
     BitImageProcessorPil,
     TimmWrapperConfig,
-    TrainerCallback,
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     AUGMENTATIONS,
@@ -44,6 +42,8 @@ from hf_focal.data import (
 )
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
+    BatchStatisticsTrainer,
+    NextEpoch,
     RecipeArguments,
     check_at_least,
     check_calibration_size,
@@ -347,28 +347,16 @@ def image_processor(pixels: PixelFormat) -> BitImageProcessorPil:
     )
 
 
-class ImageTrainer(FocalTrainer):
-    """`FocalTrainer` with the papers' SGD and milestones, which makes pixel values of uint8 images on its device."""
+class ImageTrainer(BatchStatisticsTrainer):
+    """A trainer with the papers' SGD and milestones, which makes pixel values of uint8 images on its device."""
 
     def __init__(self, *args, optimizer_arguments: OptimizerArguments, pixels: PixelFormat, **kwargs):
         self.optimizer_arguments, self.pixels = optimizer_arguments, pixels
         super().__init__(*args, **kwargs)
-        self.add_callback(NextBoxes())
+        self.add_callback(NextEpoch())  # whose images are cut anew
 
     def _prepare_inputs(self, inputs):
         return prepare_batch(super()._prepare_inputs(inputs), self.pixels)
-
-    def evaluation_loop(self, *args, **kwargs):
-        self.share_buffers()
-        return super().evaluation_loop(*args, **kwargs)
-
-    def _collect(self, *args, **kwargs):
-        self.share_buffers()
-        return super()._collect(*args, **kwargs)
-
-    def share_buffers(self) -> None:
-        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
-        broadcast(list(self.model.buffers()))
 
     def create_optimizer(self, model=None):
         if self.optimizer is None and self.args.optim == "sgd":
@@ -387,13 +375,6 @@ class ImageTrainer(FocalTrainer):
             optimizer = self.optimizer if optimizer is None else optimizer
             self.lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, steps, gamma=0.1)
         return super().create_scheduler(num_training_steps, optimizer)
-
-
-class NextBoxes(TrainerCallback):
-    """Has the images cut anew in each epoch. (accelerate tells a dataset of the epoch on one process alone.)"""
-
-    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
-        train_dataloader.dataset.set_epoch(int(state.epoch))
 
 
 def train(experiment: Experiment) -> list[RunResult]:

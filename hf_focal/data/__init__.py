@@ -13,10 +13,12 @@ from .images import (
     load_image_splits,
     prepare_batch,
 )
+from .masks import ImageFormat, MaskDataset, check_crop, count_classes, load_mask_splits
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
 from .one_split import labels_of, load_images, load_one_split, load_texts
 from .parallel import load_pairs, load_parallel, select_pairs
 from .pixels import PixelFormat
+from .shapes import SHAPE_NAMES, generate_shapes
 from .synthetic import generate_topics, true_calibration_error
 from .text import load_splits
 from .tokenizer import train_bpe_tokenizer, train_word_tokenizer
@@ -25,16 +27,22 @@ from .trees import Tree, TreeCollator, encode_trees, load_trees, parse_tree, rea
 __all__ = [
     "AUGMENTATIONS",
     "CORRUPTIONS",
+    "SHAPE_NAMES",
     "Grammar",
     "ImageDataset",
+    "ImageFormat",
+    "MaskDataset",
     "PixelFormat",
     "Tree",
     "TreeCollator",
+    "check_crop",
     "collate",
     "corrupt",
+    "count_classes",
     "decode_images",
     "encode_pairs",
     "encode_trees",
+    "generate_shapes",
     "generate_topics",
     "generate_translations",
     "label_names",
@@ -42,6 +50,7 @@ __all__ = [
     "load_digits",
     "load_image_splits",
     "load_images",
+    "load_mask_splits",
     "load_one_split",
     "load_pairs",
     "load_parallel",

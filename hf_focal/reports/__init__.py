@@ -1,6 +1,7 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
 from .card import model_card
+from .classes import class_table, per_class_table
 from .detection import (
     DetectionResult,
     detection_table,
@@ -31,6 +32,7 @@ __all__ = [
     "RunResult",
     "TranslationResult",
     "choose_examples",
+    "class_table",
     "comparison_figure",
     "comparison_page",
     "confidence_table",
@@ -39,6 +41,7 @@ __all__ = [
     "gamma_heatmap",
     "markdown_table",
     "model_card",
+    "per_class_table",
     "read_detection_results",
     "reliability_diagram",
     "results_table",

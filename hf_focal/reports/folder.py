@@ -12,7 +12,7 @@ import yaml
 from torch import Tensor
 
 from ..losses import LossConfig
-from ..metrics import CalibrationMetrics, ReliabilityBins
+from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
@@ -27,7 +27,8 @@ class RunResult:
         loss: the loss, as `str(LossConfig)`.
         temperature: fitted on the validation set.
         pre, post: `CalibrationMetrics.compute()` before and after it, fractions.
-        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high).
+        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high); empty
+            for pixels and tokens, which are no independent samples.
         pre_bins, post_bins: the bins of the reliability diagrams.
         true_calibration_error: (pre, post) against the true posterior, where the data's is known.
         details: anything else worth keeping, JSON values.
@@ -70,6 +71,37 @@ class RunResult:
             post_bins=after.bins(),
             true_calibration_error=true_calibration_error,
             details=details or {},
+        )
+
+    @classmethod
+    def of_classes(
+        cls,
+        loss: LossConfig,
+        temperature: Temperature,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics,
+        confusion: ConfusionMatrix,
+        class_names: Sequence[str],
+        details: dict[str, Any] | None = None,
+    ) -> "RunResult":
+        """The result of what a trainer's `measure` returns, and of its `confusion`, for pixels or tokens.
+
+        `pre` and `post` have the `confusion.compute()` besides, and `details["classes"]` lists "name", "count",
+        "accuracy" and "iou" of each class.
+        """
+        by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
+        means = confusion.compute()
+        return cls(
+            loss=str(loss),
+            temperature=temperature,
+            pre=before.compute() | means,
+            post=after.compute() | means,
+            pre_intervals={},
+            post_intervals={},
+            pre_bins=before.bins(),
+            post_bins=after.bins(),
+            true_calibration_error=None,
+            details={**(details or {}), "classes": {"name": list(class_names), **by_class}},
         )
 
     def save(self, path: str | Path) -> None:
@@ -140,8 +172,8 @@ def results_table(results: Sequence[RunResult]) -> str:
             "pre": result.pre,
             "post": result.post,
             "temperature": result.temperature.value,
-            "intervals": {"ece": result.pre_intervals["ece"]},
-            "post_intervals": {"ece": result.post_intervals["ece"]},
+            "intervals": {"ece": result.pre_intervals.get("ece")},
+            "post_intervals": {"ece": result.post_intervals.get("ece")},
         }
         if result.true_calibration_error is not None:
             row["true_calibration_error"] = result.true_calibration_error
