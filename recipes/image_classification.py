@@ -36,10 +36,12 @@ from hf_focal.data import (
     AUGMENTATIONS,
     ImageDataset,
     PixelFormat,
+    check_imbalance,
     collate,
     label_names,
     load_digits,
     load_image_splits,
+    long_tailed,
     prepare_batch,
 )
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
@@ -93,6 +95,13 @@ class DataArguments:
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Train on so many images, drawn after validation was cut, equally by class."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     augmentation: str = field(
         default="none",
         metadata={"help": "'crop' (4 pixels around, and flips), 'resized_crop' (of any size, and flips) or 'none'."},
@@ -105,6 +114,8 @@ class DataArguments:
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "max_train_samples")
         check_at_least(0, self, "max_decoded_gib")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         if self.augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {self.augmentation!r}")
 
@@ -247,6 +258,8 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
             raise ValueError(f"max_train_samples must be at least {classes}, the number of classes, got {count}")
         cut = splits["train"].train_test_split(train_size=count, stratify_by_column="label", seed=seed)
         splits["train"] = cut["train"]
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
     return splits
 
 

@@ -35,10 +35,12 @@ from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     TreeCollator,
+    check_imbalance,
     encode_trees,
     generate_topics,
     label_names,
     load_splits,
+    long_tailed,
     parse_tree,
     strip_footers,
     strip_headers,
@@ -89,6 +91,13 @@ class DataArguments:
     validation_size: int | None = field(
         default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     strip: str = field(
         default="none",
         metadata={"help": "Parts of newsgroup posts to drop: 'headers,footers,quotes', some of them, or 'none'."},
@@ -97,6 +106,8 @@ class DataArguments:
 
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "num_generated")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         for part in self.strip_parts():
             if part not in STRIPPERS:
                 raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {part!r}")
@@ -194,6 +205,14 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
+    """The splits, stripped and with the tail that is asked for."""
+    splits = load_texts(data, seed)
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
+    return splits
+
+
+def load_texts(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
     if data.dataset_name is None and not files_of(data):
         validation_size = data.validation_size or max(1, data.num_generated // 10)

@@ -13,6 +13,7 @@ from .images import (
     load_image_splits,
     prepare_batch,
 )
+from .imbalance import check_imbalance, long_tailed
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
 from .one_split import labels_of, load_images, load_one_split, load_texts
 from .parallel import load_pairs, load_parallel, select_pairs
@@ -30,6 +31,7 @@ __all__ = [
     "PixelFormat",
     "Tree",
     "TreeCollator",
+    "check_imbalance",
     "collate",
     "corrupt",
     "decode_images",
@@ -48,6 +50,7 @@ __all__ = [
     "load_splits",
     "load_texts",
     "load_trees",
+    "long_tailed",
     "parse_tree",
     "prepare_batch",
     "read_trees",
