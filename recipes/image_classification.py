@@ -46,7 +46,7 @@ from hf_focal.data import (
 )
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
-    RecipeArguments,
+    ClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -57,6 +57,7 @@ from hf_focal.recipes import (
     runs_of,
     save_folded,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import (
     Predictions,
@@ -193,7 +194,7 @@ class Experiment:
 
     model: ModelArguments
     optimizer: OptimizerArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     labels: list[str]
@@ -222,7 +223,7 @@ def prepare(argv: list[str]) -> Experiment:
 
 def parse(argv: list[str]) -> tuple:
     return parse_arguments(
-        (DataArguments, ModelArguments, OptimizerArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, OptimizerArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct an image classifier.",
     )
@@ -452,13 +453,15 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         optimizer_arguments=experiment.optimizer,
         pixels=experiment.pixels,
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
 
     test = trainer.predict(images["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
-    result = measure_classifier(trainer, trained, temperature, logits, labels)
+    train_labels = images["train"].labels
+    result = measure_classifier(trainer, trained, temperature, logits, labels, train_labels=train_labels)
     save_folded(trainer, temperature, AutoModelForImageClassification)
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"

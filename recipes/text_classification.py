@@ -57,7 +57,7 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
-    RecipeArguments,
+    ClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -69,6 +69,7 @@ from hf_focal.recipes import (
     runs_of,
     save_folded,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
@@ -158,7 +159,7 @@ class Experiment:
     """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
 
     model: ModelArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     splits: DatasetDict
@@ -190,9 +191,9 @@ def prepare(argv: list[str]) -> Experiment:
     return Experiment(model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
 
 
-def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
     return parse_arguments(
-        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct a text classifier.",
     )
@@ -362,6 +363,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         data_collator=TreeCollator(tokenizer.pad_token_id) if trees else DataCollatorWithPadding(tokenizer),
         optimizers=(build_optimizer(model, args, experiment.model.embedding_learning_rate), None),
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
@@ -369,7 +371,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     true_error = true_errors(logits, temperature, experiment.splits["test"])
-    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error)
+    train_labels = torch.tensor(experiment.splits["train"]["label"][:])
+    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error, train_labels)
     save_folded(trainer, temperature, AutoModelForSequenceClassification)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished

@@ -163,7 +163,7 @@ LOSSES: dict[str, LossSpec] = {
     "recall": LossSpec(
         RecallLoss,
         {
-            "ema": Option("number", None, "α of the average of recall over the steps, in (0, 1]; if absent the batch's"),
+            "ema": Option("number", None, "α of the average recall over the steps, in (0, 1]; if absent the batch's"),
             "gamma": Option("number", 0.0, "γ of the focal loss that is weighted, at least 0"),
         },
         "(1 - recall of the class) · -log p, or · focal",
@@ -172,7 +172,7 @@ LOSSES: dict[str, LossSpec] = {
     "class_balanced": LossSpec(
         _class_balanced,
         {
-            "beta": Option("number", 1.0, "β of the effective number of rows, in [0, 1]; 1: rows", unless=("weights",)),
+            "beta": Option("number", 1.0, "β of the effective number of rows, in [0, 1]", unless=("weights",)),
             "gamma": Option("number", 0.0, "γ of the focal loss that is weighted, at least 0"),
             "weights": Option("numbers", None, "instead of beta: the weight of each class, 1/2/5, used as given"),
         },

@@ -74,7 +74,7 @@ class Loss(nn.Module):
 
     @property
     def driving(self) -> str | None:
-        """What the loss does that a trainer must drive, for an error of one that does not; None where it is nothing."""
+        """What the loss does that a trainer must drive, in words; None where there is nothing."""
         return None
 
 

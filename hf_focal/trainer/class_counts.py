@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last that has any; -100 is left out.
 
-    Class labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, are read at once.
-    Any other dataset is collated once, each process a share of it.
+    Labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, and those of a dataset
+    that has them in a tensor `labels` (`hf_focal.data.ImageDataset`) are taken from there. Any other dataset is
+    collated once, each process a share of it.
 
     Raises:
         ValueError: a stream, or labels that are missing or no class indices.
@@ -30,6 +31,8 @@ def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[
             f"train_dataset must not be a stream with loss {trainer.loss_config}, which counts its labels beforehand: "
             "give class_balanced:weights="
         )
+    if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
+        return _count([dataset.labels]).tolist()
     column = _label_column(dataset) if trainer.head is Head.CLASSES else None
     if column is not None:
         table = dataset.with_format("arrow").select_columns(column)

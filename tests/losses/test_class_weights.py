@@ -197,7 +197,7 @@ def test_an_alpha_out_of_range_is_refused(ema):
 @pytest.mark.parametrize("config", ["recall", "class_balanced:weights=1/2/3/4/5"])
 def test_soft_targets_have_no_class_to_be_weighted_by(config):
     logits, _ = batch()
-    with pytest.raises(TypeError, match="labels must be integer class indices, got torch.float64"):
+    with pytest.raises(TypeError, match=r"labels must be integer class indices, got torch\.float64"):
         build_loss(config)(logits, logits.softmax(-1))
 
 

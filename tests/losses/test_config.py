@@ -9,7 +9,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.losses import LOSSES, LossConfig, RecallLoss, brier, build_loss, focal, gamma_for_threshold, label_smoothing
+from hf_focal.losses import (
+    LOSSES,
+    LossConfig,
+    RecallLoss,
+    brier,
+    build_loss,
+    focal,
+    gamma_for_threshold,
+    label_smoothing,
+)
 from hf_focal.losses.gamma import ByBin, ByProbability, Fixed, Scheduled
 
 STRINGS = [
