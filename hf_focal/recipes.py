@@ -16,11 +16,11 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
 from .fold import fold_temperature
-from .losses import LossConfig
+from .losses import LossConfig, hits_and_rows
 from .reports import RunResult, class_table, per_class_table, write_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
-from .trainer import FocalTrainer, FocalTrainingArguments, gamma_history
+from .trainer import ClassWeights, FocalTrainer, FocalTrainingArguments, class_weight_history, gamma_history
 
 
 @dataclass
@@ -41,6 +41,26 @@ class RecipeArguments:
                 f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
                 f"got {self.temperature_objective!r}"
             )
+
+
+@dataclass
+class ClassifierArguments(RecipeArguments):
+    """Which losses are compared, how a model is corrected, and what is recorded of its classes."""
+
+    class_weights_steps: int | None = field(
+        default=None,
+        metadata={"help": "Record and draw each class's mean focal and recall weight every so many steps."},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(1, self, "class_weights_steps")
+
+
+def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
+    """Have the trainer record the weights of the classes, if that is asked for."""
+    if recipe.class_weights_steps is not None:
+        trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
 
 
 def check_at_least(low: int, arguments: Any, *names: str) -> None:
@@ -205,6 +225,7 @@ def measure_classifier(
     logits: torch.Tensor,
     labels: torch.Tensor,
     true_calibration_error: tuple[float, float] | None = None,
+    train_labels: torch.Tensor | None = None,
 ) -> RunResult:
     """The result of the test set's logits (N, K) and labels (N,), with what is worth knowing of the training.
 
@@ -213,7 +234,13 @@ def measure_classifier(
         temperature: fitted on the validation set.
         logits, labels: of the test set.
         true_calibration_error: before and after the temperature, where the data's posterior is known.
+        train_labels: integers in [0, K), for what the report says of large and small classes.
     """
+    details = {}
+    if train_labels is not None:
+        hits, rows = hits_and_rows(logits, labels)
+        details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
+        details["class_recall"] = (hits.double() / rows).tolist()
     return RunResult.measure(
         LossConfig.parse(trainer.args.loss),
         temperature,
@@ -221,7 +248,7 @@ def measure_classifier(
         labels,
         num_bins=trainer.args.calibration_bins,
         true_calibration_error=true_calibration_error,
-        details=_details(trainer, trained),
+        details=_details(trainer, trained) | details,
     )
 
 
@@ -248,6 +275,7 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
         "num_parameters": trainer.model.num_parameters(),
         "num_processes": trainer.args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
+        "class_weights": class_weight_history(trainer.state.log_history),
     }
 
 

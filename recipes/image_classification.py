@@ -34,17 +34,19 @@ from hf_focal.data import (
     AUGMENTATIONS,
     ImageDataset,
     PixelFormat,
+    check_imbalance,
     collate,
     label_names,
     load_digits,
     load_image_splits,
+    long_tailed,
     prepare_batch,
 )
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
+    ClassifierArguments,
     NextEpoch,
-    RecipeArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -55,6 +57,7 @@ from hf_focal.recipes import (
     runs_of,
     save_folded,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import (
     Predictions,
@@ -93,6 +96,13 @@ class DataArguments:
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Train on so many images, drawn after validation was cut, equally by class."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     augmentation: str = field(
         default="none",
         metadata={"help": "'crop' (4 pixels around, and flips), 'resized_crop' (of any size, and flips) or 'none'."},
@@ -105,6 +115,8 @@ class DataArguments:
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "max_train_samples")
         check_at_least(0, self, "max_decoded_gib")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         if self.augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {self.augmentation!r}")
 
@@ -182,7 +194,7 @@ class Experiment:
 
     model: ModelArguments
     optimizer: OptimizerArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     labels: list[str]
@@ -211,7 +223,7 @@ def prepare(argv: list[str]) -> Experiment:
 
 def parse(argv: list[str]) -> tuple:
     return parse_arguments(
-        (DataArguments, ModelArguments, OptimizerArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, OptimizerArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct an image classifier.",
     )
@@ -247,6 +259,8 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
             raise ValueError(f"max_train_samples must be at least {classes}, the number of classes, got {count}")
         cut = splits["train"].train_test_split(train_size=count, stratify_by_column="label", seed=seed)
         splits["train"] = cut["train"]
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
     return splits
 
 
@@ -420,13 +434,15 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         optimizer_arguments=experiment.optimizer,
         pixels=experiment.pixels,
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
 
     test = trainer.predict(images["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
-    result = measure_classifier(trainer, trained, temperature, logits, labels)
+    train_labels = images["train"].labels
+    result = measure_classifier(trainer, trained, temperature, logits, labels, train_labels=train_labels)
     save_folded(trainer, temperature, AutoModelForImageClassification)
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"

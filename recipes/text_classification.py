@@ -35,10 +35,12 @@ from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     TreeCollator,
+    check_imbalance,
     encode_trees,
     generate_topics,
     label_names,
     load_splits,
+    long_tailed,
     parse_tree,
     strip_footers,
     strip_headers,
@@ -55,7 +57,7 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
-    RecipeArguments,
+    ClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -67,6 +69,7 @@ from hf_focal.recipes import (
     runs_of,
     save_folded,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
@@ -89,6 +92,13 @@ class DataArguments:
     validation_size: int | None = field(
         default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     strip: str = field(
         default="none",
         metadata={"help": "Parts of newsgroup posts to drop: 'headers,footers,quotes', some of them, or 'none'."},
@@ -97,6 +107,8 @@ class DataArguments:
 
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "num_generated")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         for part in self.strip_parts():
             if part not in STRIPPERS:
                 raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {part!r}")
@@ -147,7 +159,7 @@ class Experiment:
     """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
 
     model: ModelArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     splits: DatasetDict
@@ -179,9 +191,9 @@ def prepare(argv: list[str]) -> Experiment:
     return Experiment(model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
 
 
-def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
     return parse_arguments(
-        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct a text classifier.",
     )
@@ -194,6 +206,14 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
+    """The splits, stripped and with the tail that is asked for."""
+    splits = load_texts(data, seed)
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
+    return splits
+
+
+def load_texts(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
     if data.dataset_name is None and not files_of(data):
         validation_size = data.validation_size or max(1, data.num_generated // 10)
@@ -343,6 +363,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         data_collator=TreeCollator(tokenizer.pad_token_id) if trees else DataCollatorWithPadding(tokenizer),
         optimizers=(build_optimizer(model, args, experiment.model.embedding_learning_rate), None),
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
@@ -350,7 +371,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     true_error = true_errors(logits, temperature, experiment.splits["test"])
-    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error)
+    train_labels = torch.tensor(experiment.splits["train"]["label"][:])
+    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error, train_labels)
     save_folded(trainer, temperature, AutoModelForSequenceClassification)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished

@@ -13,6 +13,7 @@ from .images import (
     load_image_splits,
     prepare_batch,
 )
+from .imbalance import check_imbalance, long_tailed
 from .masks import ImageFormat, MaskDataset, check_crop, count_classes, load_mask_splits
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
 from .one_split import labels_of, load_images, load_one_split, load_texts
@@ -36,6 +37,7 @@ __all__ = [
     "Tree",
     "TreeCollator",
     "check_crop",
+    "check_imbalance",
     "collate",
     "corrupt",
     "count_classes",
@@ -57,6 +59,7 @@ __all__ = [
     "load_splits",
     "load_texts",
     "load_trees",
+    "long_tailed",
     "parse_tree",
     "prepare_batch",
     "read_trees",

@@ -52,12 +52,14 @@ output = model.generate(**inputs, num_beams=4, **calibrated_generation({value}))
 # What `LossSpec.source` calls a paper -> its key in citations.bib.
 _PAPERS = {
     "Brier 1950": "brier1950verification",
+    "Cui et al. 2019": "cui2019class",
     "Ghosh et al. 2022": "ghosh2022adafocal",
     "Guo et al. 2017": "guo2017calibration",
     "Kumar et al. 2018": "kumar2018trainable",
     "Lin et al. 2017": "lin2017focal",
     "Mukhoti et al. 2020": "mukhoti2020calibrating",
     "Szegedy et al. 2016": "szegedy2016rethinking",
+    "Tian et al. 2021": "tian2021recall",
 }
 
 

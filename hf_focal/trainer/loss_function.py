@@ -65,13 +65,12 @@ def loss_func(
             is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; or a loss whose γ moves during training, which a stock trainer
-            would never tell about its progress.
+        ValueError: what `LossConfig.parse` raises; or a loss that needs more of a trainer than a stock one does: one
+            whose γ moves, which averages recall over steps, or which weighs classes by their training rows.
     """
     built = build_loss(loss)
-    if built.gamma_moves:
+    if built.driving is not None:
         raise ValueError(
-            f"loss {LossConfig.parse(loss)} changes γ during training, which a stock Trainer does not drive: "
-            "use FocalTrainer"
+            f"loss {LossConfig.parse(loss)} {built.driving}, which a stock Trainer does not drive: use FocalTrainer"
         )
     return LossFunction(built, reduction, shift_labels)

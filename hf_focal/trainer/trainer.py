@@ -147,7 +147,7 @@ class FocalTrainer(MeasuringTrainer):
         super().log(logs, start_time)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        inputs = self._with_ignored(inputs)
+        inputs = self.prepare_labels(inputs)
         labels = inputs.get("labels")
         with deferred(self._linear_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -163,7 +163,7 @@ class FocalTrainer(MeasuringTrainer):
         return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
-        epoch_iterator = map(self._without_repeats, map(self._with_ignored, epoch_iterator))
+        epoch_iterator = map(self._without_repeats, map(self.prepare_labels, epoch_iterator))
         batches = list(islice(epoch_iterator, num_batches))
         if self.head is Head.NEXT_TOKENS:
             batches = [without_first_label(batch) for batch in batches]
@@ -174,7 +174,8 @@ class FocalTrainer(MeasuringTrainer):
             batches += [ignored] * (num_batches - len(batches))
         return super().get_batch_samples(iter(batches), num_batches, device)
 
-    def _with_ignored(self, batch: Any) -> Any:
+    def prepare_labels(self, batch: Any) -> Any:
+        """The batch with the labels of pixels that do not count set to -100."""
         return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
 
     def _without_repeats(self, batch: Any) -> Any:
