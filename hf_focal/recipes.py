@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig, TrainerCallback
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import TrainOutput
 
@@ -124,6 +124,20 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
             f"max_length must be at most {positions}, the positions of {config.name_or_path!r}, got {max_length}"
         )
     return positions
+
+
+def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> int:
+    """Tokens after which an input is cut: `max_length`, or what the tokenizer and the pretrained model take.
+
+    Raises:
+        ValueError: `max_length` is more than the model has positions for.
+    """
+    positions = model_positions(AutoConfig.from_pretrained(name), max_length)
+    if max_length is not None:
+        return max_length
+    # A tokenizer that knows no limit says 10^30.
+    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
+    return min(limits, default=1000)
 
 
 def is_image_classifier(config: PreTrainedConfig) -> bool:

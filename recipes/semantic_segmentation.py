@@ -42,8 +42,8 @@ from hf_focal.data import (
 )
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
+    ClassifierArguments,
     NextEpoch,
-    RecipeArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -55,6 +55,7 @@ from hf_focal.recipes import (
     save_folded,
     show_classes,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
@@ -152,7 +153,7 @@ class Experiment:
     """What `prepare` found in order: the arguments, those of each run, and what the runs share."""
 
     model: ModelArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     labels: list[str]
@@ -184,9 +185,9 @@ def prepare(argv: list[str]) -> Experiment:
     return Experiment(model, recipe, args, runs, labels, pixels, images)
 
 
-def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
     return parse_arguments(
-        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct a model for semantic segmentation.",
     )
@@ -285,6 +286,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         processing_class=image_processor(experiment.pixels),
         callbacks=[NextEpoch()],  # whose images are cut and flipped anew
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
@@ -63,8 +62,8 @@ from hf_focal.recipes import (
     check_model_name,
     check_test_file,
     claim_folders,
+    input_length,
     measure_classifier,
-    model_positions,
     prepare_or_exit,
     runs_of,
     save_folded,
@@ -256,12 +255,7 @@ def text_length(model: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> in
     """Tokens after which a text is cut: `max_length`, or what tokenizer and model take."""
     if model.model_name_or_path == "gp_cnn":
         return model.max_length or 1000
-    positions = model_positions(AutoConfig.from_pretrained(model.model_name_or_path), model.max_length)
-    if model.max_length is not None:
-        return model.max_length
-    # A tokenizer that knows no limit says 10^30.
-    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
-    return min(limits, default=1000)
+    return input_length(model.model_name_or_path, tokenizer, model.max_length)
 
 
 def encode(model: ModelArguments, splits: DatasetDict, tokenizer) -> DatasetDict:

@@ -21,14 +21,17 @@ from .parallel import load_pairs, load_parallel, select_pairs
 from .pixels import PixelFormat
 from .shapes import SHAPE_NAMES, generate_shapes
 from .synthetic import generate_topics, true_calibration_error
+from .tagged import encode_tags, load_tag_splits, tag_names
+from .tags import TAG_NAMES, generate_tags
 from .text import load_splits
-from .tokenizer import train_bpe_tokenizer, train_word_tokenizer
+from .tokenizer import train_bpe_tokenizer, train_tag_tokenizer, train_word_tokenizer
 from .trees import Tree, TreeCollator, encode_trees, load_trees, parse_tree, read_trees, train_leaf_tokenizer
 
 __all__ = [
     "AUGMENTATIONS",
     "CORRUPTIONS",
     "SHAPE_NAMES",
+    "TAG_NAMES",
     "Grammar",
     "ImageDataset",
     "ImageFormat",
@@ -43,8 +46,10 @@ __all__ = [
     "count_classes",
     "decode_images",
     "encode_pairs",
+    "encode_tags",
     "encode_trees",
     "generate_shapes",
+    "generate_tags",
     "generate_topics",
     "generate_translations",
     "label_names",
@@ -57,6 +62,7 @@ __all__ = [
     "load_pairs",
     "load_parallel",
     "load_splits",
+    "load_tag_splits",
     "load_texts",
     "load_trees",
     "long_tailed",
@@ -68,8 +74,10 @@ __all__ = [
     "strip_headers",
     "strip_newsgroup",
     "strip_quotes",
+    "tag_names",
     "train_bpe_tokenizer",
     "train_leaf_tokenizer",
+    "train_tag_tokenizer",
     "train_word_tokenizer",
     "true_calibration_error",
     "true_translation_errors",
