@@ -200,9 +200,7 @@ def test_which_models_have_logits_of_pixels():
 def test_masks_and_sigmoids(tmp_path):
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
     masks = transformers.EomtForUniversalSegmentation(transformers.EomtConfig(**sizes, num_blocks=1, num_queries=3))
-    with pytest.raises(
-        ValueError, match=r"model must have logits of pixels .*, got EomtForUniversalSegmentation"
-    ):
+    with pytest.raises(ValueError, match=r"model must have logits of pixels .*, got EomtForUniversalSegmentation"):
         trainer_of(tmp_path, masks)
     with pytest.raises(ValueError, match=r"num_labels must be at least 2, got 1: a sigmoid a pixel"):
         trainer_of(tmp_path, tiny_segformer(num_labels=1))
