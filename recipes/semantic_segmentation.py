@@ -177,11 +177,12 @@ def prepare(argv: list[str]) -> Experiment:
         check_counts(counts, labels)
         for run_args in runs:
             check_calibration_size(run_args, int(counts["validation"].sum()), "pixels")
+        images = {name: MaskDataset(split, pixels) for name, split in splits.items() if name != "train"}
+        if model.crop_size is not None:
+            check_crop(model.crop_size, pixels.size or tuple(images["test"][0]["labels"].shape))
         claim_folders(args, runs, lambda run_args: result_settings(data, model, run_args))
-    images = {name: MaskDataset(split, pixels) for name, split in splits.items() if name != "train"}
-    images["train"] = MaskDataset(splits["train"], pixels, crop_size=model.crop_size, flip=model.flip, seed=args.seed)
-    if model.crop_size is not None:
-        check_crop(model.crop_size, pixels.size or images["test"][0]["labels"].shape)
+    cut = {"crop_size": model.crop_size, "flip": model.flip, "seed": args.seed}
+    images["train"] = MaskDataset(splits["train"], pixels, **cut)
     return Experiment(model, recipe, args, runs, labels, pixels, images)
 
 

@@ -182,9 +182,12 @@ def build_model(experiment: Experiment):
         "label2id": {name: i for i, name in enumerate(names)},
     }
     if model.model_name_or_path != "encoder":
-        return AutoModelForTokenClassification.from_pretrained(
+        network = AutoModelForTokenClassification.from_pretrained(
             model.model_name_or_path, ignore_mismatched_sizes=True, **labels
         )
+        if hasattr(network.config, "calibration"):  # which will not be this model's
+            del network.config.calibration
+        return network
     config = BertConfig(
         vocab_size=len(experiment.tokenizer),
         hidden_size=model.hidden_size,

@@ -91,14 +91,13 @@ class ImageFormat:
         """Of a saved model, as its image processor has it, at another size if one is given.
 
         Raises:
-            ValueError: images are not scaled by mean and deviation (MobileViT), or, where no size is given, resized to
-                a size that depends on theirs.
+            ValueError: images are not RGB scaled by mean and deviation (MobileViT), or, where no size is given,
+                resized to a size that depends on theirs.
         """
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)
-        mean, std = getattr(processor, "image_mean", None), getattr(processor, "image_std", None)
-        if mean is None or std is None:
+        if not processor.do_normalize or getattr(processor, "do_flip_channel_order", False):
             raise ValueError(
-                "model_name_or_path must be a model whose image processor has image_mean and image_std, got "
+                "model_name_or_path must be a model of red, green and blue scaled by mean and deviation, got "
                 f"{model_name_or_path!r} with {type(processor).__name__}"
             )
         if size is None and processor.do_resize:
@@ -107,7 +106,7 @@ class ImageFormat:
                 raise ValueError(
                     f"image_size must be given for {model_name_or_path!r}, got None: its own is {processor.size}"
                 )
-        return cls(size, tuple(mean), tuple(std))
+        return cls(size, tuple(processor.image_mean), tuple(processor.image_std))
 
 
 def count_classes(split: Dataset, num_classes: int, source: str, size: tuple[int, int] | None = None) -> np.ndarray:
