@@ -255,6 +255,9 @@ def measure_classifier(
             "num_processes": trainer.args.world_size,
             "gamma_history": gamma_history(trainer.state.log_history),
             "class_weights": class_weight_history(trainer.state.log_history),
+            "training_losses": [
+                (entry["epoch"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry
+            ],
             **details,
         },
     )
