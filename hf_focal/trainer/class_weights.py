@@ -70,7 +70,8 @@ def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     num_classes = logits.shape[-1]
     counts = hits_and_rows(logits, labels).double()
     labels = labels.reshape(-1)
-    ce = F.cross_entropy(logits.reshape(-1, num_classes).float(), labels, reduction="none")
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")
     weight = (-torch.expm1(-ce)).pow(gamma).masked_fill(labels == -100, 0)
     sums = counts.new_zeros(num_classes).scatter_add_(0, labels.clamp(min=0), weight.double())
     return torch.cat([sums.unsqueeze(0), counts])

@@ -25,7 +25,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
 from hf_focal.losses import ClassBalanced
-from hf_focal.trainer import evaluation, gamma_history
+from hf_focal.trainer import ClassWeights, class_weight_history, evaluation, gamma_history
 
 ROW_LOSSES = (
     "cross_entropy",
@@ -355,6 +355,8 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
         **{"eval_dataset": held_out(case.labels)} if case.serves else other,
     )
     trainer.remove_callback(PrinterCallback)
+    if case in RECALL:
+        trainer.add_callback(ClassWeights(trainer, every=1))
     return trainer
 
 
@@ -369,6 +371,7 @@ def train(case: Case, folder: Path) -> dict:
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
         "train_loss": next(entry["train_loss"] for entry in history if "train_loss" in entry),
         "gammas": [[*entry["gammas"], *entry["edges"]] for entry in gamma_history(history)],
+        "class_weights": class_weight_history(history),
         "loss_state": dict(trainer.loss.state_dict()),
         "scheduled": [entry["gamma"] for entry in history if "gamma" in entry],
         "orders": orders(trainer) if case in BY_LENGTH else None,

@@ -5,6 +5,7 @@ docs/exactness.md says so; what it says is not exact is tested here, too.
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -118,6 +119,11 @@ def test_the_split_of_a_step_changes_nothing(loss, labels, found):
 def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(found):
     for case in RECALL:
         assert_equal(found(case), by_hand(case), case)
+        whole = found(replace(case, split=(8, 1, 1)))["class_weights"]
+        assert len(whole) == -(-case.num_rows // 8)
+        for mine, other in zip(found(case)["class_weights"], whole, strict=True):
+            assert mine["focal"] == [weight and pytest.approx(weight, rel=1e-12) for weight in other["focal"]]
+            assert mine["recall"] == other["recall"]
     assert distance(found(RECALL_ACCUMULATED), by_hand(RECALL_ACCUMULATED)) > 1e-3
 
 
