@@ -56,7 +56,7 @@ def class_weights_figure(
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import ListedColormap, LogNorm
     from matplotlib.figure import Figure
 
     if not history:
@@ -68,8 +68,9 @@ def class_weights_figure(
         ratio = recall / focal
     epochs = [record["epoch"] for record in history]
     counts = np.maximum(class_counts, 1)
-    # Not to the palest end, which is lost on white.
-    norm, colours = LogNorm(counts.min(), max(counts.max(), counts.min() + 1)), colormaps["viridis_r"]
+    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+    # Without the palest end, which is lost on white.
+    colours = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
     figure = Figure(figsize=(10.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
     names = ("Focal weight, share", "Recall weight, share", "Recall share / focal share")

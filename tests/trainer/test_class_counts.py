@@ -81,6 +81,8 @@ def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):
     labels = [[-100, row["labels"], 1, 1, -100, 0] for row in DATA]
     expected = np.bincount([label for row in labels for label in row if label >= 0])
     assert counts(tmp_path, of_columns(labels=labels)) == expected.tolist()
+    pixels = [[row, row] for row in labels]
+    assert counts(tmp_path, of_columns(labels=pixels)) == (2 * expected).tolist()
 
 
 def test_a_column_that_batches_do_not_show_is_not_read(tmp_path):
