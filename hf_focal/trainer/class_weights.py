@@ -30,6 +30,9 @@ class ClassWeights(TrainerCallback):
         trainer: whose loss is watched.
         every: optimiser steps between two records, at least 1.
         gamma: γ of the focal weight, 1 as in the paper.
+
+    Raises:
+        ValueError: less than a step; as training begins, a language model's loss without logits.
     """
 
     def __init__(self, trainer: "FocalTrainer", every: int, gamma: float = 1.0):
@@ -40,6 +43,8 @@ class ClassWeights(TrainerCallback):
         self._hook = None
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if self.trainer._linear_head is not None:
+            raise ValueError("args.linear_loss must be 'off' with ClassWeights, which needs logits")
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._see)
 

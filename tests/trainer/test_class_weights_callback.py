@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.trainer import ClassWeights, class_weight_history
@@ -92,3 +93,13 @@ def test_another_training_begins_anew(tmp_path):
 def test_less_than_a_step_is_refused(every, tmp_path):
     with pytest.raises(ValueError, match=f"every must be at least 1 step, got {every}"):
         ClassWeights(None, every)
+
+
+def test_a_loss_without_logits_is_refused(tmp_path):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=30, n_positions=8, n_embd=8, n_layer=1, n_head=2))
+    data = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in rows(8)]
+    args = FocalTrainingArguments(**settings(tmp_path))
+    trainer = FocalTrainer(model=model, args=args, train_dataset=data)
+    trainer.add_callback(ClassWeights(trainer, 1))
+    with pytest.raises(ValueError, match=r"args\.linear_loss must be 'off' with ClassWeights"):
+        trainer.train()
