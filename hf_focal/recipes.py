@@ -267,7 +267,12 @@ def measure_classifier(
 
 
 def measure_dense(
-    trainer: FocalTrainer, trained: TrainOutput, temperature: Temperature, dataset: Any, class_names: Sequence[str]
+    trainer: FocalTrainer,
+    trained: TrainOutput,
+    temperature: Temperature,
+    dataset: Any,
+    class_names: Sequence[str],
+    class_counts: Sequence[int],
 ) -> RunResult:
     """The result of a classifier of pixels or tokens on the test set, whose logits are not kept.
 
@@ -275,9 +280,12 @@ def measure_dense(
         trainer, trained, temperature: as `measure_classifier` takes them; the temperature is the trainer's own.
         dataset: the test set, as the trainer takes it. All processes must call.
         class_names: of the K classes.
+        class_counts: how many training pixels or tokens each class has.
     """
     before, after = trainer.measure(dataset)
     loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
+    details["class_counts"] = list(map(int, class_counts))
+    details["class_recall"] = trainer.confusion.by_class()["accuracy"].tolist()
     return RunResult.of_classes(loss, temperature, before, after, trainer.confusion, class_names, details)
 
 
@@ -290,6 +298,7 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
         "num_processes": trainer.args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
         "class_weights": class_weight_history(trainer.state.log_history),
+        "training_losses": [(entry["epoch"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry],
     }
 
 

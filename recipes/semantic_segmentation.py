@@ -159,6 +159,7 @@ class Experiment:
     labels: list[str]
     pixels: ImageFormat
     images: dict[str, MaskDataset]
+    class_counts: np.ndarray
 
 
 def main(argv: list[str]) -> list[RunResult]:
@@ -183,7 +184,7 @@ def prepare(argv: list[str]) -> Experiment:
         claim_folders(args, runs, lambda run_args: result_settings(data, model, run_args))
     cut = {"crop_size": model.crop_size, "flip": model.flip, "seed": args.seed}
     images["train"] = MaskDataset(splits["train"], pixels, **cut)
-    return Experiment(model, recipe, args, runs, labels, pixels, images)
+    return Experiment(model, recipe, args, runs, labels, pixels, images, counts["train"])
 
 
 def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
@@ -291,7 +292,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
-    result = measure_dense(trainer, trained, temperature, images["test"], experiment.labels)
+    result = measure_dense(trainer, trained, temperature, images["test"], experiment.labels, experiment.class_counts)
     save_folded(trainer, temperature, AutoModelForSemanticSegmentation)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished

@@ -18,7 +18,8 @@ import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from datasets import DatasetDict
+import torch
+from datasets import Dataset, DatasetDict
 from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -123,9 +124,8 @@ def prepare(argv: list[str]) -> Experiment:
         splits = load_data(data, args.seed)
         tokenizer, max_length = load_tokenizer(model, splits)
         encoded = DatasetDict({name: encode_tags(split, tokenizer, max_length) for name, split in splits.items()})
-        words = sum(label != -100 for labels in encoded["validation"]["labels"] for label in labels)
         for run_args in runs:
-            check_calibration_size(run_args, words, "words")
+            check_calibration_size(run_args, len(labels_of(encoded["validation"])), "words")
         claim_folders(args, runs, lambda run_args: result_settings(data, model, run_args))
     return Experiment(model, recipe, args, runs, tag_names(splits), encoded, tokenizer)
 
@@ -172,6 +172,11 @@ def load_tokenizer(model: ModelArguments, splits: DatasetDict) -> tuple[PreTrain
     if not tokenizer.is_fast:
         raise ValueError(f"model_name_or_path must have a fast tokenizer, which knows words, got {name!r}")
     return tokenizer, input_length(name, tokenizer, model.max_length)
+
+
+def labels_of(encoded: Dataset) -> list[int]:
+    """Those of all words of a split."""
+    return [label for labels in encoded["labels"] for label in labels if label != -100]
 
 
 def build_model(experiment: Experiment):
@@ -232,7 +237,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
-    result = measure_dense(trainer, trained, temperature, encoded["test"], experiment.tags)
+    counts = torch.bincount(torch.tensor(labels_of(encoded["train"])), minlength=len(experiment.tags))
+    result = measure_dense(trainer, trained, temperature, encoded["test"], experiment.tags, counts)
     save_folded(trainer, temperature, AutoModelForTokenClassification)
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished

@@ -14,8 +14,10 @@ from torch import Tensor
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
+from .class_weights import class_weights_figure, training_loss_figure
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
+from .shots import has_long_tail, shots_table
 from .tables import markdown_table
 
 
@@ -122,20 +124,48 @@ class RunResult:
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
 
-    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png.
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png; where its
+    "class_counts" have a class of at most 100 training rows, the `shots_table` of its "class_recall", as shots.md;
+    where its "class_weights" hold records of them, their `class_weights_figure`, as class_weights.png.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.
     """
     folder, metrics = Path(folder), Path(folder, "metrics.json")
-    paths = _write_run(folder, result, results_table([result]))
+    paths = [*_write_run(folder, result, results_table([result])), *_write_shots(folder, [result])]
+    if history := result.details.get("class_weights"):
+        paths.append(folder / "class_weights.png")
+        class_weights_figure(history, result.details["class_counts"], title=result.loss, path=paths[-1])
     result.save(metrics)
     return [*paths, metrics]
 
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md and comparison.png."""
-    return _write_runs(Path(folder), results, results_table(results))
+    """Write the comparison of several runs: table.md and comparison.png.
+
+    Of long-tailed data shots.md too, as `write_report`. Of runs that differ in the average of recall alone also
+    training_loss.png, the `training_loss_figure` of their "training_losses".
+    """
+    folder = Path(folder)
+    paths = [*_write_runs(folder, results, results_table(results)), *_write_shots(folder, results)]
+    if len(results) > 1 and all(_averages_recall(result) for result in results):
+        paths.append(folder / "training_loss.png")
+        curves = {result.loss: result.details["training_losses"] for result in results}
+        training_loss_figure(curves, path=paths[-1])
+    return paths
+
+
+def _averages_recall(result: RunResult) -> bool:
+    return result.loss.startswith("recall:ema") and bool(result.details.get("training_losses"))
+
+
+def _write_shots(folder: Path, results: Sequence[RunResult]) -> list[Path]:
+    """Write the recall of classes of different sizes, where the training data of all runs have a long tail."""
+    if not all(has_long_tail(result.details) for result in results):
+        return []
+    path = folder / "shots.md"
+    path.write_text(shots_table(results), encoding="utf-8")
+    return [path]
 
 
 def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:

@@ -4,6 +4,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import datasets
+import pyarrow.compute
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
@@ -66,7 +67,7 @@ def _label_column(dataset) -> str | None:
 def _flat(column) -> Tensor:
     """The integers of an Arrow column, of however nested lists."""
     while hasattr(column.type, "value_type"):
-        column = column.combine_chunks().flatten()
+        column = pyarrow.compute.list_flatten(column)
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 

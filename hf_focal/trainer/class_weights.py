@@ -30,6 +30,9 @@ class ClassWeights(TrainerCallback):
         trainer: whose loss is watched.
         every: optimiser steps between two records, at least 1.
         gamma: γ of the focal weight, 1 as in the paper.
+
+    Raises:
+        ValueError: less than a step; as training begins, a language model's loss without logits.
     """
 
     def __init__(self, trainer: "FocalTrainer", every: int, gamma: float = 1.0):
@@ -40,6 +43,8 @@ class ClassWeights(TrainerCallback):
         self._hook = None
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if self.trainer._linear_head is not None:
+            raise ValueError("args.linear_loss must be 'off' with ClassWeights, which needs logits")
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._see)
 
@@ -70,7 +75,8 @@ def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     num_classes = logits.shape[-1]
     counts = hits_and_rows(logits, labels).double()
     labels = labels.reshape(-1)
-    ce = F.cross_entropy(logits.reshape(-1, num_classes).float(), labels, reduction="none")
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")
     weight = (-torch.expm1(-ce)).pow(gamma).masked_fill(labels == -100, 0)
     sums = counts.new_zeros(num_classes).scatter_add_(0, labels.clamp(min=0), weight.double())
     return torch.cat([sums.unsqueeze(0), counts])

@@ -54,7 +54,8 @@ def loss_func(
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
     Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
-    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together).
+    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together, and
+    ``recall`` those of all processes' micro-batches).
 
     Args:
         loss: anything that `LossConfig.parse` takes.

@@ -32,9 +32,9 @@ class FocalTrainer(MeasuringTrainer):
 
     Every loss, plain cross-entropy included, is Σ rows / items of the whole optimiser step, so neither the gradient
     nor the logged loss depends on how the step is cut into micro-batches and processes (the loss that most models
-    compute themselves does, and so does MMCE, which is no sum over rows). Samples that the distributed sampler repeats
-    to fill up the last batch of an epoch weigh nothing. A training that is resumed from a checkpoint goes on as if it
-    had never stopped.
+    compute themselves does, and so do MMCE and the recall of a batch, which are no sums over rows). Samples that the
+    distributed sampler repeats to fill up the last batch of an epoch weigh nothing. A training that is resumed from a
+    checkpoint goes on as if it had never stopped.
     `evaluate()` and `predict()` add the calibration metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``,
     ``eval_nll``, ...) without keeping logits; after `fit_temperature` also those at that temperature
     (``eval_ece_post_t``, ...). A scheduled γ follows ``global_step / max_steps`` and is logged as ``gamma``. The γ of

@@ -10,7 +10,15 @@ from sklearn.metrics import recall_score
 from sklearn.utils.class_weight import compute_class_weight
 from torch.overrides import TorchFunctionMode
 
-from hf_focal.losses import ClassBalanced, RecallLoss, build_loss, class_balanced_weights, focal, hits_and_rows
+from hf_focal.losses import (
+    ClassBalanced,
+    RecallLoss,
+    build_loss,
+    class_balanced_weights,
+    class_weights,
+    focal,
+    hits_and_rows,
+)
 
 from .test_no_waiting import no_waiting
 
@@ -149,6 +157,22 @@ def test_what_is_measured_moves_no_average(measuring):
     torch.testing.assert_close(rows.clone(), weighted(*batch(seed=2), 1 - before))
     loss.end_step()
     assert torch.equal(loss.recall, before)
+
+
+@pytest.mark.parametrize("config", ["recall", "recall:ema=0.3"])
+def test_what_is_measured_waits_for_no_other_process(config, monkeypatch):
+    collected = []
+    monkeypatch.setattr(class_weights, "num_processes", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", collected.append)
+    loss = build_loss(config)
+    with torch.no_grad():
+        loss(*batch())
+    loss.eval()(*batch())
+    assert collected == []
+    for _ in range(3):
+        loss.train()(*batch())
+    loss.end_step()
+    assert len(collected) == (1 if loss.ema else 3)
 
 
 def test_measuring_first_leaves_an_average_that_trains():
