@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 clean
+.PHONY: demo test lint format benchmark digits shapes tags newsgroups multi30k sst cifar10 clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -16,6 +16,16 @@ demo: $(VENV)/.installed
 digits: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/image_classification.py --config recipes/configs/digits.yaml \
 		--output_dir out/digits --compare cross_entropy,focal:gamma=3
+
+# Classes of very unequal frequency: pixels of generated shapes, words of generated sentences.
+IMBALANCE_LOSSES := cross_entropy,focal:gamma=2,recall,recall:ema=0.1,class_balanced
+shapes: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/semantic_segmentation.py --config recipes/configs/segmentation_demo.yaml \
+		--output_dir out/shapes --compare $(IMBALANCE_LOSSES)
+
+tags: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
+		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest

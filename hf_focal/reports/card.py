@@ -32,14 +32,34 @@ inputs = tokenizer("{example}", return_tensors="pt")
 output = model.generate(**inputs, num_beams=4)
 print(tokenizer.decode(output[0], skip_special_tokens=True))
 """
+_SEGMENTER = """\
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForSemanticSegmentation
+
+processor = AutoImageProcessor.from_pretrained("{name}")
+model = AutoModelForSemanticSegmentation.from_pretrained("{name}")
+image = Image.open("image.png").convert("RGB")
+logits = model(**processor(image, return_tensors="pt")).logits
+logits = torch.nn.functional.interpolate(logits, image.size[::-1], mode="bilinear")
+print(logits.softmax(1))  # (1, classes, height, width)
+"""
 _USE = {
     "text-classification": (_CLASSIFIER, {"example": '"A text to classify.", top_k=None'}),
     "image-classification": (_CLASSIFIER, {"example": '"image.png"'}),
     "token-classification": (_CLASSIFIER, {"example": '"A text whose words are labelled."'}),
+    "image-segmentation": (_SEGMENTER, {}),
     "translation": (_GENERATOR, {"auto": "AutoModelForSeq2SeqLM", "example": "A sentence to translate."}),
     "text-generation": (_GENERATOR, {"auto": "AutoModelForCausalLM", "example": "A text to go on with"}),
 }
 _GENERATIVE = ("translation", "text-generation")
+# What a model's temperature is fitted to, where it is not samples.
+_UNITS = {
+    "translation": "tokens",
+    "text-generation": "tokens",
+    "token-classification": "words",
+    "image-segmentation": "pixels",
+}
 _APPLY = """\
 logits = model(**inputs).logits
 probabilities = (logits / {value}).softmax(-1)
@@ -52,12 +72,14 @@ output = model.generate(**inputs, num_beams=4, **calibrated_generation({value}))
 # What `LossSpec.source` calls a paper -> its key in citations.bib.
 _PAPERS = {
     "Brier 1950": "brier1950verification",
+    "Cui et al. 2019": "cui2019class",
     "Ghosh et al. 2022": "ghosh2022adafocal",
     "Guo et al. 2017": "guo2017calibration",
     "Kumar et al. 2018": "kumar2018trainable",
     "Lin et al. 2017": "lin2017focal",
     "Mukhoti et al. 2020": "mukhoti2020calibrating",
     "Szegedy et al. 2016": "szegedy2016rethinking",
+    "Tian et al. 2021": "tian2021recall",
 }
 
 
@@ -87,8 +109,8 @@ def model_card(
     Args:
         result: the test set's results; one whose loss `LossConfig.parse` refuses is said to have been trained so.
         model_name: as in the code that loads it: its Hub id or its folder.
-        task: `"text-classification"`, `"image-classification"`, `"token-classification"`, `"translation"` or
-            `"text-generation"`, the card's pipeline tag.
+        task: `"text-classification"`, `"image-classification"`, `"token-classification"`, `"image-segmentation"`,
+            `"translation"` or `"text-generation"`, the card's pipeline tag.
         base_model: what was fine-tuned; None for a model from scratch.
         dataset: a Hub id, or a path.
         language: ISO 639 codes.
@@ -170,12 +192,13 @@ def _results(
 ) -> str:
     translation = isinstance(result, TranslationResult)
     table = translation_table([result]) if translation else results_table([result])
+    intervals = not translation and result.pre_intervals
     where = f"the {_escape(split)} set" + (f" of {_escape(data_name)}" if data_name else "")
     rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
     sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
     text = (
         f"## Results\n\nOn {where}{rows}{sides}. ECE is the mean distance between "
-        f"confidence and accuracy{'' if translation else '; in brackets, its 95 % bootstrap interval'}.\n\n"
+        f"confidence and accuracy{'; in brackets, its 95 % bootstrap interval' if intervals else ''}.\n\n"
     )
     captions = ("before temperature scaling", "after temperature scaling")
     pictures = [
@@ -195,7 +218,7 @@ def _temperature(
         "ece": "that of a grid with the smallest expected calibration error (ECE)",
         "nll": "that with the smallest negative log-likelihood (NLL)",
     }[fitted.objective]
-    rows = "tokens" if task in _GENERATIVE else "samples"
+    rows = _UNITS.get(task, "samples")
     same = measured_on == fitted_on
     apart = "the one measured above: those figures flatter it" if same else f"not on the {_escape(measured_on)} set"
     text = (

@@ -63,14 +63,14 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).gamma_moves:
+        if build_loss(loss).moves:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model = "nll"
             elif self.metric_for_best_model is not None and self.metric_for_best_model.endswith("loss"):
                 raise ValueError(
-                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: the γ of {loss} "
-                    "changes during training, so losses of different epochs are not comparable; use 'nll'"
+                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: {loss} changes "
+                    "during training, so losses of different epochs are not comparable; use 'nll'"
                 )
         name = f"_{self.metric_for_best_model}".removesuffix("_post_t")
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):

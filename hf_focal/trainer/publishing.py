@@ -25,6 +25,7 @@ _TASKS = {
     "ForSequenceClassification": "text-classification",
     "ForImageClassification": "image-classification",
     "ForTokenClassification": "token-classification",
+    "ForSemanticSegmentation": "image-segmentation",
 }
 _GENERATIVE = {Head.NEXT_TOKENS: "text-generation", Head.TARGET_TOKENS: "translation"}
 # What a card lists of the training's arguments, where they say anything, under which names.
@@ -107,7 +108,7 @@ class PublishingTrainer(MeasuringTrainer):
             language, license, tags: of the metadata.
             model_name: the Hub id, or else the folder's name.
             finetuned_from: what was fine-tuned; where the model came from, if absent.
-            tasks: what the model is for; known for classifiers of texts, images and tokens, and for language models.
+            tasks: what the model is for; known of language models and of classifiers.
             dataset_tags, dataset: the dataset's Hub id, or its name.
             dataset_args: its configuration.
             result: the figures of the test set, of which `write_report` writes the report that the card shows pictures

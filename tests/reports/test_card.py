@@ -17,7 +17,8 @@ from hf_focal.reports.card import _PAPERS, model_card
 from hf_focal.reports.folder import RunResult, results_table
 from hf_focal.reports.translation import TranslationResult, translation_table
 
-TASKS = ["text-classification", "image-classification", "token-classification", "translation", "text-generation"]
+CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
+TASKS = [*CLASSIFICATION, "translation", "text-generation"]
 SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score"]
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
