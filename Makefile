@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits shapes tags newsgroups multi30k sst cifar10 clean
+.PHONY: demo test lint format benchmark digits shapes tags newsgroups multi30k sst cifar10 imbalance clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -81,6 +81,16 @@ cifar10: $(VENV)/.installed-test
 		--compare "cross_entropy,brier,mmce:lam=2,$(CIFAR10_LOSSES)"
 	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
+
+# The tables of docs/results/imbalance.md: an hour on one busy core.
+IMBALANCED := $(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
+	--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --max_length 200 --per_device_train_batch_size 32 \
+	--num_train_epochs 15 --class_weights_steps 76
+imbalance: $(VENV)/.installed
+	$(IMBALANCED) --output_dir out/imbalance \
+		--compare "cross_entropy,focal:gamma=2,recall:ema=0.1,recall:ema=0.1,gamma=2,class_balanced"
+	$(IMBALANCED) --output_dir out/imbalance_last --eval_strategy no --load_best_model_at_end False \
+		--compare cross_entropy,recall:ema=0.1,recall:ema=1,recall:ema=0.01
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
