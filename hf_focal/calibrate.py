@@ -1,5 +1,6 @@
 """Calibration of models that are trained already: their figures, their temperature, and what is saved of both."""
 
+import os
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
@@ -8,31 +9,30 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedModel
 
-from .data import InputError, explained, one_line, row_keys
+from .data import InputError
+from .data.input_errors import explained, one_line
+from .data.model_inputs import row_keys
+from .data.one_split import Place, place_of
 from .fold import fold_temperature
 from .generation import apply_calibrated_generation
-from .hub import publish
+from .hub import HubError, create_repository, publish
 from .reports import RunResult, model_card, write_report
-from .reports.tables import _interval, _number
+from .reports.summary import summary
 from .temperature import check_objective
-from .trained import Place, TrainedModel, place_of, trained_model
+from .trained import TrainedModel, trained_model
 
-__all__ = ["InputError", "calibrate_model", "evaluate_model", "summary"]
+__all__ = ["InputError", "NotPublishedError", "calibrate_model", "evaluate_model", "summary"]
 
 # What model cards call the tasks of language models.
 _PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation"}
-# What is counted where it is not rows.
-_UNITS = {"causal-lm": "tokens", "seq2seq-lm": "tokens", "token-classification": "words"}
-# Of a summary: key of `CalibrationMetrics.compute()`, title, factor, decimals.
-_FIGURES = (
-    ("error", "error %", 100, 2),
-    ("nll", "NLL", 1, 4),
-    ("ece", "ECE %", 100, 2),
-    ("adaece", "AdaECE %", 100, 2),
-    ("classwise_ece", "classwise ECE %", 100, 2),
-    ("mce", "MCE %", 100, 2),
-    ("brier", "Brier score", 1, 4),
-)
+
+
+class NotPublishedError(InputError):
+    """The model was measured, corrected and saved, and then the Hub failed; `result` is what was measured."""
+
+    def __init__(self, message: str, result: RunResult):
+        super().__init__(message)
+        self.result = result
 
 
 def evaluate_model(
@@ -69,8 +69,8 @@ def evaluate_model(
     _check_output(output)
     with trained_model(model, task, batch_size, num_bins, options) as trained:
         source, rows = trained.load("dataset", dataset, split, "test")
-        before, _ = trained.trainer.measure(trained.encode(rows))
-        notes = trained.notes(": measured as it is", ": measured without it")
+        before, _ = trained.trainer.measure(trained.encode(source, rows))
+        notes = [*trained.cut, *trained.notes(": measured as it is", ": measured without it")]
         result = trained.result(None, before, None, {"measured_on": source, "notes": notes})
         if output is not None and trained.args.process_index == 0:
             write_report(Path(output) / "report", result)
@@ -90,6 +90,7 @@ def calibrate_model(
     num_bins: int = 15,
     output: str | Path | None = None,
     push_to_hub: str | None = None,
+    private: bool | None = None,
     **options: Any,
 ) -> RunResult:
     """Fit the temperature of a trained model to rows that it was not trained on, and save the corrected model.
@@ -105,18 +106,21 @@ def calibrate_model(
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
             model card, ``temperature.json`` and ``report``. A language model that T cannot be folded into has it in
             its config, for `apply_calibrated_generation`.
-        push_to_hub: the id of a repository to publish that folder in. Where that fails, the folder is kept.
+        push_to_hub: the id of a repository to publish that folder in; it is created before anything is measured.
+        private: whether nobody else sees that repository, where it is new; what the account has by default if absent.
 
     Returns:
         The result before and after the temperature; ``details`` say what was measured.
 
     Raises:
-        InputError: what the user can put right; its message is one line.
+        NotPublishedError: the model could not be pushed. The folder is kept, and the error has the result.
+        InputError: what else the user can put right; its message is one line.
     """
     with explained():
         check_objective(objective)
+    if private is not None and push_to_hub is None:
+        raise InputError(f"private must be absent where push_to_hub is, got {private}")
     _check_output(output)
-    saves = output is not None or push_to_hub is not None
     calibration = ("dataset", dataset, split, "validation")
     test = calibration
     if test_dataset is not None or test_split is not None:
@@ -131,12 +135,16 @@ def calibrate_model(
         notes = [] if test is calibration else _check_apart(trained.task, rows, test_rows)
         if saves and not trained.generates:
             _check_foldable(trained.model)
-        encoded = trained.encode(rows)
-        encoded_test = encoded if test is calibration else trained.encode(test_rows)
+        encoded = trained.encode(source, rows)
+        encoded_test = encoded if test is calibration else trained.encode(measured_on, test_rows)
+        repository = None
+        if push_to_hub is not None and trained.args.process_index == 0:
+            repository = _repository(push_to_hub, private)
 
         temperature = trained.fit(encoded, objective)
         before, after = trained.trainer.measure(encoded_test)
         product = trained.calibration.get("temperature", 1.0) * temperature.value
+        notes += trained.cut
         notes += trained.notes(
             f"; the one fitted here comes on top, {product:.4g} together", "; the one here replaces it"
         )
@@ -144,57 +152,19 @@ def calibrate_model(
         result = trained.result(temperature, before, after, details)
         if saves and trained.args.process_index == 0:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            _save(folder, trained, result, push_to_hub or folder.resolve().name, places)
-            if push_to_hub is not None:
-                result.details["url"] = _publish(folder, push_to_hub)
+            _save(folder, trained, result, repository or folder.resolve().name, places)
+            if repository is not None:
+                try:
+                    result.details["url"] = str(publish(folder, repository, private=private).repo_url)
+                except HubError as error:
+                    raise NotPublishedError(str(error), result) from error
                 if output is None:
                     shutil.rmtree(folder)
     return result
 
 
-def summary(result: RunResult) -> str:
-    """What was measured, in the words and the table that the commands print."""
-    details, temperature = result.details, result.temperature
-    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
-    unit = _UNITS.get(details["task"], "rows")
-    if "fitted_on" in details:
-        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {details['fitted_on']}"]
-    lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
-    lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
-    if details.get("fitted_on") == details["measured_on"]:
-        lines.append(
-            "These are the rows that T was fitted to, whose figures flatter it: a test set (--test_split or "
-            "--test_dataset) has those that count."
-        )
-    elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
-        lines.append(
-            "Here both ECE and NLL are larger with T: it was fitted to too few rows, to rows unlike these, or to rows "
-            "that the model was trained on."
-        )
-    return "\n".join(lines)
-
-
-def _table(result: RunResult) -> str:
-    titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
-    if result.temperature.is_fitted:
-        titles = ["", "before", f"after, T = {result.temperature.value:.4g}"]
-        columns.append((result.post, result.post_intervals))
-    figures = [figure for figure in _FIGURES if figure[0] in result.pre]
-    cells = [[title for _, title, _, _ in figures]]
-    for metrics, intervals in columns:
-        bounds = [_interval(intervals["ece"], 100, 2) if name == "ece" else "" for name, *_ in figures]
-        numbers = [_number(metrics[name], factor, decimals) for name, _, factor, decimals in figures]
-        cells.append([number + bound for number, bound in zip(numbers, bounds, strict=True)])
-    widths = [max(map(len, [title, *column])) for title, column in zip(titles, cells, strict=True)]
-    lines = [titles, ["-" * width for width in widths], *zip(*cells, strict=True)]
-    return "".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |\n"
-        for line in lines
-    )
-
-
 def _check_output(output: str | Path | None) -> None:
-    """Raise `InputError` unless the folder is new or empty, as one that holds the model itself is not."""
+    """Create the folder, or raise `InputError`: it must be new or empty, as the model's own is not, and writable."""
     if output is None:
         return
     folder = Path(output)
@@ -202,6 +172,12 @@ def _check_output(output: str | Path | None) -> None:
         raise InputError(f"output must be a new folder, got the file {str(output)!r}")
     if folder.is_dir() and any(folder.iterdir()):
         raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output must be a folder to write in, got {str(output)!r}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"output must be a folder to write in, got {str(output)!r}, which is read-only")
 
 
 def _check_apart(task: str, rows: Dataset, test_rows: Dataset) -> list[str]:
@@ -269,6 +245,9 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, pla
     write_report(folder / "report", result)
 
 
-def _publish(folder: Path, repo_id: str) -> str:
-    with explained():
-        return str(publish(folder, repo_id).repo_url)
+def _repository(repo_id: str, private: bool | None) -> str:
+    """The whole id of the repository, which is there afterwards."""
+    try:
+        return create_repository(repo_id, private=private)
+    except HubError as error:
+        raise InputError(str(error)) from error

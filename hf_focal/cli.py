@@ -4,7 +4,8 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from . import __version__
@@ -15,10 +16,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop("command")
     try:
-        _COMMANDS[command](**arguments)
+        with _one_gpu():
+            _COMMANDS[command](**arguments)
     except _user_errors(command) as error:
-        if _is_main_process():
-            print(f"hf-focal {command}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        # Of several processes only one may have failed, such as that of the rows with a broken image.
+        process = "" if _is_main_process() else f"process {os.environ['RANK']}: "
+        print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
@@ -84,14 +87,18 @@ _COMMANDS = {
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
-    from .calibrate import summary
+    from .calibrate import NotPublishedError, summary
 
     logging.set_verbosity_error()  # it says of each attempt that it failed
     if "label_map" in arguments:
         arguments["label_map"] = dict(arguments["label_map"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the fitted T")  # which the summary says
-        result = measure(**arguments)
+        try:
+            result = measure(**arguments)
+        except NotPublishedError as error:
+            print(f"\n{summary(error.result)}")
+            raise
     if _is_main_process():
         print(f"\n{summary(result)}")
         if "output" in arguments:
@@ -107,6 +114,26 @@ def _user_errors(command: str) -> tuple[type[Exception], ...]:
 
         return (InputError,)
     return (ValueError, OSError)
+
+
+@contextmanager
+def _one_gpu() -> Iterator[None]:
+    """Show PyTorch a single GPU: it would divide batches among those of a process, which `FocalTrainer` does not take.
+
+    A launcher gives each process its own.
+    """
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if "LOCAL_RANK" in os.environ:
+        yield
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0" if shown is None else shown.partition(",")[0]
+    try:
+        yield
+    finally:
+        if shown is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = shown
 
 
 def _is_main_process() -> bool:
@@ -149,6 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--objective", help="ece, on the grid 0.1 ... 10, or nll [ece]")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
+    calibrate.add_argument("--private", action="store_true", help="which nobody else sees, where it is new")
     report = commands.add_parser("report", help="put several runs on one page")
     report.add_argument("folders", metavar="DIR", nargs="+", help="of a run, of its report, or of a comparison")
     report.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
@@ -165,10 +193,11 @@ def _options() -> argparse.ArgumentParser:
         required=True,
         help="a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset",
     )
+    length = "tokens after which a text is cut [what the model takes; of language models 1024 at most]"
     tasks = "text-classification, image-classification, token-classification, causal-lm or seq2seq-lm"
     parser.add_argument("--task", help=f"{tasks}, where the model's config does not say")
     parser.add_argument("--batch_size", type=int, metavar="N", help="rows of a batch on a device [16]")
-    parser.add_argument("--max_length", type=int, metavar="N", help="tokens after which a text is cut [the model's]")
+    parser.add_argument("--max_length", type=int, metavar="N", help=length)
     parser.add_argument("--max_samples", type=int, metavar="N", help="rows of each set, drawn at random [all]")
     parser.add_argument("--num_bins", type=int, metavar="N", help="bins of the calibration errors [15]")
     columns = parser.add_argument_group("columns")
@@ -179,6 +208,8 @@ def _options() -> argparse.ArgumentParser:
     columns.add_argument("--source_column", metavar="NAME", help="what is translated, or its language [source]")
     columns.add_argument("--target_column", metavar="NAME", help="translations, or their language [target]")
     columns.add_argument("--source_prefix", metavar="TEXT", help="put before each source, as T5 wants it")
+    columns.add_argument("--source_lang", metavar="CODE", help="of models of several languages: eng_Latn of NLLB")
+    columns.add_argument("--target_lang", metavar="CODE", help="of the same")
     columns.add_argument("--tokens_column", metavar="NAME", help="lists of words [tokens]")
     columns.add_argument("--tags_column", metavar="NAME", help="lists of the words' labels [tags]")
     columns.add_argument(

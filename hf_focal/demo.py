@@ -61,9 +61,8 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15
 def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase) -> RunResult:
     set_seed(args.seed)
     names = splits["train"].features["label"].names
-    config = GPCNNConfig(
-        vocab_size=len(tokenizer), embedding_size=64, num_filters=64, num_layers=1, id2label=dict(enumerate(names))
-    )
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=64, num_filters=64, num_layers=1, **labels)
     encoded = {
         name: split.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns="text")
         for name, split in splits.items()

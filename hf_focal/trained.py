@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from datasets import Dataset
@@ -26,12 +26,15 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 
-from .data import TASKS, DataOptions, InputError, collator_of, encode_rows, explained, load_one_split, select_rows
-from .data._files import FORMATS
+from .data import DataOptions, InputError, load_one_split
+from .data.input_errors import explained
+from .data.model_inputs import TASKS, collator_of, encode_rows, select_rows
+from .data.one_split import place_of
 from .losses import LossConfig
 from .metrics import CalibrationMetrics
-from .recipes import model_positions
+from .recipes import input_length
 from .reports import RunResult
+from .reports.folder import known_loss
 from .temperature import Temperature
 from .trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 
@@ -51,8 +54,8 @@ _ENDINGS = {
 }
 # Tokenizers that begin words with a space only where they are asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
-# Tokens of a text where nothing says how many; of a language model's at most, each a row of a whole vocabulary.
-_TEXT_LENGTH, _LANGUAGE_MODEL_LENGTH = 1000, 1024
+# Of a language model's text, where nothing else is said: each token is a row of a whole vocabulary.
+_LANGUAGE_MODEL_LENGTH = 1024
 
 
 def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
@@ -70,6 +73,11 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
     name = (config.architectures or [None])[0]
     if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
         return "seq2seq-lm"
+    if str(name).endswith("Segmentation"):
+        raise ValueError(
+            f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, which "
+            "labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and `fit_temperature`"
+        )
     found = [task for ending, task in _ENDINGS.items() if str(name).endswith(ending)]
     if not found:
         raise ValueError(
@@ -80,35 +88,17 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
 
 
 def loss_of(model: str | Path) -> str:
-    """The loss that a run's report names, or the model's own name."""
+    """The loss that a run's report names, or the model's own name: "model brier" where that is a loss's besides."""
     path = Path(model) / "report" / "loss.yaml"
     if not path.is_file():
-        return Path(model).resolve().name
+        name = Path(model).resolve().name
+        return name if known_loss(name) is None else f"model {name}"
     return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
 
 
-class Place(NamedTuple):
-    """Where rows are: a dataset or a file, and of a dataset its configuration and its split, "" of a file."""
-
-    path: str
-    config: str
-    split: str
-
-
-def place_of(argument: str, name: str, split: str | None, default: str) -> Place:
-    """Where the rows are that a name and perhaps a split, or else the `default` one, say.
-
-    Raises:
-        InputError: a split of a file, or two splits.
-    """
-    if Path(name).suffix in FORMATS:
-        if split is not None:
-            raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
-        return Place(str(Path(name).resolve()), "", "")
-    path, config, own = [*name.split(":"), "", ""][:3]
-    if own and split not in (None, own):
-        raise InputError(f"{argument} must have the split that is named besides, {split!r}, got {name!r}")
-    return Place(path, config, own or split or default)
+def public_name(name: str) -> str:
+    """What a report that may be published calls a model or a dataset: a Hub id as it is, of a path its last part."""
+    return Path(name).resolve().name if Path(name).exists() else name
 
 
 class TrainedModel:
@@ -142,6 +132,7 @@ class TrainedModel:
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task != "image-classification",
             )
+        self.cut: list[str] = []  # notes on texts that were
         self.calibration = getattr(self.config, "calibration", None) or {}
 
     @property
@@ -174,7 +165,32 @@ class TrainedModel:
             raise InputError(f"model must have a fast tokenizer, which knows words, got {self.name!r} with another")
         if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
             raise InputError(f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding")
+        if self.task == "seq2seq-lm":
+            self._set_languages(encoder)
         return encoder
+
+    def _set_languages(self, tokenizer: Any) -> None:
+        """Have texts marked with their languages where the tokenizer does so: its defaults would be wrong."""
+        languages = {"source_lang": self.options.source_lang, "target_lang": self.options.target_lang}
+        marks = hasattr(tokenizer, "tgt_lang")
+        for argument, language in languages.items():
+            if marks and language is None:
+                raise InputError(f"{argument} must be given for {self.name!r}, a model of several languages, got None")
+            if not marks and language is not None:
+                raise InputError(f"{argument} must be absent for {self.name!r}, which asks for none, got {language!r}")
+        if not marks:
+            return
+        marking = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        for (argument, language), attribute, side in zip(
+            languages.items(), ("src_lang", "tgt_lang"), ("text", "text_target"), strict=True
+        ):
+            try:
+                setattr(tokenizer, attribute, language)
+                is_known = marking.issuperset(tokenizer(**{side: ""})["input_ids"])
+            except KeyError:
+                is_known = False
+            if not is_known:
+                raise InputError(f"{argument} must be a language of {self.name!r}, got {language!r}")
 
     @cached_property
     def max_length(self) -> int | None:
@@ -182,13 +198,9 @@ class TrainedModel:
         if self.task == "image-classification":
             return None
         with explained():
-            positions = model_positions(self.config, self.options.max_length)
-        if self.options.max_length is not None:
-            return self.options.max_length
-        # A tokenizer that knows no limit says 10^30.
-        limits = [limit for limit in (self.encoder.model_max_length, positions) if limit is not None and limit < 10**6]
-        limits += [_LANGUAGE_MODEL_LENGTH] if self.generates else []
-        return min(limits, default=_TEXT_LENGTH)
+            length = input_length(self.name, self.encoder, self.options.max_length)
+        capped = self.generates and self.options.max_length is None
+        return min(length, _LANGUAGE_MODEL_LENGTH) if capped else length
 
     @cached_property
     def model(self) -> PreTrainedModel:
@@ -216,27 +228,28 @@ class TrainedModel:
             return kind(model, self.args, data_collator=collator)
 
     def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
-        """What errors and tables call a split, and its rows as `select_rows` returns them.
+        """What tables call a split, and its rows as `select_rows` returns them.
 
         Args:
             argument: what errors call it; name, split: as `load_one_split` takes them; default: the split's, if none.
         """
         path, config, part = place_of(argument, name, split, default)
-        source = (
-            f"{argument} {name!r}"
-            if not part
-            else f"split {part!r} of {argument} {':'.join(filter(None, (path, config)))!r}"
-        )
+        public = ":".join(filter(None, (public_name(path), config)))
+        source = f"split {part!r} of {argument} {public!r}" if part else f"{argument} {public!r}"
         with self.args.main_process_first(desc="loading the data"):
             with explained("dataset", name):
                 rows = load_one_split(argument, name, part)
             with explained():
                 return source, select_rows(self.task, source, rows, self.config, self.options)
 
-    def encode(self, rows: Dataset) -> Dataset:
+    def encode(self, source: str, rows: Dataset) -> Dataset:
+        """The rows as the trainer takes them; `cut` gets a note where some are cut. source: what that calls them."""
         max_length = self.max_length
         with self.args.main_process_first(desc="encoding the data"):
-            return encode_rows(self.task, rows, self.encoder, max_length, self.options)
+            encoded, num_cut = encode_rows(self.task, rows, self.encoder, max_length, self.options)
+        if num_cut:
+            self.cut.append(f"{num_cut:,} of the {len(rows):,} texts of {source} are cut at {max_length:,} tokens")
+        return encoded
 
     def fit(self, encoded: Dataset, objective: str) -> Temperature:
         try:
@@ -255,7 +268,7 @@ class TrainedModel:
     ) -> RunResult:
         """Of what the trainer's `measure` returned, with what is worth knowing of the model."""
         details = {
-            "model": self.name,
+            "model": public_name(self.name),
             "task": self.task,
             "options": self.options.to_dict(),
             "num_parameters": self.model.num_parameters(),

@@ -17,6 +17,7 @@ def test_the_demo_trains_corrects_and_reports(tmp_path, capsys):
         assert RunResult.load(folder / "report" / "metrics.json").post["ece"] == result.post["ece"]
         saved = AutoModelForSequenceClassification.from_pretrained(folder)
         assert saved.config.calibration["temperature"] == result.temperature.value
+        assert saved.config.label2id == {name: number for number, name in saved.config.id2label.items()}
         assert (folder / "README.md").is_file()
 
 

@@ -7,17 +7,22 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
     GPT2Config,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
     MarianConfig,
+    NllbTokenizer,
     RobertaConfig,
     RobertaForTokenClassification,
     RobertaTokenizerFast,
+    SegformerConfig,
     T5Config,
     TimmWrapperConfig,
     ViTConfig,
 )
 
 from hf_focal.data import DataOptions, InputError
-from hf_focal.trained import Place, loss_of, place_of, task_of, trained_model
+from hf_focal.reports.folder import known_loss
+from hf_focal.trained import loss_of, public_name, task_of, trained_model
 
 
 @pytest.mark.parametrize(
@@ -45,18 +50,68 @@ def test_classes_that_say_nothing():
     assert task_of(BertConfig(), "causal-lm") == "causal-lm"
 
 
-def test_places():
-    assert place_of("dataset", "glue:sst2:validation", None, "test") == Place("glue", "sst2", "validation")
-    assert place_of("dataset", "glue:sst2", "train", "test") == Place("glue", "sst2", "train")
-    assert place_of("dataset", "imdb", None, "test") == Place("imdb", "", "test")
-    file = place_of("dataset", "rows.csv", None, "test")
-    assert file.path.endswith("/rows.csv") and file.split == ""
-    with pytest.raises(InputError, match=r"got the file 'rows.csv'"):
-        place_of("dataset", "rows.csv", "test", "test")
+def test_models_of_pixels_are_trained_but_not_taken_here():
+    with pytest.raises(ValueError, match="which labels pixels: of those FocalTrainer measures the semantic ones"):
+        task_of(SegformerConfig(architectures=["SegformerForSemanticSegmentation"]))
 
 
 def test_a_model_without_a_loss_has_its_name():
     assert loss_of("org/name") == "name"
+    # Only a report says what a model was trained with.
+    assert loss_of("org/brier") == "model brier" and known_loss("model brier") is None
+    assert loss_of("org/focal:gamma=3") == "model focal:gamma=3" and known_loss("model focal:gamma=3") is None
+
+
+def test_a_path_is_published_by_its_last_part(tmp_path, monkeypatch):
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    assert public_name(str(tmp_path / "org" / "name")) == "name"
+    assert public_name("org/name") == "org/name"
+    monkeypatch.chdir(tmp_path / "org" / "name")
+    assert public_name(".") == public_name("../name/") == "name"
+
+
+@pytest.fixture
+def several_languages(tmp_path):
+    """The folder of a model of English and German, and a file of one pair."""
+    tokenizer = NllbTokenizer(
+        vocab={"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "▁": 4, "a": 5, "▁a": 6, "b": 7, "▁b": 8},
+        merges=[("▁", "a"), ("▁", "b")],
+        extra_special_tokens=["eng_Latn", "deu_Latn"],
+    )
+    sizes = {
+        f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    model = M2M100ForConditionalGeneration(M2M100Config(vocab_size=len(tokenizer), d_model=8, **sizes))
+    for part in (tokenizer, model):
+        part.save_pretrained(tmp_path)
+    (tmp_path / "rows.json").write_text(json.dumps({"source": "a", "target": "b"}))
+    return tmp_path
+
+
+def encoded_by(folder, **options):
+    with trained_model(folder, None, 1, 15, options) as trained:
+        source, rows = trained.load("dataset", str(folder / "rows.json"), None, "test")
+        return trained.processor, trained.encode(source, rows)[0]
+
+
+def test_texts_are_marked_with_their_languages(several_languages):
+    tokenizer, row = encoded_by(several_languages, source_lang="eng_Latn", target_lang="deu_Latn")
+    assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == ["eng_Latn", "▁a", "</s>"]
+    assert tokenizer.convert_ids_to_tokens(row["labels"]) == ["deu_Latn", "▁b", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "source_lang must be given for .*, a model of several languages, got None"),
+        ({"source_lang": "eng_Latn"}, "target_lang must be given"),
+        ({"source_lang": "eng_Latn", "target_lang": "de"}, "target_lang must be a language of .*, got 'de'"),
+        ({"source_lang": "▁a", "target_lang": "eng_Latn"}, "source_lang must be a language of .*, got '▁a'"),
+    ],
+)
+def test_languages_that_a_model_must_be_told(several_languages, options, message):
+    with pytest.raises(InputError, match=message):
+        encoded_by(several_languages, **options)
 
 
 def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
@@ -73,8 +128,8 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
     with trained_model(tmp_path, None, 1, 15, vars(DataOptions(max_length=50))) as trained:
-        _, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
-        (encoded,) = trained.encode(rows)
+        source, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
+        (encoded,) = trained.encode(source, rows)
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
     assert [label for label in encoded["labels"] if label != -100] == [0, 1, 0]

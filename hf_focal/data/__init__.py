@@ -14,9 +14,9 @@ from .images import (
     prepare_batch,
 )
 from .imbalance import check_imbalance, long_tailed
-from .input_errors import InputError, explained, one_line
+from .input_errors import InputError
 from .masks import ImageFormat, MaskDataset, check_crop, count_classes, load_mask_splits
-from .model_inputs import TASKS, DataOptions, collator_of, encode_rows, row_keys, select_rows
+from .model_inputs import DataOptions
 from .newsgroups import strip_footers, strip_headers, strip_newsgroup, strip_quotes
 from .one_split import labels_of, load_images, load_one_split, load_texts, tags_of
 from .parallel import load_pairs, load_parallel, select_pairs
@@ -34,7 +34,6 @@ __all__ = [
     "CORRUPTIONS",
     "SHAPE_NAMES",
     "TAG_NAMES",
-    "TASKS",
     "DataOptions",
     "Grammar",
     "ImageDataset",
@@ -47,15 +46,12 @@ __all__ = [
     "check_crop",
     "check_imbalance",
     "collate",
-    "collator_of",
     "corrupt",
     "count_classes",
     "decode_images",
     "encode_pairs",
-    "encode_rows",
     "encode_tags",
     "encode_trees",
-    "explained",
     "generate_shapes",
     "generate_tags",
     "generate_topics",
@@ -74,13 +70,10 @@ __all__ = [
     "load_texts",
     "load_trees",
     "long_tailed",
-    "one_line",
     "parse_tree",
     "prepare_batch",
     "read_trees",
-    "row_keys",
     "select_pairs",
-    "select_rows",
     "strip_footers",
     "strip_headers",
     "strip_newsgroup",

@@ -11,8 +11,11 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
+from safetensors import SafetensorError
 
 _USERS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
+# Where files are only loaded: weights of another shape or cut off, a dataset that is a script.
+_LOADING = (*_USERS, RuntimeError, SafetensorError)
 _UNREACHABLE = (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError)
 _LONGEST = 400  # characters; Transformers lists all of its models
 
@@ -28,13 +31,14 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
     To be put around what can only fail for what the user gave: a bug must not pass for a user's error.
 
     Args:
-        kind: "model" or "dataset", where one is loaded; name: which.
+        kind: "model" or "dataset", where one is loaded and nothing else is done; name: which.
     """
+    users = _LOADING if kind else _USERS
     try:
         yield
     except InputError:
         raise
-    except _USERS as error:
+    except users as error:
         raise InputError(_explanation(error, kind, name)) from error
 
 

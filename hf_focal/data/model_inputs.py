@@ -26,6 +26,7 @@ from .parallel import select_pairs
 from .text import text_inputs
 
 TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
+_ENDLESS = 10**9  # tokens: none is cut
 # What the rows that `select_rows` returns have besides "labels".
 _INPUTS = {
     "text-classification": ("text", "pair"),
@@ -48,6 +49,7 @@ class DataOptions:
         source_column, target_column: sentences and their translations, or the keys of both in the mappings of a column
             "translation", as the Hub's corpora have it.
         source_prefix: what is put before each source, "translate English to German: " for T5.
+        source_lang, target_lang: the languages, as the tokenizer of a model of several calls them: "eng_Latn" of NLLB.
         tokens_column, tags_column: lists of words, and lists of their labels.
         label_map: what the model calls labels that the data calls otherwise.
         max_length: tokens after which a text is cut; what model and tokenizer take if absent.
@@ -64,6 +66,8 @@ class DataOptions:
     source_column: str = "source"
     target_column: str = "target"
     source_prefix: str = ""
+    source_lang: str | None = None
+    target_lang: str | None = None
     tokens_column: str = "tokens"
     tags_column: str = "tags"
     label_map: Mapping[str, str] | None = None
@@ -131,21 +135,27 @@ def row_keys(task: str, rows: Dataset) -> list[Hashable]:
     return [tuple(tuple(x) if isinstance(x, list) else x for x in row) for row in zip(*columns, strict=True)]
 
 
-def encode_rows(task: str, rows: Dataset, tokenizer: Any, max_length: int | None, options: DataOptions) -> Dataset:
+def encode_rows(
+    task: str, rows: Dataset, tokenizer: Any, max_length: int | None, options: DataOptions
+) -> tuple[Dataset, int]:
     """Rows of `select_rows` as token ids and "labels", the longest first; images stay what they are.
+
+    Returns:
+        The rows, and how many of them had more than `max_length` tokens, where they are cut; of pairs on either side.
 
     Raises:
         InputError: no label is left, as texts of language models have none with a single token.
     """
     if task == "image-classification":
-        return rows.add_column("row", np.arange(len(rows)))
-    if task == "seq2seq-lm":
-        if prefix := options.source_prefix:
-            rows = rows.map(lambda row: {"source": prefix + row["source"]})
-        encoded = encode_pairs(rows, tokenizer, max_length, cut=True)
-    else:
-        encode = partial(_ENCODE[task], tokenizer=tokenizer, max_length=max_length)
-        encoded = rows.map(encode, batched=True, remove_columns=rows.column_names, desc="tokenising")
+        return rows.add_column("row", np.arange(len(rows))), 0
+    if task == "seq2seq-lm" and (prefix := options.source_prefix):
+        rows = rows.map(lambda row: {"source": prefix + row["source"]})
+    encoded = _encode(task, rows, tokenizer, max_length)
+    full = [row for row, length in enumerate(_lengths(task, encoded)) if length >= max_length]
+    num_cut = 0
+    if full:
+        whole = _encode(task, rows.select(full), tokenizer, _ENDLESS)
+        num_cut = sum(length > max_length for length in _lengths(task, whole))
     first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
     if task not in ("text-classification", "seq2seq-lm") and all(
         label == -100 for labels in encoded["labels"] for label in labels[first:]
@@ -153,7 +163,20 @@ def encode_rows(task: str, rows: Dataset, tokenizer: Any, max_length: int | None
         argument = "text_column" if task == "causal-lm" else "tags_column"
         raise InputError(f"{argument} must leave labels to measure, got none: all are -100, or the texts too short")
     lengths = [len(ids) for ids in encoded["input_ids"]]
-    return encoded.select(np.argsort([-length for length in lengths], kind="stable"))
+    return encoded.select(np.argsort([-length for length in lengths], kind="stable")), num_cut
+
+
+def _encode(task: str, rows: Dataset, tokenizer: Any, max_length: int) -> Dataset:
+    if task == "seq2seq-lm":
+        return encode_pairs(rows, tokenizer, max_length, cut=True)
+    encode = partial(_ENCODE[task], tokenizer=tokenizer, max_length=max_length)
+    return rows.map(encode, batched=True, remove_columns=rows.column_names, desc="tokenising")
+
+
+def _lengths(task: str, encoded: Dataset) -> list[int]:
+    """Tokens of each text, of pairs those of the longer side."""
+    lengths = map(len, encoded["input_ids"])
+    return list(map(max, lengths, map(len, encoded["labels"])) if task == "seq2seq-lm" else lengths)
 
 
 def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[list[dict]], dict]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -14,7 +14,42 @@ from transformers import PreTrainedConfig
 from ._files import FORMATS, load_file
 from ._splits import check_column, select_inputs
 from .images import image_inputs, load_digits, with_images
+from .input_errors import InputError
 from .text import text_inputs
+
+
+class Place(NamedTuple):
+    """Where rows are: a dataset or a file, and of a dataset its configuration and its split, "" for none."""
+
+    path: str
+    config: str
+    split: str
+
+
+def place_of(argument: str, name: str, split: str | None, default: str) -> Place:
+    """Where the rows are that a name and perhaps a split, or else the `default` one, say.
+
+    Raises:
+        InputError: a split of a file, two splits, or a name of more parts than `load_one_split` takes.
+    """
+    if Path(name).suffix in FORMATS:
+        if split is not None:
+            raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
+        return Place(str(Path(name).resolve()), "", "")
+    path, config, own = _parts(argument, name)
+    if own and split not in (None, own):
+        raise InputError(f"{argument} must have the split that is named besides, {split!r}, got {name!r}")
+    return Place(path, config, own or split or default)
+
+
+def _parts(argument: str, name: str) -> Place:
+    """What a dataset's name says. A folder's own colons, such as that of its drive, are part of its path."""
+    parts = name.split(":")
+    end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
+    rest = parts[end:]
+    if len(rest) > 2:
+        raise InputError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
+    return Place(":".join(parts[:end]), *rest, *[""] * (2 - len(rest)))
 
 
 def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
@@ -32,16 +67,14 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     """
     if Path(name).suffix in FORMATS:
         return load_file(argument, Path(name))
-    if name == "digits":
+    path, config, own = _parts(argument, name)
+    split = own or split
+    if path == "digits":
         digits = load_digits()
         if split not in digits:
             raise ValueError(f"{argument} 'digits' has the splits {', '.join(digits)}, got {split!r}")
         return digits[split]
-    path, *rest = name.split(":")
-    if len(rest) > 2:
-        raise ValueError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
-    config, split = [*rest, None][0] or None, rest[1] if len(rest) == 2 else split
-    return load_dataset(path, config, split=split)
+    return load_dataset(path, config or None, split=split)
 
 
 def load_images(argument: str, name: str, column: str = "image", split: str = "test") -> Dataset:
@@ -66,7 +99,7 @@ def labels_of(
     """The labels of a split as the model's outputs are numbered.
 
     Args:
-        config: of the model. Names of labels are looked up in its `label2id`, and must all be there, in whatever case.
+        config: of the model. Names of labels are looked up in its `id2label`, and must all be there, in whatever case.
             Integers without names are taken as they are, and so are those of `ClassLabel` where the model's labels
             have no names ("LABEL_0", ...).
         source: what an error calls the split.
@@ -134,16 +167,17 @@ def _numbered(
     else:
         names = None
     if names is not None:
-        numbers = {name.casefold(): number for name, number in config.label2id.items()}
-        if len(numbers) < len(config.label2id):  # they differ in case alone
+        # Not `label2id`, which a config may lack, or have as "LABEL_0", ... beside the names.
+        exact = {name: number for number, name in sorted(config.id2label.items())}
+        numbers = {name.casefold(): number for name, number in exact.items()}
+        if len(numbers) < len(exact):  # they differ in case alone
             numbers = {}
         wanted = [(label_map or {}).get(str(name), str(name)) for name in names]
-        found = [config.label2id.get(name, numbers.get(name.casefold())) for name in wanted]
+        found = [exact.get(name, numbers.get(name.casefold())) for name in wanted]
         missing = [name for name, number in zip(wanted, found, strict=True) if number is None]
         if missing:
-            has = sorted(config.label2id, key=config.label2id.get)
             raise ValueError(
-                f"{argument} must hold labels that the model has, {_some(has)}, got {_some(missing)} in "
+                f"{argument} must hold labels that the model has, {_some(exact)}, got {_some(missing)} in "
                 f"{where}: label_map can say which is which"
             )
         labels = np.array([*found, -100])[np.where(unlabelled, -1, labels)]

@@ -4,7 +4,9 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
-from hf_focal.data import DataOptions, InputError, explained, labels_of, load_one_split, row_keys, select_rows, tags_of
+from hf_focal.data import DataOptions, InputError, labels_of, load_one_split, tags_of, train_word_tokenizer
+from hf_focal.data.input_errors import explained
+from hf_focal.data.model_inputs import encode_rows, row_keys, select_rows
 
 NAMES = ("NEGATIVE", "NEUTRAL", "POSITIVE")
 CONFIG = BertConfig(id2label=dict(enumerate(NAMES)), label2id={name: i for i, name in enumerate(NAMES)})
@@ -104,5 +106,31 @@ def test_splits_that_the_digits_have_not():
 def test_a_bug_is_no_error_of_the_user():
     with pytest.raises(ZeroDivisionError), explained("model", "x"):
         raise ZeroDivisionError
+    with pytest.raises(RuntimeError), explained():
+        raise RuntimeError
     with pytest.raises(InputError, match=r"^one two$"), explained("model", "x"):
         raise ValueError("one\n  two")
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "lengths"),
+    [
+        ("text-classification", {"text": ["a b c", "a", "a b"], "labels": [0, 1, 0]}, [2, 2, 1]),
+        ("token-classification", {"tokens": [["a", "b", "c"], ["a", "b"]], "labels": [[0, 1, 2], [0, 1]]}, [2, 2]),
+        ("causal-lm", {"text": ["a b c", "a b"]}, [2, 2]),
+    ],
+)
+def test_texts_that_are_cut_are_counted(task, rows, lengths):
+    tokenizer = train_word_tokenizer(["a b c"])
+    encoded, num_cut = encode_rows(task, Dataset.from_dict(rows), tokenizer, 2, DataOptions())
+    assert list(map(len, encoded["input_ids"])) == lengths
+    assert num_cut == 1  # what has just that many tokens is whole
+    _, num_cut = encode_rows(task, Dataset.from_dict(rows), tokenizer, 3, DataOptions())
+    assert num_cut == 0
+
+
+def test_pairs_are_cut_on_either_side():
+    tokenizer = train_word_tokenizer(["a b c"])
+    pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})
+    _, num_cut = encode_rows("seq2seq-lm", pairs, tokenizer, 2, DataOptions())
+    assert num_cut == 2

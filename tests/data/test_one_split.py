@@ -1,8 +1,10 @@
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Value
+from transformers import BertConfig
 
-from hf_focal.data import labels_of, load_images, load_one_split, load_texts
+from hf_focal.data import InputError, labels_of, load_images, load_one_split, load_texts
+from hf_focal.data.one_split import Place, place_of
 from hf_focal.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -22,6 +24,14 @@ def test_names_are_numbered_as_the_model_numbers_them():
     assert numbers.tolist() == [2, 0] and numbers.dtype == torch.int64
 
 
+@pytest.mark.parametrize("label2id", [{}, {"label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}}])
+def test_names_without_a_table_back(label2id):
+    config = BertConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, **label2id)
+    assert labels_of(config, "test", labelled(["fox", "Cat"], Value("string"))).tolist() == [2, 0]
+    with pytest.raises(ValueError, match="the model has, 'cat', 'dog', 'fox', got 'cow'"):
+        labels_of(config, "test", labelled(["cow"], Value("string")))
+
+
 @pytest.mark.parametrize(
     ("labels", "feature", "message"),
     [
@@ -39,6 +49,26 @@ def test_names_are_numbered_as_the_model_numbers_them():
 def test_labels_that_the_model_has_not(labels, feature, message):
     with pytest.raises(ValueError, match=message):
         labels_of(CONFIG, "test", labelled(labels, feature))
+
+
+def test_places():
+    assert place_of("dataset", "glue:sst2:validation", None, "test") == Place("glue", "sst2", "validation")
+    assert place_of("dataset", "glue:sst2", "train", "test") == Place("glue", "sst2", "train")
+    assert place_of("dataset", "imdb", None, "test") == Place("imdb", "", "test")
+    file = place_of("dataset", "rows.csv", None, "test")
+    assert file.path.endswith("/rows.csv") and file.split == ""
+    with pytest.raises(InputError, match=r"got the file 'rows.csv'"):
+        place_of("dataset", "rows.csv", "test", "test")
+
+
+def test_a_folder_may_have_colons(tmp_path):
+    folder = tmp_path / "C:data"
+    folder.mkdir()
+    (folder / "test.csv").write_text("text,label\na,0\nb,1\n")
+    for name in (str(folder), f"{folder}::test", f"{folder}:default:test"):
+        assert place_of("dataset", name, None, "test").path == str(folder)
+        assert load_one_split("dataset", name)["text"][:] == ["a", "b"]
+    assert place_of("dataset", f"{folder}:default", None, "test") == Place(str(folder), "default", "test")
 
 
 def test_splits_are_loaded_from_files_and_the_digits(tmp_path):
