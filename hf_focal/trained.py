@@ -180,7 +180,9 @@ class TrainedModel:
                 raise InputError(f"{argument} must be absent for {self.name!r}, which asks for none, got {language!r}")
         if not marks:
             return
-        marking = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+        # Special tokens mark a language; M2M100's are in a table besides.
+        table = getattr(tokenizer, "lang_code_to_id", {})
+        marking = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
         for (argument, language), attribute, side in zip(
             languages.items(), ("src_lang", "tgt_lang"), ("text", "text_target"), strict=True
         ):
@@ -248,7 +250,10 @@ class TrainedModel:
         with self.args.main_process_first(desc="encoding the data"):
             encoded, num_cut = encode_rows(self.task, rows, self.encoder, max_length, self.options)
         if num_cut:
-            self.cut.append(f"{num_cut:,} of the {len(rows):,} texts of {source} are cut at {max_length:,} tokens")
+            rest = ", what follows is not measured" if self.task != "text-classification" else ""
+            self.cut.append(
+                f"{num_cut:,} of the {len(rows):,} texts of {source} are cut at {max_length:,} tokens{rest}"
+            )
         return encoded
 
     def fit(self, encoded: Dataset, objective: str) -> Temperature:

@@ -1,6 +1,7 @@
 """Every kind of model against its own logits, as plain Transformers gives them row by row."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -214,6 +215,30 @@ def test_rows_are_drawn_and_texts_cut(cases):
     assert drawn.pre["num_samples"] == 20 and drawn.details["options"]["max_samples"] == 20
     cut = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
     assert cut.pre["nll"] != evaluate_model(case.folder, str(case.test), **case.options).pre["nll"]
+
+
+@pytest.mark.parametrize("kind", ["texts", "words"])
+def test_texts_that_were_cut_are_said(cases, kind):
+    case = cases[kind]
+    result = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
+    (note,) = result.details["notes"]
+    pattern = r"(\d+) of the 100 texts of dataset 'test.parquet' are cut at 2 tokens"
+    assert (
+        0 < int(re.fullmatch(pattern + (", what follows is not measured" if kind == "words" else ""), note)[1]) <= 100
+    )
+    assert evaluate_model(case.folder, str(case.test), **case.options).details["notes"] == []
+
+
+def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
+    case = cases["texts"]
+    options = {"test_dataset": str(case.test), "output": tmp_path / "out", **case.options}
+    result = calibrate_model(case.folder, str(case.validation), **options)
+    assert result.details["model"] == "model"
+    assert result.details["fitted_on"] == "dataset 'validation.parquet'"
+    texts = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert len(texts) > 5
+    for own in (case.folder.parent, tmp_path):
+        assert [path for path, content in texts.items() if str(own).encode() in content] == []
 
 
 def test_rows_that_both_sets_have_are_said(cases, tmp_path):

@@ -1,5 +1,6 @@
 import html
 import json
+import os
 import re
 import shutil
 import socket
@@ -14,7 +15,7 @@ import trained_models
 from hub_server import READER
 
 import hf_focal
-from hf_focal import LossConfig, Temperature
+from hf_focal import LossConfig, Temperature, cli
 from hf_focal.cli import main
 from hf_focal.losses import LOSSES
 from hf_focal.reports import RunResult, write_report
@@ -160,7 +161,7 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     assert "test_dataset must hold other rows" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
     )
-    for held in (texts.folder, texts.validation):
+    for held in (texts.folder, texts.validation, texts.validation / "out"):
         assert "output must be a " in error_of(capsys, [*line, "--output", held])
 
 
@@ -190,6 +191,40 @@ def test_errors_of_the_model(capsys, texts, tmp_path):
     for file in bare.glob("token*"):
         file.unlink()
     assert "tokenizer" in error_of(capsys, ["evaluate", bare, *data])
+    wider = model({"intermediate_size": 17}, "wider")
+    assert "ignore_mismatched_sizes" in error_of(capsys, ["evaluate", wider, *data])
+    half = model({}, "half") / "model.safetensors"
+    half.write_bytes(half.read_bytes()[:-100])
+    assert "incomplete" in error_of(capsys, ["evaluate", half.parent, *data])
+
+
+def test_a_dataset_that_is_a_script(capsys, texts, tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "rows.py").write_text("import datasets\n")
+    line = ["evaluate", texts.folder, "--dataset", tmp_path / "rows", *texts.arguments]
+    assert "Dataset scripts are no longer supported" in error_of(capsys, line)
+
+
+def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "1")
+    message = error_of(capsys, ["evaluate", tmp_path / "none", "--dataset", "rows.csv"])
+    assert message.startswith("hf-focal evaluate: process 1: error: model ")
+
+
+@pytest.mark.parametrize(("shown", "expected"), [(None, "0"), ("2,3", "2"), ("", ""), ("1", "1")])
+def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
+    seen = []
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setitem(cli._COMMANDS, "losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    if shown is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    assert main(["losses"]) == 0
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
+    monkeypatch.setenv("LOCAL_RANK", "1")  # the launcher says which
+    assert main(["losses"]) == 0
+    assert seen == [expected, shown]
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
@@ -247,10 +282,49 @@ def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_pa
     assert held["README.md"].decode().count("me/calibrated") >= 2
     assert main(["evaluate", "me/calibrated", "--dataset", str(texts.test), *texts.arguments]) == 0
     assert "the model is calibrated already" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_repository_is_private_where_that_is_asked(capsys, texts, monkeypatch):
+    asked, create = [], huggingface_hub.HfApi.create_repo
+    monkeypatch.setattr(
+        huggingface_hub.HfApi,
+        "create_repo",
+        lambda *args, **options: asked.append(options) or create(*args, **options),
+    )
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments, "--private"]
+    assert main([*line, "--push_to_hub", "me/secret"]) == 0
+    assert asked and all(options["private"] for options in asked)
+    assert "private must be absent where push_to_hub is" in error_of(capsys, line)
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_card_names_the_whole_id(texts, hub):
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--push_to_hub", "calibrated"]) == 0
+    assert 'model="me/calibrated"' in hub.repositories["me/calibrated"]["README.md"].decode()
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    refused = error_of(capsys, [*line, "--push_to_hub", "me/other", "--output", tmp_path / "out"])
-    assert "the token has no permission to write there" in refused and f"'{tmp_path / 'out'}'" in refused
-    assert (tmp_path / "out" / "model.safetensors").is_file()
+    monkeypatch.setattr("hf_focal.trained.TrainedModel.fit", lambda *_: 1 / 0)
+    line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
+    assert "the token has no permission to write there" in error_of(capsys, line)
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_failed_upload_leaves_the_figures_and_the_command_that_repeats_it(capsys, texts, hub, tmp_path):
+    hub.cut = 99
+    out = tmp_path / ("long" * 50)
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--output", str(out), "--push_to_hub", "me/other"]) == 2
+    printed, err = capsys.readouterr()
+    assert "| ECE % " in printed and "Published" not in printed
+    last = err.splitlines()[-1]
+    assert last.startswith("hf-focal calibrate: error: the upload to 'me/other' failed")
+    assert f"hf upload me/other '{out}' . --exclude" in last and last.endswith("--exclude 'training_args.bin'")
+    assert (out / "model.safetensors").is_file()
 
 
 def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
