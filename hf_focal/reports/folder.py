@@ -157,14 +157,15 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
     """Write the comparison of several runs: table.md and comparison.png.
 
-    Of long-tailed data shots.md too, as `write_report`. Of runs that differ in the average of recall alone also
-    training_loss.png, the `training_loss_figure` of their "training_losses".
+    Of long-tailed data shots.md too, as `write_report`; of at least two runs that average recall training_loss.png,
+    the `training_loss_figure` of their "training_losses".
     """
     folder = Path(folder)
     paths = [*_write_runs(folder, results, results_table(results)), *_write_shots(folder, results)]
-    if len(results) > 1 and all(_averages_recall(result) for result in results):
+    averages = [result for result in results if _averages_recall(result)]
+    if len(averages) > 1:
         paths.append(folder / "training_loss.png")
-        curves = {result.loss: result.details["training_losses"] for result in results}
+        curves = {result.loss: result.details["training_losses"] for result in averages}
         training_loss_figure(curves, path=paths[-1])
     return paths
 
