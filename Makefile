@@ -28,7 +28,7 @@ tags: $(VENV)/.installed
 		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -365,14 +365,25 @@ def publish_runs(runs: Sequence[FocalTrainingArguments]) -> None:
     for run in runs:
         if not run.push_to_hub or run.process_index != 0:
             continue
-        options = {"private": run.hub_private_repo, "token": run.hub_token, "revision": run.hub_revision}
+        options = {"private": run.hub_private_repo, "token": run.hub_token}
         try:
-            commit = publish(run.output_dir, repository_of(run), **options, commit_message="End of training")
+            repo_id = create_repository(repository_of(run), **options)
+            _name_in_card(Path(run.output_dir), repo_id)
+            options["revision"] = run.hub_revision
+            commit = publish(run.output_dir, repo_id, **options, commit_message="End of training")
             print(f"\nPublished: {commit.repo_url}")
         except HubError as error:
             failed.append(str(error))
     if failed:
         sys.exit("\n".join(failed))
+
+
+def _name_in_card(folder: Path, repo_id: str) -> None:
+    """Let the card of a run that was finished without a push load the model from where it is pushed to."""
+    card, text = folder / "README.md", (folder / "README.md").read_text("utf-8")
+    for loads in ('model="{}"', 'from_pretrained("{}")'):
+        text = text.replace(loads.format(folder.absolute().name), loads.format(repo_id))
+    card.write_text(text, "utf-8")
 
 
 def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:

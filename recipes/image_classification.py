@@ -336,8 +336,6 @@ def build_model(experiment: Experiment):
         model.timm_model.load_state_dict(timm.create_model(name, num_classes=len(experiment.labels)).state_dict())
     else:
         model = AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **labels)
-        if hasattr(model.config, "calibration"):  # which will not be this model's
-            del model.config.calibration
     if not isinstance(model.config, TimmWrapperConfig):
         return model, image_processor(pixels)
     # What the image processor of a timm model goes by.

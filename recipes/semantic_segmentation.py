@@ -249,8 +249,6 @@ def build_model(experiment: Experiment):
     if name in FROM_SCRATCH:
         return AutoModelForSemanticSegmentation.from_config(SegformerConfig(**FROM_SCRATCH[name], **labels))
     config = AutoConfig.from_pretrained(name, **labels)
-    if hasattr(config, "calibration"):  # which will not be this model's
-        del config.calibration
     if hasattr(config, "use_auxiliary_head"):  # its logits would not be trained
         config.use_auxiliary_head = False
     return AutoModelForSemanticSegmentation.from_pretrained(name, config=config, ignore_mismatched_sizes=True)

@@ -192,8 +192,6 @@ def build_model(experiment: Experiment):
         network = AutoModelForTokenClassification.from_pretrained(
             model.model_name_or_path, ignore_mismatched_sizes=True, **labels
         )
-        if hasattr(network.config, "calibration"):  # which will not be this model's
-            del network.config.calibration
         return network
     config = BertConfig(
         vocab_size=len(experiment.tokenizer),

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,15 @@ class RunResult:
         after: CalibrationMetrics | None,
         true_calibration_error: tuple[float, float] | None = None,
         details: dict[str, Any] | None = None,
+        intervals: bool = True,
     ) -> "RunResult":
-        """The result of what a trainer's `measure` returns; temperature and `after` are None where none was fitted."""
-        pre, intervals, bins = before.compute(), before.bootstrap(), before.bins()
+        """The result of what a trainer's `measure` returns; temperature and `after` are None where none was fitted.
+
+        No `intervals` are for pixels and tokens, which are no independent samples.
+        """
+        pre, bins = before.compute(), before.bins()
+        pre_intervals = before.bootstrap() if intervals else {}
+        post_intervals = after.bootstrap() if intervals and after is not None else pre_intervals
         if after is None:
             temperature = Temperature.unfitted(pre, len(bins.count))
         return cls(
@@ -83,8 +89,8 @@ class RunResult:
             temperature=temperature,
             pre=pre,
             post=pre if after is None else after.compute(),
-            pre_intervals=intervals,
-            post_intervals=intervals if after is None else after.bootstrap(),
+            pre_intervals=pre_intervals,
+            post_intervals=post_intervals,
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
@@ -108,19 +114,10 @@ class RunResult:
         "accuracy" and "iou" of each class.
         """
         by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
+        details = {**(details or {}), "classes": {"name": list(class_names), **by_class}}
+        result = cls.of(str(loss), temperature, before, after, details=details, intervals=False)
         means = confusion.compute()
-        return cls(
-            loss=str(loss),
-            temperature=temperature,
-            pre=before.compute() | means,
-            post=after.compute() | means,
-            pre_intervals={},
-            post_intervals={},
-            pre_bins=before.bins(),
-            post_bins=after.bins(),
-            true_calibration_error=None,
-            details={**(details or {}), "classes": {"name": list(class_names), **by_class}},
-        )
+        return replace(result, pre=result.pre | means, post=result.post | means)
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
@@ -160,14 +157,15 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
     """Write the comparison of several runs: table.md and comparison.png.
 
-    Of long-tailed data shots.md too, as `write_report`. Of runs that differ in the average of recall alone also
-    training_loss.png, the `training_loss_figure` of their "training_losses".
+    Of long-tailed data shots.md too, as `write_report`; of at least two runs that average recall training_loss.png,
+    the `training_loss_figure` of their "training_losses".
     """
     folder = Path(folder)
     paths = [*_write_runs(folder, results, results_table(results)), *_write_shots(folder, results)]
-    if len(results) > 1 and all(_averages_recall(result) for result in results):
+    averages = [result for result in results if _averages_recall(result)]
+    if len(averages) > 1:
         paths.append(folder / "training_loss.png")
-        curves = {result.loss: result.details["training_losses"] for result in results}
+        curves = {result.loss: result.details["training_losses"] for result in averages}
         training_loss_figure(curves, path=paths[-1])
     return paths
 
@@ -193,6 +191,8 @@ def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
     table.write_text(markdown, encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
     paths = [table, before]
+    for path in (after, loss, folder / "gamma.png"):
+        path.unlink(missing_ok=True)  # of an earlier report that had it
     if result.temperature.is_fitted:
         title = f"{result.loss}, T = {result.temperature.value:g}"
         reliability_diagram(metrics=result.post_bins, title=title, path=after)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
 
@@ -17,7 +18,8 @@ class FocalTrainingArguments(TrainingArguments):
 
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
-    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False.
+    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
+    `hub_strategy` to "end".
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
@@ -54,6 +56,13 @@ class FocalTrainingArguments(TrainingArguments):
     )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
 
+    hub_strategy: HubStrategy | str = field(
+        default="end",
+        metadata={
+            "help": "When Trainer pushes: 'end', only what `push_to_hub` publishes, calibrated. With the others also "
+            "what it saves during the training, which is not, and its arguments."
+        },
+    )
     logging_nan_inf_filter: bool = field(
         default=False,
         metadata={"help": "Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."},

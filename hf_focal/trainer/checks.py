@@ -50,6 +50,11 @@ class Head(Enum):
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
 
+    @property
+    def generates(self) -> bool:
+        """Whether the model writes text, token by token."""
+        return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
+
 
 def head_of(model: nn.Module) -> Head:
     """What the model's class, or the nearest that it is derived from, is for Transformers."""

@@ -107,7 +107,6 @@ class MeasuringTrainer(Trainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        self.forget_folded_temperature()
         streamed = self._streamed()
         with self._into(streamed, labels_required=description == "Evaluation"):
             self._check_measurable(dataloader)
@@ -125,8 +124,9 @@ class MeasuringTrainer(Trainer):
         return output
 
     def _streamed(self) -> StreamedEvaluation:
+        self.forget_folded_temperature()
         # A vocabulary's classes are too many for figures of each, and no table has them.
-        classwise = self.head in (Head.CLASSES, Head.PIXELS)
+        classwise = not self.head.generates
         # Too many pixels for a number of each, unless AdaFocal is to move γ by them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
         return StreamedEvaluation(
@@ -239,14 +239,17 @@ class MeasuringTrainer(Trainer):
         else:
             self.temperature_curves = self._collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
-        self._calibration_when_fitted = self._calibration()
+        self._calibration_when_fitted = self.calibration()
         return self.temperature
 
     def forget_folded_temperature(self) -> None:
         """Let go of the temperature if it has been folded into the model since it was fitted."""
-        if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
+        now = self.calibration()
+        # What `apply_calibrated_generation` records is in no weight.
+        folded = "temperature" in now and now.get("folded", not self.head.generates)
+        if folded and now != self._calibration_when_fitted:
             self.temperature = None
 
-    def _calibration(self) -> Any:
-        """What `fold_temperature` has recorded in the model's config, as text that later folding does not change."""
-        return repr(getattr(getattr(self.model, "config", None), "calibration", None))
+    def calibration(self) -> dict[str, Any]:
+        """A copy of what `fold_temperature` has recorded in the model's config; empty where it has not."""
+        return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})

@@ -129,11 +129,13 @@ class FocalTrainer(PublishingTrainer):
         shift_labels = self.head is Head.NEXT_TOKENS
         pixels = self.head is Head.PIXELS
         self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels, pixels)
-        vocabulary = self.head not in (Head.CLASSES, Head.PIXELS)
+        vocabulary = self.head.generates
         self._linear_head = deferrable_head(self.model, self.loss, self.args) if vocabulary else None
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         self.temperature = None
+        if self.calibration():  # of the weights as they were
+            del self.model.config.calibration
         try:
             output = super().train(*args, **kwargs)
         finally:

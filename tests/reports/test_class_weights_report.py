@@ -82,6 +82,6 @@ def test_reports_draw_what_was_recorded(tmp_path):
     assert [path.name for path in write_report(tmp_path, results[0])[-2:]] == ["class_weights.png", "metrics.json"]
     assert json.loads((tmp_path / "metrics.json").read_text())["details"]["class_weights"] == HISTORY
     loaded = RunResult.load(tmp_path / "metrics.json")
-    assert [path.name for path in write_comparison(tmp_path, [loaded, results[1]])][-1] == "training_loss.png"
+    assert [path.name for path in write_comparison(tmp_path, [loaded, *results[1:]])][-1] == "training_loss.png"
     for others in (results[:1], [results[0], results[2]]):
         assert "training_loss.png" not in [path.name for path in write_comparison(tmp_path, others)]
