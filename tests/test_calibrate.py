@@ -131,7 +131,9 @@ def test_what_is_saved(cases, kind, tmp_path):
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "trained" not in card.partition("## Results")[0]
-    assert "those figures flatter it" in card and "These are the rows that T was fitted to" in summary(result)
+    assert "measured above, whose figures flatter it" in card and "These are the rows that T was fitted to" in summary(
+        result
+    )
 
 
 def test_the_splits_of_a_dataset(cases, tmp_path):
@@ -152,6 +154,17 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
     with pytest.raises(InputError, match="dataset must have the split that is named besides"):
         evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
+
+
+def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
+    case = cases["texts"]
+    for file, name in ((case.validation, "first"), (case.test, "second")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.parquet").write_bytes(file.read_bytes())
+    data = {"split": "test", "test_dataset": str(tmp_path / "second"), "output": tmp_path / "out"}
+    result = calibrate_model(case.folder, str(tmp_path / "first"), **data, **case.options)
+    assert result.details["fitted_on"] == "split 'test' of dataset 'first'"
+    assert "flatter" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
 
 
 def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
