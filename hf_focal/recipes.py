@@ -16,10 +16,10 @@ from transformers.trainer_utils import TrainOutput
 
 from .hub import HubError, create_repository, publish
 from .losses import LossConfig
-from .reports import RunResult, write_comparison
+from .reports import RunResult, write_comparison, write_dynamics_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
-from .trainer import FocalTrainer, FocalTrainingArguments, gamma_history
+from .trainer import FocalTrainer, FocalTrainingArguments, dynamics_history, gamma_history
 
 
 @dataclass
@@ -30,6 +30,10 @@ class RecipeArguments:
         default=None, metadata={"help": "Train each of these losses: 'brier,focal:gamma=3'."}
     )
     temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
+    dynamics: bool = field(
+        default=False,
+        metadata={"help": "Classifiers: log NLL, entropy, calibration and norms at each epoch, and draw them."},
+    )
 
     def __post_init__(self):
         for name, value in vars(self).items():
@@ -204,6 +208,9 @@ def train_classifiers(
         reports.append(Path(args.output_dir) / "report")
         if args.process_index == 0:
             write_comparison(reports[-1], results)
+            histories = {result.loss: result.details.get("dynamics_history") for result in results}
+            if all(histories.values()):
+                write_dynamics_comparison(reports[-1], histories)
     return results, reports
 
 
@@ -237,6 +244,7 @@ def measure_classifier(
             "num_parameters": trainer.model.num_parameters(),
             "num_processes": trainer.args.world_size,
             "gamma_history": gamma_history(trainer.state.log_history),
+            "dynamics_history": dynamics_history(trainer.state.log_history),
         },
     )
 

@@ -67,6 +67,7 @@ from hf_focal.reports import (
     write_report,
 )
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.trainer import Dynamics
 
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
@@ -442,6 +443,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         optimizer_arguments=experiment.optimizer,
         pixels=experiment.pixels,
     )
+    if experiment.recipe.dynamics:
+        trainer.add_callback(Dynamics(trainer, images["test"]))
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)

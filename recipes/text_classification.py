@@ -71,6 +71,7 @@ from hf_focal.recipes import (
 )
 from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.trainer import Dynamics
 
 FROM_SCRATCH = ("gp_cnn", "tree_lstm")
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
@@ -346,6 +347,8 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         data_collator=TreeCollator(tokenizer.pad_token_id) if trees else DataCollatorWithPadding(tokenizer),
         optimizers=(build_optimizer(model, args, experiment.model.embedding_learning_rate), None),
     )
+    if experiment.recipe.dynamics:
+        trainer.add_callback(Dynamics(trainer, encoded["test"]))
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)

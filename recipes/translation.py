@@ -162,6 +162,8 @@ class TranslationArguments(RecipeArguments):
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
         self.temperatures()
+        if self.dynamics:
+            raise ValueError("dynamics must be False, got True: they are measured of classifiers alone")
 
     def temperatures(self) -> list[float]:
         """Those of `bleu_temperatures`."""
