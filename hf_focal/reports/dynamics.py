@@ -104,7 +104,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
             _draw(panel, history, f"{split}_{measure}", colour, style, 100, label=f"{split} {words}")
     panel.set_ylabel("Error and ECE, %")
     _from_0(panel)
-    panel.legend(fontsize=8, frameon=False)
+    panel.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
     for panel, (name, label, _) in zip(axes[1], _NORMS, strict=True):
         _draw(panel, history, name, _ACCURACY, "-")
         panel.set_ylabel(label)
@@ -190,7 +190,9 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     edges = entry["gradient_norms"]["edges"]
     for panel, epoch in zip(axes, epochs, strict=True):
         panel.set_xscale("log")
-        panel.set_xlim(edges[seen[0].min()] / 1.5, edges[seen[0].max() + 1] * 1.5)
+        panel.set_xlim(
+            10 ** np.floor(np.log10(edges[seen[0].min()])), 10 ** np.ceil(np.log10(edges[seen[0].max() + 1]))
+        )
         panel.set_title(f"Epoch {epoch:g}", fontsize=10)
         _clean(panel)
     axes[0].set_ylabel("Training samples, %")
