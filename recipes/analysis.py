@@ -8,7 +8,8 @@ Each analysis writes a figure (.png) and its numbers (.csv):
 - thresholds: the γ whose g is 1 at a given p (proposition 2), which FLSD's schedules are made of.
 - figure_6: the p that minimises focal loss where the true probability is q (equation 5).
 - entropy_bound: focal loss against its lower bound KL(q‖p) + H(q) - γ H(p) (equation 4, appendix A).
-- linear_model: logistic regression on flipped labels with cross-entropy and FL-1 (figures 7 and 8, appendix B).
+- linear_model: logistic regression on flipped labels with cross-entropy and FL-1 (figures 7 and 8, appendix B), and
+  a table of five draws of the data.
 """
 
 import argparse
@@ -28,7 +29,9 @@ from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
 
 COLOURS = ("#000000", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9")
 STYLES = ("-", "--", "-.", ":")
-STEPS, LEARNING_RATE = 500, 0.05
+STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5
+LINEAR_LOSSES = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}
+LOOKS = ({"color": COLOURS[1], "linestyle": "-"}, {"color": COLOURS[4], "linestyle": "--"})
 
 
 def gradient_scale(p: Tensor, gamma: float) -> Tensor:
@@ -195,51 +198,63 @@ def two_logits(logit: Tensor) -> Tensor:
 
 
 def linear_model(folder: Path) -> None:
-    generator = np.random.default_rng(0)
-    mixing = generator.uniform(-1, 1, (4, 2, 2))
-    train, test = (two_clusters_a_class(size, generator, mixing) for size in (4000, 1000))
-    runs = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}
-    trained = {name: train_linear_model(loss, *train) for name, loss in runs.items()}
-    steps = np.arange(1, STEPS + 1)
+    table = []
+    for draw in reversed(range(NUM_DRAWS)):  # the first is drawn
+        generator = np.random.default_rng(draw)
+        mixing = generator.uniform(-1, 1, (4, 2, 2))
+        train, test = (two_clusters_a_class(size, generator, mixing) for size in (4000, 1000))
+        trained = [train_linear_model(loss, *train) for loss in LINEAR_LOSSES.values()]
+        measured = [measure_mistakes(weights, *test) for weights, *_ in trained]
+        norms = [weight_norms[-1] for _, weight_norms, _ in trained]
+        table.append([draw, norms[0], *measured[0], norms[1], *measured[1]])
+    figure_7(folder, trained)
+    figure_8(folder, [weights for weights, *_ in trained], *test)
+    names = ("weight_norm", "error", "nll", "ece", "mistakes_confidence", "mistakes_above_0.9")
+    header = ["draw", *(f"{loss}_{name}" for loss in ("ce", "fl1") for name in names)]
+    write_table(folder / "linear_model.csv", header, zip(*reversed(table), strict=True))
+    for name, found in zip(LINEAR_LOSSES, measured, strict=True):
+        print(
+            "  {}: test error {:.1%}, NLL {:.3f}, ECE {:.1%}; confidence of the mistakes {:.3f}, of {:.0%} of them "
+            "above 0.9".format(name, *found)
+        )
 
+
+def measure_mistakes(weights: Tensor, points: Tensor, labels: Tensor) -> list[float]:
+    """Error, NLL, ECE, the mistakes' mean confidence, and how many of them have one above 0.9."""
+    metrics = CalibrationMetrics(classwise=False)
+    metrics.update(two_logits(points @ weights[:, None]), labels)
+    found, (confidence, correct) = metrics.compute(), metrics.samples()
+    sure = float((confidence[~correct] > 0.9).double().mean())
+    return [*(found[name] for name in ("error", "nll", "ece", "confidence_incorrect")), sure]
+
+
+def figure_7(folder: Path, trained: Sequence[tuple[Tensor, list[float], list[float]]]) -> None:
+    steps = np.arange(1, STEPS + 1)
     figure = new_figure(7.6, 3)
-    norms = [series for _, *both in trained.values() for series in both]
     for axes, index, label in zip(figure.subplots(1, 2), (2, 1), ("RMS of the logits", "Norm of w"), strict=True):
         dress(axes, "Step", label)
-        for number, (name, run) in enumerate(trained.items()):
-            axes.plot(steps, run[index], color=COLOURS[(1, 4)[number]], linestyle=STYLES[number], label=name)
+        for name, run, look in zip(LINEAR_LOSSES, trained, LOOKS, strict=True):
+            axes.plot(steps, run[index], label=name, **look)
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False, fontsize=8)
-    names = ["step", *(f"{loss}_{norm}" for loss in ("ce", "fl1") for norm in ("weight_norm", "logit_rms"))]
-    save(folder, "figure_7", figure, names, [steps, *norms])
+    names = [f"{loss}_{norm}" for loss in ("ce", "fl1") for norm in ("weight_norm", "logit_rms")]
+    save(folder, "figure_7", figure, ["step", *names], [steps, *(norms for _, *both in trained for norms in both)])
 
-    points, labels = test
+
+def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Tensor) -> None:
     figure = new_figure(10.2, 3.4)
     first, *others = figure.subplots(1, 3)
     dress(first, "Confidence of misclassified test points", "Share of them, %")
-    columns, metrics = [*points.T, labels], {}
-    for number, (axes, (name, (weights, *_))) in enumerate(zip(others, trained.items(), strict=True)):
-        logits = two_logits(points @ weights[:, None])
-        metrics[name] = CalibrationMetrics(classwise=False)
-        metrics[name].update(logits, labels)
-        confidence, correct = metrics[name].samples()
-        columns.append(torch.softmax(logits, dim=1)[:, 1])
-        share, edges = np.histogram(confidence[~correct], bins=20, range=(0.5, 1))
-        colour = COLOURS[(1, 4)[number]]
-        first.stairs(100 * share / share.sum(), edges, color=colour, linestyle=STYLES[number], label=name)
+    columns = []
+    for name, weights, look, axes in zip(LINEAR_LOSSES, trained, LOOKS, others, strict=True):
+        columns.append(torch.sigmoid(points @ weights))
+        wrong = (columns[-1] > 0.5) != labels
+        share, edges = np.histogram(torch.maximum(columns[-1], 1 - columns[-1])[wrong], bins=20, range=(0.5, 1))
+        first.stairs(100 * share / share.sum(), edges, label=name, **look)
         draw_regions(axes, weights, points, labels)
         axes.set_title(name, fontsize=10)
     first.legend(frameon=False, fontsize=8)
-    save(folder, "figure_8", figure, ["x1", "x2", "label", "ce_p1", "fl1_p1"], columns)
-    for name, (weights, *_) in trained.items():
-        found, (confidence, correct) = metrics[name].compute(), metrics[name].samples()
-        sure = float((confidence[~correct] > 0.9).double().mean())
-        print(
-            f"  {name}: w = ({float(weights[0]):.3f}, {float(weights[1]):.3f}), test error {100 * found['error']:.1f} "
-            f"%, NLL {found['nll']:.3f}, ECE {100 * found['ece']:.1f} %, mean confidence "
-            f"{found['confidence']:.3f}, of the mistakes {found['confidence_incorrect']:.3f}, above 0.9 in "
-            f"{100 * sure:.0f} % of them"
-        )
+    save(folder, "figure_8", figure, ["x1", "x2", "label", "ce_p1", "fl1_p1"], [*points.T, labels, *columns])
 
 
 def draw_regions(axes: Axes, weights: Tensor, points: Tensor, labels: Tensor) -> None:
@@ -279,13 +294,17 @@ def dress(axes: Axes, x: str, y: str) -> Axes:
 def save(folder: Path, name: str, figure: Figure, header: Sequence[str], columns: Iterable[Any]) -> None:
     """Write the figure and the table of the columns, which are sequences or tensors of one length."""
     figure.savefig(folder / f"{name}.png", dpi=110)
+    write_table(folder / f"{name}.csv", header, columns)
+    print(f"  {folder / name}.png, .csv")
+
+
+def write_table(path: Path, header: Sequence[str], columns: Iterable[Any]) -> None:
     columns = [column.tolist() if hasattr(column, "tolist") else column for column in columns]
-    with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+    with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         for row in zip(*columns, strict=True):
             writer.writerow([f"{value:.6g}" for value in row])
-    print(f"  {folder / name}.png, .csv")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -40,7 +40,8 @@ def table(folder, name):
 
 def test_files(written):
     names = {"figure_4a", "figure_6", "figure_7", "figure_8", "entropy_bound", "thresholds"}
-    assert {path.name for path in written.iterdir()} == {f"{name}{end}" for name in names for end in (".png", ".csv")}
+    files = {f"{name}{end}" for name in names for end in (".png", ".csv")} | {"linear_model.csv"}
+    assert {path.name for path in written.iterdir()} == files
     assert all(imread(path).std() > 0.05 for path in written.glob("*.png"))
 
 
@@ -146,3 +147,10 @@ def test_the_linear_model_shows_what_the_paper_says(written):
     sure = {name: np.maximum(points[f"{name}_p1"], 1 - points[f"{name}_p1"])[wrong[name]] for name in ("ce", "fl1")}
     assert sure["ce"].mean() > sure["fl1"].mean() + 0.05
     assert (wrong["ce"] == wrong["fl1"]).mean() > 0.98  # the same decision regions
+    draws = table(written, "linear_model")
+    assert draws["draw"].tolist() == list(range(5))
+    assert draws["ce_weight_norm"][0] == norms["ce_weight_norm"][-1]
+    assert draws["ce_error"][0] == pytest.approx(wrong["ce"].mean())
+    assert draws["ce_mistakes_confidence"][0] == pytest.approx(sure["ce"].mean(), abs=1e-5)
+    assert draws["fl1_mistakes_above_0.9"][0] == pytest.approx((sure["fl1"] > 0.9).mean())
+    assert (draws["ce_mistakes_confidence"] > draws["fl1_mistakes_confidence"]).all()
