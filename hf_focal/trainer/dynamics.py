@@ -14,9 +14,10 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 from transformers import TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..fold import _check_whole, _last_layers
+from ..fold import _last_layers
 from ..losses import Loss
 from ..metrics import CalibrationMetrics
 from ..metrics._checks import check_count
@@ -73,10 +74,9 @@ class Dynamics(TrainerCallback):
 
     Raises:
         ValueError: a language model, a set without a length, a test set that is empty or the training set, a model
-            that `torch_compile` compiles (nothing is seen of its layers), `num_samples` below 1, or several last
-            layers.
-        TypeError: a `num_samples` that is no int, a head that does not end in a linear layer, or, as the training
-            begins, a model that FSDP or ZeRO-3 cut up.
+            that `torch_compile` compiles (nothing is seen of its layers) or that FSDP or ZeRO-3 cuts up, `num_samples`
+            below 1, or several last layers.
+        TypeError: a `num_samples` that is no int, or a head that does not end in a linear layer.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class Dynamics(TrainerCallback):
             raise ValueError(f"model must be a classifier, got {type(trainer.model).__name__}, a language model")
         if args.torch_compile:
             raise ValueError("args.torch_compile must be False, got True: the last layer's input is not seen")
+        if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+            raise ValueError("the model must be whole on each process, got one that FSDP or ZeRO-3 cuts up")
         if not has_length(trainer.train_dataset):
             raise ValueError(
                 f"train_dataset must have a length, got {type(trainer.train_dataset).__name__}: a fixed sample of it "
@@ -110,7 +112,6 @@ class Dynamics(TrainerCallback):
         self.test_samples = _sample(test_dataset, num_samples, args.seed)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        _check_whole(self.trainer.model)
         if state.global_step == 0:  # what is wrong with the data or the model shows before the training
             self.measure()
 

@@ -3,6 +3,7 @@
 import json
 import logging
 
+import language_models
 import numpy as np
 import pytest
 import torch
@@ -292,3 +293,12 @@ def test_the_training_set_is_no_test_set(tmp_path):
     trainer = trainer_of(tmp_path)
     with pytest.raises(ValueError, match="test_dataset must be held out, got the training set"):
         Dynamics(trainer, trainer.train_dataset)
+
+
+def test_what_is_cut_up_or_no_classifier(tmp_path):
+    trainer = trainer_of(tmp_path)
+    trainer.is_fsdp_enabled = True
+    with pytest.raises(ValueError, match="the model must be whole on each process, got one that FSDP or ZeRO-3"):
+        Dynamics(trainer)
+    with pytest.raises(ValueError, match="model must be a classifier, got GPT2LMHeadModel, a language model"):
+        Dynamics(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
