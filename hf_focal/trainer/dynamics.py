@@ -53,7 +53,7 @@ class Dynamics(TrainerCallback):
     - ``weight_norm``: the L2 norm of the last linear layer's weight W.
     - ``feature_norm``: the mean L2 norm of its input h over the training samples.
     - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, L being the training loss of the one sample and
-      z its logits. Not of MMCE, which is no sum over samples.
+      z its logits. Not of losses that take more than a row's logits and label (`Loss.row_form` is None), as MMCE.
 
     At some epochs `trainer.state.log_history` also keeps the bins of the reliability diagrams and a histogram of the
     gradient norms. `dynamics_history` collects all of it, also after a training that was resumed. At the end of the
@@ -103,8 +103,8 @@ class Dynamics(TrainerCallback):
         if num_samples is None:
             num_samples = min(max(len(trainer.train_dataset) // 20, 1), 1000)
         check_count("num_samples", num_samples)
+        _last_linear(trainer.model)
         self.trainer = trainer
-        self.layer = _last_linear(trainer.model)
         self.epochs = None if epochs is None else frozenset(epochs)
         self.folder = Path(args.output_dir, "report") if folder is None else Path(folder)
         test_dataset = trainer.held_out_dataset(test_dataset, "test_dataset")
@@ -128,17 +128,18 @@ class Dynamics(TrainerCallback):
     def measure(self) -> None:
         """Measure the model as it is, and log it. All processes call it."""
         trainer, state = self.trainer, self.trainer.state
+        layer = _last_linear(trainer.model)
         train, test = (_Sums(trainer.loss, trainer.args.calibration_bins) for _ in range(2))
         # A loader draws a seed for its workers: the training must not miss it.
         with torch.random.fork_rng(devices=[]):
-            hook = self.layer.register_forward_hook(train.see)
+            hook = layer.register_forward_hook(train.see)
             try:
                 trainer._collect(self.train_samples, train)
             finally:
                 hook.remove()
             trainer._collect(self.test_samples, test)
 
-        values = {"weight_norm": float(torch.linalg.vector_norm(self.layer.weight.detach().float())), **train.norms()}
+        values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
         for split, sums in (("train", train), ("test", test)):
             metrics = sums.metrics.compute()
             values |= {f"{split}_{name}": metrics[name] for name in _MEASURES if not math.isnan(metrics[name])}
@@ -219,11 +220,11 @@ class _Sums:
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
             return
-        # The loss's own backward pass over the logits has the closed form: the cross-entropy family's is the slope
-        # φ'(ce) times softmax - onehot.
+        # The backward pass of the loss's rows over the logits has the closed form: the cross-entropy family's is the
+        # slope φ'(ce) times softmax - onehot. Not of the loss as a module, whose hooks see what is trained on.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss(leaf, labels, reduction="sum"), leaf)
+            (gradient,) = torch.autograd.grad(self.loss.rows(leaf, labels).sum(), leaf)
         gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.cpu().numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
