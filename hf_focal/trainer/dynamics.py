@@ -73,7 +73,7 @@ class Dynamics(TrainerCallback):
         folder: of the figures; the folder "report" in `args.output_dir` if not given.
 
     Raises:
-        ValueError: a language model, a set without a length, a test set that is empty or the training set, a model
+        ValueError: a model of another kind, a set without a length, a test set that is empty or the training set, a model
             that `torch_compile` compiles (nothing is seen of its layers) or that FSDP or ZeRO-3 cuts up, `num_samples`
             below 1, or several last layers.
         TypeError: a `num_samples` that is no int, or a head that does not end in a linear layer.
@@ -90,7 +90,7 @@ class Dynamics(TrainerCallback):
     ):
         args = trainer.args
         if trainer.head is not Head.CLASSES:
-            raise ValueError(f"model must be a classifier, got {type(trainer.model).__name__}, a language model")
+            raise ValueError(f"model must be a classifier of samples or tokens, got {type(trainer.model).__name__}")
         if args.torch_compile:
             raise ValueError("args.torch_compile must be False, got True: the last layer's input is not seen")
         if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():

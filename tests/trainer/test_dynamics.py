@@ -300,5 +300,5 @@ def test_what_is_cut_up_or_no_classifier(tmp_path):
     trainer.is_fsdp_enabled = True
     with pytest.raises(ValueError, match="the model must be whole on each process, got one that FSDP or ZeRO-3"):
         Dynamics(trainer)
-    with pytest.raises(ValueError, match="model must be a classifier, got GPT2LMHeadModel, a language model"):
+    with pytest.raises(ValueError, match="model must be a classifier of samples or tokens, got GPT2LMHeadModel"):
         Dynamics(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
