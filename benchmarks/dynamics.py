@@ -3,10 +3,10 @@
     python benchmarks/dynamics.py [--threads 1] [--rounds 3] [--json FILE]
 
 The global-pooling CNN and a small BERT learn generated texts, all of one length. CPU seconds of this process, so that
-a busy machine counts less; drawing the figures at the end, once a training, is timed apart. Beside the ratio of whole
-trainings, which measure once more than they have epochs: the measurement at an epoch's end over an epoch of the
-training without it, and the same by counting: samples measured over samples trained, times a forward pass's share of
-an epoch.
+a busy machine counts less; drawing the figures at the end, once a training, is timed apart. Beside the ratio of the
+fastest whole trainings, which measure once more than they have epochs: the measurement at an epoch's end over an epoch
+of the training without it, and the same by counting: samples measured over samples trained, times a forward pass's
+share of an epoch.
 """
 
 import argparse
@@ -107,22 +107,23 @@ def forward_seconds(build: Callable[[], nn.Module], length: int) -> float:
 
 
 def measure(name: str, build: Callable[[], nn.Module], length: int, rounds: int) -> dict:
-    train(build, length, with_dynamics=True)  # what is done once in a process
-    without, ratios, shares, drawing = [], [], [], []
-    for _ in range(rounds):
-        plain, _ = train(build, length, with_dynamics=False)
-        seconds, dynamics = train(build, length, with_dynamics=True)
-        without.append(plain)
-        ratios.append(seconds / plain)
-        shares.append(statistics.mean(dynamics.measuring[1:]) / (plain / EPOCHS))
+    _, dynamics = train(build, length, with_dynamics=True)  # what is done once in a process
+    seconds, shares, drawing = {False: [], True: []}, [], []
+    for number in range(rounds):
+        for with_dynamics in (False, True) if number % 2 else (True, False):
+            took, callback = train(build, length, with_dynamics)
+            seconds[with_dynamics].append(took)
+            dynamics = callback or dynamics
+        shares.append(statistics.mean(dynamics.measuring[1:]) / (seconds[False][-1] / EPOCHS))
         drawing.append(dynamics.drawing)
     measured = len(dynamics.train_samples) + len(dynamics.test_samples)
-    epoch = statistics.median(without) / EPOCHS
+    epoch = min(seconds[False]) / EPOCHS
     forward_share = forward_seconds(build, length) / epoch
     result = {
         "epoch_cpu_seconds": epoch,
-        "run_ratio": statistics.median(ratios),
-        "run_ratios": ratios,
+        "run_ratio": min(seconds[True]) / min(seconds[False]),
+        "run_cpu_seconds_with": seconds[True],
+        "run_cpu_seconds_without": seconds[False],
         "measurement_over_epoch": statistics.median(shares),
         "measured_over_trained_samples": measured / NUM_TEXTS,
         "forward_share": forward_share,

@@ -73,9 +73,9 @@ class Dynamics(TrainerCallback):
         folder: of the figures; the folder "report" in `args.output_dir` if not given.
 
     Raises:
-        ValueError: a model of another kind, a set without a length, a test set that is empty or the training set, a model
-            that `torch_compile` compiles (nothing is seen of its layers) or that FSDP or ZeRO-3 cuts up, `num_samples`
-            below 1, or several last layers.
+        ValueError: a model of another kind, a set without a length, a test set that is empty or the training set, a
+            model that `torch_compile` compiles (nothing is seen of its layers) or that FSDP or ZeRO-3 cuts up,
+            `num_samples` below 1, or several last layers.
         TypeError: a `num_samples` that is no int, or a head that does not end in a linear layer.
     """
 
