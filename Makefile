@@ -45,6 +45,7 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/token_calibration.py --json benchmarks/results/token_calibration.json
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
+	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
 
 # The table of docs/results/newsgroups.md, in half of the paper's epochs: about an hour on two cores. DATA holds
 # train.parquet and test.parquet.
