@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 clean
+.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 docs clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -72,6 +72,10 @@ cifar10: $(VENV)/.installed-test
 	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
+# The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -83,5 +87,9 @@ $(VENV)/.installed-test: pyproject.toml $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[test]"
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[docs]"
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) out build dist *.egg-info
+	rm -rf $(VENV) out site build dist *.egg-info
