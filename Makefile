@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 docs clean
+.PHONY: demo test lint format benchmark digits shapes tags newsgroups multi30k sst cifar10 imbalance clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -17,8 +17,18 @@ digits: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/image_classification.py --config recipes/configs/digits.yaml \
 		--output_dir out/digits --compare cross_entropy,focal:gamma=3
 
+# Classes of very unequal frequency: pixels of generated shapes, words of generated sentences.
+IMBALANCE_LOSSES := cross_entropy,focal:gamma=2,recall,recall:ema=0.1,class_balanced
+shapes: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/semantic_segmentation.py --config recipes/configs/segmentation_demo.yaml \
+		--output_dir out/shapes --compare $(IMBALANCE_LOSSES)
+
+tags: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
+		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -35,6 +45,11 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/token_calibration.py --json benchmarks/results/token_calibration.json
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
+
+# The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
+.PHONY: docs
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The table of docs/results/newsgroups.md, in half of the paper's epochs: about an hour on two cores. DATA holds
 # train.parquet and test.parquet.
@@ -72,9 +87,15 @@ cifar10: $(VENV)/.installed-test
 	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
-# The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
-docs: $(VENV)/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+# The tables of docs/results/imbalance.md: an hour on one busy core.
+IMBALANCED := $(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
+	--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --max_length 200 --per_device_train_batch_size 32 \
+	--num_train_epochs 15 --class_weights_steps 76
+imbalance: $(VENV)/.installed
+	$(IMBALANCED) --output_dir out/imbalance \
+		--compare "cross_entropy,focal:gamma=2,recall:ema=0.1,recall:ema=0.1,gamma=2,class_balanced"
+	$(IMBALANCED) --output_dir out/imbalance_last --eval_strategy no --load_best_model_at_end False \
+		--compare cross_entropy,recall:ema=0.1,recall:ema=1,recall:ema=0.01
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -17,9 +17,13 @@ _HEADS = (
     ("score",),
     ("logits_proj",),
     ("cls_classifier", "distillation_classifier"),  # distilled DeiT: the logits are the mean of the two
+    # Of semantic segmentations: SegFormer, UperNet and BEiT; MobileNet and MobileViT; DPT.
+    ("decode_head.classifier",),
+    ("segmentation_head.classifier",),
+    ("head.head",),
 )
-# The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel.
-_LAST_LAYERS = ("out_proj", "out", "linear_out")
+# The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
+_LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 
 
@@ -31,16 +35,18 @@ def fold_temperature(model, temperature: "Temperature | float"):
     "objective": ..., ...}`). Folding again records the product of the temperatures and nothing else: the figures of
     either fit are not those of the product.
 
-    A classifier's last layer is divided. For a model that generates, so is the head, or where embeddings share its
-    weight the norm before it (the last hidden state is then divided, too, and the weights stay tied);
-    `final_logits_bias` always. Whether that divides the logits is tried on two tokens first. `"folded": True` is
-    recorded besides, by which `calibrated_generation` knows that nothing is left to do: plain `generate` is what
+    A classifier's last layer is divided; of a semantic segmentation, too, whose logits are interpolated afterwards,
+    which is linear. For a model that generates, so is the head, or where embeddings share its weight the norm before
+    it (the last hidden state is then divided, too, and the weights stay tied); `final_logits_bias` always. Whether
+    that divides the logits is tried on two tokens first. `"folded": True` is recorded besides, by which
+    `calibrated_generation` knows that nothing is left to do: plain `generate` is what
     `generate(**calibrated_generation(T))` was. A temperature that `apply_calibrated_generation` recorded is in no
     weight: T replaces it.
 
     Args:
         model: a Transformers model with a classification head: `classifier`, `classification_head`, `score` or
-            `logits_proj`, a Linear or Conv2d or a head that ends in one; or a `timm_model`; or one that generates from
+            `logits_proj`, a Linear or Conv2d or a head that ends in one, or the like of a semantic segmentation
+            (`decode_head.classifier`, ...); or a `timm_model`; or one that generates from
             `input_ids`: a causal or a sequence-to-sequence language model. Changed in place.
         temperature: a `Temperature` or a number.
 
@@ -101,8 +107,8 @@ def _last_layers(model) -> list[nn.Module]:
         found = model.timm_model.get_classifier()
         heads = list(found) if isinstance(found, tuple) else [found]
     else:
-        names = next((names for names in _HEADS if hasattr(model, names[0])), ())
-        heads = [getattr(model, name) for name in names]
+        names = next((names for names in _HEADS if _part(model, names[0]) is not None), ())
+        heads = [_part(model, name) for name in names]
     if not heads:
         looked_for = ", ".join(name for names in _HEADS for name in names)
         raise TypeError(
@@ -112,9 +118,16 @@ def _last_layers(model) -> list[nn.Module]:
     return [_last_layer(head, model) for head in heads]
 
 
+def _part(model, path: str) -> nn.Module | None:
+    """The module at a path such as "decode_head.classifier", None where there is none."""
+    for name in path.split("."):
+        model = getattr(model, name, None)
+    return model
+
+
 def _last_layer(head: nn.Module, model) -> nn.Module:
     if isinstance(head, nn.Sequential):
-        layer = head[-1]
+        layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # what is linear needs no T
     else:
         layer = next((getattr(head, name) for name in _LAST_LAYERS if hasattr(head, name)), head)
     if not isinstance(layer, nn.Linear | nn.Conv2d):

@@ -1,5 +1,6 @@
 """A model's folder on the Hub: how it gets there, and what there is to do where it does not."""
 
+import shlex
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, HfApi, constants
@@ -7,8 +8,14 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalToken
 
 __all__ = ["HubError", "create_repository", "publish"]
 
-# What stays at home: checkpoints, what names paths of this machine, and a pickle that holds the arguments' token.
-_LEFT_OUT = ("_*", "checkpoint-*", "run.json", "training_args.bin")
+# What stays at home: checkpoints, what names paths of this machine, a pickle that holds the arguments' token, and the
+# rows of the test set. (Patterns of names, in which "*" also stands for "/".)
+_LEFT_OUT = (
+    *("_*", "checkpoint-*", "runs/*", "run.json", "trainer_state.json", "training_args.bin"),
+    *("translations/*", "report/samples.md", "report/predictions.npz", "report/examples*.png"),
+)
+# What an earlier push may have left there that is no longer true.
+_REPLACED = (*_LEFT_OUT, "temperature.json", "report/*")
 
 
 class HubError(OSError):
@@ -47,8 +54,9 @@ def publish(
 ) -> CommitInfo:
     """Upload a folder to the Hub, as one commit; the folder stays as it is.
 
-    Checkpoints, ``run.json`` and ``training_args.bin`` are left out. What breaks off the client tries again, for about
-    half a minute; what is on the Hub already is not sent a second time.
+    Checkpoints, logs, arguments and everything that shows rows of the data (translations, examples) are left out. A
+    report that is there from an earlier push is replaced. What breaks off the client tries again, for about half a
+    minute; what is on the Hub already is not sent a second time.
 
     Args:
         folder: the model, its card and what else belongs to it.
@@ -73,18 +81,22 @@ def publish(
             commit_message=commit_message,
             revision=revision,
             ignore_patterns=list(_LEFT_OUT),
+            delete_patterns=list(_REPLACED),
         )
     except HubError as error:
-        raise HubError(f"{error}. {how_to_push(folder, repo_id)}") from error
+        raise HubError(f"{error}. {how_to_push(folder, repo_id, private, revision)}") from error
     except Exception as error:  # as above
-        message = f"the upload to {repo_id!r} failed: {_reason(error)}. {how_to_push(folder, repo_id)}"
-        raise HubError(message) from error
+        message = f"the upload to {repo_id!r} failed: {_reason(error)}"
+        raise HubError(f"{message}. {how_to_push(folder, repo_id, private, revision)}") from error
 
 
-def how_to_push(folder: str | Path, repo_id: str) -> str:
-    """A sentence that says that the folder is there and how it is pushed by hand."""
-    left_out = " ".join(f"--exclude '{pattern}'" for pattern in _LEFT_OUT)
-    return f"Nothing is lost, the model is in {str(folder)!r}; to push it: hf upload {repo_id} '{folder}' . {left_out}"
+def how_to_push(folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
+    """A sentence that says that the folder is there and how it is pushed by hand; as `publish` takes them."""
+    options = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+    options += ["--private"] if private else []
+    options += [f"--revision={revision}"] if revision else []
+    command = shlex.join(["hf", "upload", repo_id, str(folder), ".", *options])
+    return f"Nothing is lost, the model is in {str(folder)!r}; to push it: {command}"
 
 
 def _reason(error: Exception) -> str:

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 
 from .hub import HubError, create_repository, publish
-from .losses import LossConfig
-from .reports import RunResult, write_comparison
+from .losses import LossConfig, hits_and_rows
+from .reports import RunResult, class_table, per_class_table, write_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
-from .trainer import FocalTrainer, FocalTrainingArguments, gamma_history
+from .trainer import ClassWeights, FocalTrainer, FocalTrainingArguments, class_weight_history, gamma_history
 
 
 @dataclass
@@ -40,6 +41,26 @@ class RecipeArguments:
                 f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
                 f"got {self.temperature_objective!r}"
             )
+
+
+@dataclass
+class ClassifierArguments(RecipeArguments):
+    """Which losses are compared, how a model is corrected, and what is recorded of its classes."""
+
+    class_weights_steps: int | None = field(
+        default=None,
+        metadata={"help": "Record and draw each class's mean focal and recall weight every so many steps."},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_at_least(1, self, "class_weights_steps")
+
+
+def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
+    """Have the trainer record the weights of the classes, if that is asked for."""
+    if recipe.class_weights_steps is not None:
+        trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
 
 
 def check_at_least(low: int, arguments: Any, *names: str) -> None:
@@ -103,6 +124,20 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
             f"max_length must be at most {positions}, the positions of {config.name_or_path!r}, got {max_length}"
         )
     return positions
+
+
+def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> int:
+    """Tokens after which an input is cut: `max_length`, or what the tokenizer and the pretrained model take.
+
+    Raises:
+        ValueError: `max_length` is more than the model has positions for.
+    """
+    positions = model_positions(AutoConfig.from_pretrained(name), max_length)
+    if max_length is not None:
+        return max_length
+    # A tokenizer that knows no limit says 10^30.
+    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
+    return min(limits, default=1000)
 
 
 def is_image_classifier(config: PreTrainedConfig) -> bool:
@@ -214,6 +249,7 @@ def measure_classifier(
     logits: torch.Tensor,
     labels: torch.Tensor,
     true_calibration_error: tuple[float, float] | None = None,
+    train_labels: torch.Tensor | None = None,
 ) -> RunResult:
     """The result of the test set's logits (N, K) and labels (N,), with what is worth knowing of the training.
 
@@ -222,7 +258,13 @@ def measure_classifier(
         temperature: fitted on the validation set.
         logits, labels: of the test set.
         true_calibration_error: before and after the temperature, where the data's posterior is known.
+        train_labels: integers in [0, K), for what the report says of large and small classes.
     """
+    details = {}
+    if train_labels is not None:
+        hits, rows = hits_and_rows(logits, labels)
+        details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
+        details["class_recall"] = (hits.double() / rows).tolist()
     return RunResult.measure(
         LossConfig.parse(trainer.args.loss),
         temperature,
@@ -230,15 +272,75 @@ def measure_classifier(
         labels,
         num_bins=trainer.args.calibration_bins,
         true_calibration_error=true_calibration_error,
-        details={
-            "train_metrics": trained.metrics,
-            "best_validation_metric": trainer.state.best_metric,
-            "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
-            "num_parameters": trainer.model.num_parameters(),
-            "num_processes": trainer.args.world_size,
-            "gamma_history": gamma_history(trainer.state.log_history),
-        },
+        details=_details(trainer, trained) | details,
     )
+
+
+def measure_dense(
+    trainer: FocalTrainer,
+    trained: TrainOutput,
+    temperature: Temperature,
+    dataset: Any,
+    class_names: Sequence[str],
+    class_counts: Sequence[int],
+) -> RunResult:
+    """The result of a classifier of pixels or tokens on the test set, whose logits are not kept.
+
+    Args:
+        trainer, trained, temperature: as `measure_classifier` takes them; the temperature is the trainer's own.
+        dataset: the test set, as the trainer takes it. All processes must call.
+        class_names: of the K classes.
+        class_counts: how many training pixels or tokens each class has.
+    """
+    before, after = trainer.measure(dataset)
+    loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
+    details["class_counts"] = list(map(int, class_counts))
+    details["class_recall"] = trainer.confusion.by_class()["accuracy"].tolist()
+    return RunResult.of_classes(loss, temperature, before, after, trainer.confusion, class_names, details)
+
+
+def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
+    return {
+        "train_metrics": trained.metrics,
+        "best_validation_metric": trainer.state.best_metric,
+        "best_checkpoint": Path(trainer.state.best_model_checkpoint or "").name,
+        "num_parameters": trainer.model.num_parameters(),
+        "num_processes": trainer.args.world_size,
+        "gamma_history": gamma_history(trainer.state.log_history),
+        "class_weights": class_weight_history(trainer.state.log_history),
+        "training_losses": [(entry["epoch"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry],
+    }
+
+
+def show_classes(reports: Sequence[Path], results: Sequence[RunResult]) -> None:
+    """Write classes.md into each report of `train_classifiers`, and into that of the comparison: how well each class
+    of pixels or tokens is found."""
+    for report, some in [*zip(reports, ([run] for run in results), strict=False), (reports[-1], results)]:
+        text = f"{class_table(some)}\nAccuracy of each class, %\n\n{per_class_table(some)}"
+        (report / "classes.md").write_text(f"{text}\nIoU of each class, %\n\n{per_class_table(some, 'iou')}", "utf-8")
+
+
+class BatchStatisticsTrainer(FocalTrainer):
+    """`FocalTrainer` of models with batch normalisation: all processes measure with the same statistics."""
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.share_buffers()
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _collect(self, *args, **kwargs):
+        self.share_buffers()
+        return super()._collect(*args, **kwargs)
+
+    def share_buffers(self) -> None:
+        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
+        broadcast(list(self.model.buffers()))
+
+
+class NextEpoch(TrainerCallback):
+    """Tells the training set, at `set_epoch`, which epoch begins. (accelerate does so on one process alone.)"""
+
+    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
+        train_dataloader.dataset.set_epoch(int(state.epoch))
 
 
 def dataset_of(data: Any, default: str) -> str:
@@ -263,14 +365,25 @@ def publish_runs(runs: Sequence[FocalTrainingArguments]) -> None:
     for run in runs:
         if not run.push_to_hub or run.process_index != 0:
             continue
-        options = {"private": run.hub_private_repo, "token": run.hub_token, "revision": run.hub_revision}
+        options = {"private": run.hub_private_repo, "token": run.hub_token}
         try:
-            commit = publish(run.output_dir, repository_of(run), **options, commit_message="End of training")
+            repo_id = create_repository(repository_of(run), **options)
+            _name_in_card(Path(run.output_dir), repo_id)
+            options["revision"] = run.hub_revision
+            commit = publish(run.output_dir, repo_id, **options, commit_message="End of training")
             print(f"\nPublished: {commit.repo_url}")
         except HubError as error:
             failed.append(str(error))
     if failed:
         sys.exit("\n".join(failed))
+
+
+def _name_in_card(folder: Path, repo_id: str) -> None:
+    """Let the card of a run that was finished without a push load the model from where it is pushed to."""
+    card, text = folder / "README.md", (folder / "README.md").read_text("utf-8")
+    for loads in ('model="{}"', 'from_pretrained("{}")'):
+        text = text.replace(loads.format(folder.absolute().name), loads.format(repo_id))
+    card.write_text(text, "utf-8")
 
 
 def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:

@@ -20,31 +20,33 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
-from accelerate.utils import broadcast
 from datasets import DatasetDict
 from transformers import (
     AutoModelForImageClassification,
     BitImageProcessorPil,
     TimmWrapperConfig,
-    TrainerCallback,
     set_seed,
 )
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     AUGMENTATIONS,
     ImageDataset,
     PixelFormat,
+    check_imbalance,
     collate,
     label_names,
     load_digits,
     load_image_splits,
+    long_tailed,
     prepare_batch,
 )
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
-    RecipeArguments,
+    BatchStatisticsTrainer,
+    ClassifierArguments,
+    NextEpoch,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -56,6 +58,7 @@ from hf_focal.recipes import (
     publish_runs,
     runs_of,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import (
     Predictions,
@@ -94,6 +97,13 @@ class DataArguments:
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Train on so many images, drawn after validation was cut, equally by class."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     augmentation: str = field(
         default="none",
         metadata={"help": "'crop' (4 pixels around, and flips), 'resized_crop' (of any size, and flips) or 'none'."},
@@ -106,6 +116,8 @@ class DataArguments:
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "max_train_samples")
         check_at_least(0, self, "max_decoded_gib")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         if self.augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {self.augmentation!r}")
 
@@ -184,7 +196,7 @@ class Experiment:
     data: DataArguments
     model: ModelArguments
     optimizer: OptimizerArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     labels: list[str]
@@ -213,7 +225,7 @@ def prepare(argv: list[str]) -> Experiment:
 
 def parse(argv: list[str]) -> tuple:
     return parse_arguments(
-        (DataArguments, ModelArguments, OptimizerArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, OptimizerArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct an image classifier.",
     )
@@ -249,6 +261,8 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
             raise ValueError(f"max_train_samples must be at least {classes}, the number of classes, got {count}")
         cut = splits["train"].train_test_split(train_size=count, stratify_by_column="label", seed=seed)
         splits["train"] = cut["train"]
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
     return splits
 
 
@@ -322,8 +336,6 @@ def build_model(experiment: Experiment):
         model.timm_model.load_state_dict(timm.create_model(name, num_classes=len(experiment.labels)).state_dict())
     else:
         model = AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **labels)
-        if hasattr(model.config, "calibration"):  # which will not be this model's
-            del model.config.calibration
     if not isinstance(model.config, TimmWrapperConfig):
         return model, image_processor(pixels)
     # What the image processor of a timm model goes by.
@@ -349,28 +361,16 @@ def image_processor(pixels: PixelFormat) -> BitImageProcessorPil:
     )
 
 
-class ImageTrainer(FocalTrainer):
-    """`FocalTrainer` with the papers' SGD and milestones, which makes pixel values of uint8 images on its device."""
+class ImageTrainer(BatchStatisticsTrainer):
+    """A trainer with the papers' SGD and milestones, which makes pixel values of uint8 images on its device."""
 
     def __init__(self, *args, optimizer_arguments: OptimizerArguments, pixels: PixelFormat, **kwargs):
         self.optimizer_arguments, self.pixels = optimizer_arguments, pixels
         super().__init__(*args, **kwargs)
-        self.add_callback(NextBoxes())
+        self.add_callback(NextEpoch())  # whose images are cut anew
 
     def _prepare_inputs(self, inputs):
         return prepare_batch(super()._prepare_inputs(inputs), self.pixels)
-
-    def evaluation_loop(self, *args, **kwargs):
-        self.share_buffers()
-        return super().evaluation_loop(*args, **kwargs)
-
-    def _collect(self, *args, **kwargs):
-        self.share_buffers()
-        return super()._collect(*args, **kwargs)
-
-    def share_buffers(self) -> None:
-        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
-        broadcast(list(self.model.buffers()))
 
     def create_optimizer(self, model=None):
         if self.optimizer is None and self.args.optim == "sgd":
@@ -389,13 +389,6 @@ class ImageTrainer(FocalTrainer):
             optimizer = self.optimizer if optimizer is None else optimizer
             self.lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, steps, gamma=0.1)
         return super().create_scheduler(num_training_steps, optimizer)
-
-
-class NextBoxes(TrainerCallback):
-    """Has the images cut anew in each epoch. (accelerate tells a dataset of the epoch on one process alone.)"""
-
-    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
-        train_dataloader.dataset.set_epoch(int(state.epoch))
 
 
 def train(experiment: Experiment) -> list[RunResult]:
@@ -442,13 +435,15 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         optimizer_arguments=experiment.optimizer,
         pixels=experiment.pixels,
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
 
     test = trainer.predict(images["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
-    result = measure_classifier(trainer, trained, temperature, logits, labels)
+    train_labels = images["train"].labels
+    result = measure_classifier(trainer, trained, temperature, logits, labels, train_labels=train_labels)
     trainer.save_calibrated()
     dataset = dataset_of(experiment.data, default="scikit-learn's digits")
     trainer.create_model_card(result=result, dataset=dataset)

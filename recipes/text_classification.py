@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
@@ -35,10 +34,12 @@ from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     TreeCollator,
+    check_imbalance,
     encode_trees,
     generate_topics,
     label_names,
     load_splits,
+    long_tailed,
     parse_tree,
     strip_footers,
     strip_headers,
@@ -55,19 +56,20 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
-    RecipeArguments,
+    ClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
     check_test_file,
     claim_folders,
     dataset_of,
+    input_length,
     measure_classifier,
-    model_positions,
     prepare_or_exit,
     publish_runs,
     runs_of,
     train_classifiers,
+    watch_classes,
 )
 from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
@@ -90,6 +92,13 @@ class DataArguments:
     validation_size: int | None = field(
         default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
     )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation, cut off before, and test stay as they are."
+        },
+    )
     strip: str = field(
         default="none",
         metadata={"help": "Parts of newsgroup posts to drop: 'headers,footers,quotes', some of them, or 'none'."},
@@ -98,6 +107,8 @@ class DataArguments:
 
     def __post_init__(self):
         check_at_least(1, self, "validation_size", "num_generated")
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         for part in self.strip_parts():
             if part not in STRIPPERS:
                 raise ValueError(f"strip must name some of {', '.join(STRIPPERS)}, or be 'none', got {part!r}")
@@ -149,7 +160,7 @@ class Experiment:
 
     data: DataArguments
     model: ModelArguments
-    recipe: RecipeArguments
+    recipe: ClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     splits: DatasetDict
@@ -181,9 +192,9 @@ def prepare(argv: list[str]) -> Experiment:
     return Experiment(data, model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
 
 
-def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments]:
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
     return parse_arguments(
-        (DataArguments, ModelArguments, RecipeArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct a text classifier.",
     )
@@ -196,6 +207,14 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
+    """The splits, stripped and with the tail that is asked for."""
+    splits = load_texts(data, seed)
+    if data.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data.imbalance, seed)
+    return splits
+
+
+def load_texts(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
     if data.dataset_name is None and not files_of(data):
         validation_size = data.validation_size or max(1, data.num_generated // 10)
@@ -238,12 +257,7 @@ def text_length(model: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> in
     """Tokens after which a text is cut: `max_length`, or what tokenizer and model take."""
     if model.model_name_or_path == "gp_cnn":
         return model.max_length or 1000
-    positions = model_positions(AutoConfig.from_pretrained(model.model_name_or_path), model.max_length)
-    if model.max_length is not None:
-        return model.max_length
-    # A tokenizer that knows no limit says 10^30.
-    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
-    return min(limits, default=1000)
+    return input_length(model.model_name_or_path, tokenizer, model.max_length)
 
 
 def encode(model: ModelArguments, splits: DatasetDict, tokenizer) -> DatasetDict:
@@ -346,6 +360,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         data_collator=TreeCollator(tokenizer.pad_token_id) if trees else DataCollatorWithPadding(tokenizer),
         optimizers=(build_optimizer(model, args, experiment.model.embedding_learning_rate), None),
     )
+    watch_classes(trainer, experiment.recipe)
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
@@ -353,10 +368,10 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
     true_error = true_errors(logits, temperature, experiment.splits["test"])
-    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error)
+    train_labels = torch.tensor(experiment.splits["train"]["label"][:])
+    result = measure_classifier(trainer, trained, temperature, logits, labels, true_error, train_labels)
     trainer.save_calibrated()
-    dataset = dataset_of(experiment.data, default="a generated corpus")
-    trainer.create_model_card(result=result, dataset=dataset)
+    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="a generated corpus"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -18,6 +18,7 @@ import itertools
 import logging
 import math
 import os
+import re
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -381,7 +382,8 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
     )
     trainer.save_calibrated()
     dataset = dataset_of(experiment.data, default="a generated corpus")
-    languages = [experiment.data.source_lang, experiment.data.target_lang]
+    sides = (experiment.data.source_lang, experiment.data.target_lang)
+    languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # as the Hub knows them
     trainer.create_model_card(result=result, dataset=dataset, language=languages)
     if args.process_index == 0:
         lines = zip(test["source"], references, translations[1.0], translations[temperature.value], strict=True)

@@ -119,6 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.refuse(502, "Bad Gateway")
             return
         files = {line["value"]["path"]: line["value"]["content"] for line in lines if line["key"] == "file"}
+        for line in lines:
+            if line["key"] == "deletedFile":
+                del self.hub.repositories[name][line["value"]["path"]]
         self.hub.repositories[name] |= {path: base64.b64decode(content) for path, content in files.items()}
         self.hub.commits.append((name, lines[0]["value"]["summary"], sorted(files)))
         oid = f"{len(self.hub.commits):040x}"
@@ -136,9 +139,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif name not in self.hub.repositories:
             self.refuse(401 if not self.token else 404, "Repository not found", "RepoNotFound")
         elif path.startswith("/api/"):
-            siblings = [{"rfilename": held} for held in self.hub.repositories[name]]
-            info = {"id": name, "sha": f"{len(self.hub.commits):040x}", "siblings": siblings, "tags": []}
-            self.answer(200, [] if "/tree/" in path else info)
+            held = self.hub.repositories[name]
+            info = {"id": name, "sha": f"{len(self.hub.commits):040x}", "tags": []}
+            info["siblings"] = [{"rfilename": file} for file in held]
+            tree = [{"type": "file", "path": file, "size": len(held[file]), "oid": f"{0:040x}"} for file in held]
+            self.answer(200, tree if "/tree/" in path else info)
         elif file not in self.hub.repositories[name]:
             self.refuse(404, "Entry not found", "EntryNotFound")
         else:

@@ -15,6 +15,20 @@ from hf_focal.temperature import Temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
 SMALL_T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+FOUR_LAYERS = {"image_size": 32, "num_hidden_layers": 4}
+RESNET = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4, "layer_type": "basic"}
+BACKBONE = transformers.ResNetConfig(**RESNET, out_features=["stage1", "stage2", "stage3", "stage4"])
+SEGMENTATION = {
+    "SegformerForSemanticSegmentation": {"hidden_sizes": [8] * 4, "depths": [1] * 4, "decoder_hidden_size": 8},
+    "UperNetForSemanticSegmentation": {"backbone_config": BACKBONE, "hidden_size": 8, "use_auxiliary_head": False},
+    "BeitForSemanticSegmentation": IMAGE | FOUR_LAYERS | {"intermediate_size": 16, "out_indices": [1, 2, 3, 4]},
+    "DPTForSemanticSegmentation": IMAGE
+    | FOUR_LAYERS
+    | {"intermediate_size": 16, "backbone_out_indices": [0, 1, 2, 3]}
+    | {"neck_hidden_sizes": [8] * 4, "fusion_hidden_size": 8},
+    "MobileNetV2ForSemanticSegmentation": {"image_size": 32, "depth_multiplier": 0.35},
+}
 
 
 def build(name, **options):
@@ -41,6 +55,18 @@ def inputs(model):
 @torch.no_grad()
 def logits_of(model):
     return model(**inputs(model)).logits
+
+
+@pytest.mark.parametrize("name", SEGMENTATION)
+def test_logits_of_pixels_are_divided_after_a_round_trip(name, tmp_path):
+    model = build(name, **SEGMENTATION[name])
+    before = logits_of(model)
+    assert fold_temperature(model, 1.7) is model
+    model.save_pretrained(tmp_path)
+    reloaded = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(reloaded), before / 1.7, rtol=1e-6, atol=1e-6)
+    assert reloaded.config.calibration == {"temperature": 1.7}
+    torch.testing.assert_close(before.argmax(1), logits_of(reloaded).argmax(1))
 
 
 def test_the_fit_is_recorded_and_a_second_fold_records_the_product():

@@ -100,6 +100,23 @@ def labelled_splits(
     return splits
 
 
+def cut_validation(splits: DatasetDict, source: str, validation_size: int | None, seed: int) -> DatasetDict:
+    """The splits with "validation": where it is missing, rows of "train" at random, a tenth of them if not said.
+
+    Raises `ValueError`, which calls the training split `source`, where they are not from 1 to all rows but one.
+    """
+    if "validation" in splits:
+        return splits
+    total = len(splits["train"])
+    if total == 1:
+        raise ValueError(f"{source} must have rows to cut validation from, got 1: give validation_file")
+    size = max(1, total // 10) if validation_size is None else validation_size
+    if not 1 <= size < total:
+        raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
+    cut = splits["train"].train_test_split(size, seed=seed)
+    return DatasetDict({**splits, "train": cut["train"], "validation": cut["test"]})
+
+
 def label_names(splits: DatasetDict) -> list[str]:
     """The names of the classes of what `load_splits` returned, in the order of their numbers."""
     return splits["train"].features["label"].names

@@ -134,7 +134,7 @@ def _decode_all(images: Iterable[dict[str, Any]], rows: Sequence[int], size: int
 def _decode(image: dict[str, Any], size: int, seen: int, row: int) -> PILImage.Image:
     """The middle square, `size` pixels a side, whose own middle of `seen` pixels is that of the image: to the pixel,
     as image processors round."""
-    opened = _open(image, row)
+    opened = open_image(image, row)
     width, height = opened.size
     if (width, height) == (size, size):
         return opened
@@ -144,7 +144,7 @@ def _decode(image: dict[str, Any], size: int, seen: int, row: int) -> PILImage.I
     return opened.crop((left, top, left + size, top + size))
 
 
-def _open(image: dict[str, Any], row: int) -> PILImage.Image:
+def open_image(image: dict[str, Any], row: int) -> PILImage.Image:
     """The image as RGB and the right way up."""
     try:
         if image["bytes"] is None and image["path"] is None:

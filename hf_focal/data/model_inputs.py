@@ -19,7 +19,7 @@ from transformers import (
 
 from ._splits import Inputs, check_column, select_inputs
 from .encoding import encode_pairs
-from .images import _open, image_inputs, with_images
+from .images import image_inputs, open_image, with_images
 from .input_errors import InputError
 from .one_split import labels_of, tags_of
 from .parallel import select_pairs
@@ -234,7 +234,7 @@ _ENCODE = {
 
 def _collate_images(rows: list[dict], processor: Any) -> dict[str, torch.Tensor]:
     try:
-        images = [_open(row["image"], row["row"]) for row in rows]
+        images = [open_image(row["image"], row["row"]) for row in rows]
     except ValueError as error:  # images are only opened when they are measured
         raise InputError(str(error)) from error
     pixels = processor(images, return_tensors="pt")["pixel_values"]

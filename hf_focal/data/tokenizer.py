@@ -37,6 +37,34 @@ def train_word_tokenizer(
     )
 
 
+def train_tag_tokenizer(
+    sentences: Iterable[list[str]], vocab_size: int = 20_000, max_length: int = 128
+) -> PreTrainedTokenizerFast:
+    """Make a vocabulary of words as they are written: what is to be tagged keeps its capitals and its punctuation.
+
+    Args:
+        sentences: the words of the training sentences.
+        vocab_size: words kept, the most frequent first and ties in alphabetical order, "[PAD]" (id 0) and "[UNK]"
+            (id 1) included.
+        max_length: words after which `truncation=True` cuts a sentence.
+
+    Returns:
+        A tokenizer giving `input_ids` and `attention_mask`, a token for each word; it cuts texts at white space.
+        `AutoTokenizer` loads what its `save_pretrained` wrote.
+    """
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator((" ".join(words) for words in sentences), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
 def train_bpe_tokenizer(
     texts: Iterable[str], vocab_size: int = 37_000, max_length: int = 128
 ) -> PreTrainedTokenizerFast:

@@ -1,5 +1,6 @@
 """What is minimised: losses of the focal family and the baselines that they are compared with."""
 
+from .class_weights import ClassBalanced, RecallLoss, class_balanced_weights, hits_and_rows
 from .config import LOSSES, LossConfig, build_loss
 from .functional import (
     brier,
@@ -20,20 +21,24 @@ __all__ = [
     "Brier",
     "ByBin",
     "ByProbability",
+    "ClassBalanced",
     "CrossEntropyFamily",
     "Fixed",
     "GammaPolicy",
     "LabelSmoothing",
     "Loss",
     "LossConfig",
+    "RecallLoss",
     "Scheduled",
     "adafocal_update",
     "brier",
     "build_loss",
+    "class_balanced_weights",
     "cross_entropy",
     "focal",
     "focal_from_cross_entropy",
     "gamma_for_threshold",
+    "hits_and_rows",
     "label_smoothing",
     "linear_loss",
     "mmce",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from ._checks import at_least_0, finite, increasing
+from .class_weights import ClassBalanced, RecallLoss
 from .gamma import ByBin, ByProbability, Fixed, Scheduled, gamma_for_threshold
 from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
 
@@ -76,6 +77,14 @@ def _flsd(thresholds, gammas, p0) -> Loss:
             raise ValueError(f"p0 must be one more than thresholds, got {len(p0)} p0 for {len(thresholds)} thresholds")
         gammas = [gamma_for_threshold(p) for p in p0]
     return CrossEntropyFamily(ByProbability(thresholds, gammas))
+
+
+def _class_balanced(beta, gamma, weights) -> Loss:
+    if beta is None:
+        return ClassBalanced(gamma=gamma, weights=weights)
+    if weights is not None:
+        raise ValueError("give one of beta and weights, got both")
+    return ClassBalanced(beta, gamma)
 
 
 _MUKHOTI = "Mukhoti et al. 2020"
@@ -150,6 +159,25 @@ LOSSES: dict[str, LossSpec] = {
         },
         "focal or inverse focal, γ of each bin moved by its calibration on held-out data",
         "Ghosh et al. 2022",
+    ),
+    "recall": LossSpec(
+        RecallLoss,
+        {
+            "ema": Option("number", None, "α of the average recall over the steps, in (0, 1]; if absent the batch's"),
+            "gamma": Option("number", 0.0, "γ of the focal loss that is weighted, at least 0"),
+        },
+        "(1 - recall of the class) · -log p, or · focal",
+        "Tian et al. 2021",
+    ),
+    "class_balanced": LossSpec(
+        _class_balanced,
+        {
+            "beta": Option("number", 1.0, "β of the effective number of rows, in [0, 1]", unless=("weights",)),
+            "gamma": Option("number", 0.0, "γ of the focal loss that is weighted, at least 0"),
+            "weights": Option("numbers", None, "instead of beta: the weight of each class, 1/2/5, used as given"),
+        },
+        "w · -log p, or · focal, w the inverse of the class's number of training rows",
+        "Cui et al. 2019",
     ),
 }
 

@@ -64,10 +64,18 @@ class Loss(nn.Module):
     def set_progress(self, fraction: float) -> None:
         """Tell the loss how much of the training is done, in [0, 1]. Only a scheduled γ listens."""
 
+    def end_step(self) -> None:
+        """Tell the loss, in all processes, that an optimiser step was taken. Only an average of recall listens."""
+
     @property
-    def gamma_moves(self) -> bool:
-        """Whether γ changes during the training, so that a trainer must drive it."""
+    def moves(self) -> bool:
+        """Whether the loss of the same logits changes during the training: losses of two epochs do not compare."""
         return False
+
+    @property
+    def driving(self) -> str | None:
+        """What the loss does that a trainer must drive, in words; None where there is nothing."""
+        return None
 
 
 def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
@@ -118,8 +126,12 @@ class CrossEntropyFamily(Loss):
         self.policy.set_progress(fraction)
 
     @property
-    def gamma_moves(self) -> bool:
+    def moves(self) -> bool:
         return self.policy.moves
+
+    @property
+    def driving(self) -> str | None:
+        return "changes γ during training" if self.moves else None
 
     def get_extra_state(self) -> dict:
         """γ where it moves, as JSON values: PyTorch puts it into `state_dict`."""
@@ -181,7 +193,7 @@ class MMCE(Loss):
         self.lam, self.weighted, self.gather = at_least_0("lam", lam), weighted, gather
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        gather = self.gather and torch.is_grad_enabled() and _num_processes() > 1
+        gather = self.gather and torch.is_grad_enabled() and num_processes() > 1
         mmce = functional.mmce_of_all_processes if gather else functional.mmce
         term = self.lam * mmce(logits, labels, weighted=self.weighted)
         return functional.cross_entropy(logits, labels) + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
@@ -190,6 +202,7 @@ class MMCE(Loss):
         return f"lam={self.lam}, weighted={self.weighted}, gather={self.gather}"
 
 
-def _num_processes() -> int:
+def num_processes() -> int:
+    """Of `torch.distributed`; 1 where it is not used."""
     initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.distributed.get_world_size() if initialised else 1

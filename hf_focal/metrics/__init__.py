@@ -1,6 +1,7 @@
 """How calibrated a classifier is: one function a metric, and an accumulator of all of them."""
 
 from .accumulator import CalibrationMetrics, ReliabilityBins
+from .confusion import ConfusionMatrix
 from .detection import RocCurve, detection_metrics, roc_curve, uncertainty
 from .evaluate_modules import evaluate_module
 from .functional import (
@@ -19,6 +20,7 @@ from .functional import (
 
 __all__ = [
     "CalibrationMetrics",
+    "ConfusionMatrix",
     "ReliabilityBins",
     "RocCurve",
     "adaece_from_confidences",

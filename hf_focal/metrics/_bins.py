@@ -41,7 +41,11 @@ class BinSums:
     @classmethod
     def of(cls, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
         """Sum up confidences (N,) and booleans (N,) on the CPU."""
-        index = bin_index(confidence, num_bins).numpy()
+        return cls.at(bin_index(confidence, num_bins).numpy(), confidence, correct, num_bins)
+
+    @classmethod
+    def at(cls, index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
+        """The same for bins that are given: index (N,), integers in [0, num_bins)."""
         return cls(
             np.bincount(index, minlength=num_bins).astype(np.float64),
             np.bincount(index, weights=confidence.numpy(), minlength=num_bins),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from . import _bins, _bootstrap, _mass
+from . import _bins, _bootstrap, _histogram, _mass
 from ._checks import Array, check_count, check_num_bins
 from ._classwise import CellSums, classwise_error
 from ._rows import Rows, read_rows
@@ -44,17 +44,22 @@ class CalibrationMetrics:
         num_bins: M, for equal-width, equal-mass and classwise bins.
         ignore_index: rows with this label are left out.
         classwise: also sum the K·M cells of classwise ECE, 16 bytes each; worth switching off for large vocabularies.
+        keep_samples: False for constant memory, where samples are pixels: equal-mass bins are then taken from a fine
+            histogram (600 kB), `compute` says how far AdaECE can be off, there are no `samples`, no `bootstrap`.
 
     Raises:
         TypeError, ValueError: for a num_bins that is not an int of at least 1. `update` raises what `functional`
             lists; a batch that raises leaves the object as it was.
     """
 
-    def __init__(self, num_bins: int = 15, ignore_index: int = -100, classwise: bool = True) -> None:
+    def __init__(
+        self, num_bins: int = 15, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
+    ) -> None:
         check_num_bins(num_bins)
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise
+        self.keep_samples = keep_samples
         self.reset()
 
     def reset(self) -> None:
@@ -64,6 +69,7 @@ class CalibrationMetrics:
         self._bins = _bins.BinSums.zeros(self.num_bins)
         self._cells: CellSums | None = None
         self._samples = _mass.SampleBuffer()
+        self._histogram = None if self.keep_samples else _bins.BinSums.zeros(_histogram.NUM_CELLS)
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
@@ -75,7 +81,7 @@ class CalibrationMetrics:
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets an object of its own, so that one that raises halfway leaves nothing behind.
-        batch = CalibrationMetrics(self.num_bins, self.ignore_index, self.classwise)
+        batch = CalibrationMetrics(self.num_bins, self.ignore_index, self.classwise, self.keep_samples)
         batch.num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
         batch._add(blocks)
         self.merge(batch)
@@ -97,17 +103,21 @@ class CalibrationMetrics:
 
     def _add_confidences(self, confidence: torch.Tensor, correct: torch.Tensor) -> None:
         self._bins += _bins.BinSums.of(confidence, correct, self.num_bins)
-        self._samples.extend(_mass.pack(confidence, correct))
+        if self._histogram is None:
+            self._samples.extend(_mass.pack(confidence, correct))
+        else:
+            index = _histogram.cell_index(confidence)
+            self._histogram += _bins.BinSums.at(index, confidence, correct, _histogram.NUM_CELLS)
 
     def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
         """Add the other's samples to this object's, and return this object.
 
-        Raises TypeError for another type and ValueError where num_bins, ignore_index, classwise or the number of
-        classes differ.
+        Raises TypeError for another type and ValueError where num_bins, ignore_index, classwise, keep_samples or the
+        number of classes differ.
         """
         if not isinstance(other, CalibrationMetrics):
             raise TypeError(f"other must be CalibrationMetrics, got {type(other).__name__}")
-        for name in ("num_bins", "ignore_index", "classwise", "num_classes"):
+        for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(
@@ -123,6 +133,8 @@ class CalibrationMetrics:
             self._cells.gap += other._cells.gap
             self._cells.squares += other._cells.squares
         self._samples.extend(other._samples.keys)
+        if self._histogram is not None:
+            self._histogram = self._histogram + other._histogram
         return self
 
     def compute(self) -> dict[str, float]:
@@ -132,12 +144,15 @@ class CalibrationMetrics:
         names. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
         nll_incorrect, entropy_correct, entropy_incorrect, confidence_correct, confidence_incorrect: means over the
         correctly and the wrongly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
-        least 0.99, and their accuracy. num_samples.
+        least 0.99, and their accuracy. num_samples. Without the samples also adaece_error: adaece is off by this at
+        most.
         """
         total = self._scores.sum(0)
         incorrect, correct = self._scores
         size = total[_COUNT]
         metrics = self._calibration_errors()
+        if self._histogram is not None:
+            metrics["adaece_error"] = _histogram.adaptive_error(self._histogram, self.num_bins)[1]
         metrics["nll"] = _ratio(total[_NLL], size)
         metrics["brier"] = _ratio(total[_BRIER], size)
         metrics["accuracy"] = _ratio(correct[_COUNT], size)
@@ -158,14 +173,21 @@ class CalibrationMetrics:
     def _calibration_errors(self) -> dict[str, float]:
         sums = self._bins
         errors = {name: float(error(sums.count, sums.gap)) for name, error in _bins.EQUAL_WIDTH_ERRORS.items()}
-        errors["adaece"] = _mass.adaptive_error(self._samples.keys, self.num_bins)
+        if self._histogram is None:
+            errors["adaece"] = _mass.adaptive_error(self._samples.keys, self.num_bins)
+        else:
+            errors["adaece"], _ = _histogram.adaptive_error(self._histogram, self.num_bins)
         if self.classwise:
-            size = len(self._samples.keys)
+            size = int(sums.count.sum())
             errors["classwise_ece"] = classwise_error(self._cells.gap.numpy(), size) if self._cells else float("nan")
         return errors
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the top-1 confidence (N,) of each sample so far, float32 or float64, and its hit (N,), bool."""
+        """Return the top-1 confidence (N,) of each sample so far, float32 or float64, and its hit (N,), bool.
+
+        Raises ValueError where they are not kept.
+        """
+        self._check_kept("samples")
         confidence, correct = _mass.unpack(self._samples.keys)
         return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
 
@@ -204,9 +226,10 @@ class CalibrationMetrics:
         kept. Cells are drawn as independent; the correlation of the classes, -1/(K-1) on average, is left out (with
         two classes it is -1, and the two are drawn as one).
 
-        Raises TypeError for a num_resamples that is not an int, ValueError for one below 1 or a level outside (0, 1).
-        NaN intervals where there are no samples.
+        Raises TypeError for a num_resamples that is not an int, ValueError for one below 1, a level outside (0, 1) or
+        where samples are not kept. NaN intervals where there are no samples.
         """
+        self._check_kept("bootstrap")
         check_count("num_resamples", num_resamples)
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
@@ -222,6 +245,10 @@ class CalibrationMetrics:
                 gap, squares, len(keys), num_resamples, generator
             )
         return {name: _bootstrap.basic_interval(estimates[name], resampled[name], level) for name in estimates}
+
+    def _check_kept(self, name: str) -> None:
+        if not self.keep_samples:
+            raise ValueError(f"keep_samples must be True for {name}, got False")
 
 
 def _ratio(numerator: float, denominator: float) -> float:

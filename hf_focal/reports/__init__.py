@@ -1,6 +1,8 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
 from .card import model_card
+from .class_weights import class_weights_figure, normalised_weights, training_loss_figure
+from .classes import class_table, per_class_table
 from .detection import (
     DetectionResult,
     detection_table,
@@ -15,6 +17,7 @@ from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
 from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
+from .shots import shot_groups, shot_recall, shots_table
 from .tables import markdown_table
 from .translation import (
     TranslationResult,
@@ -31,6 +34,8 @@ __all__ = [
     "RunResult",
     "TranslationResult",
     "choose_examples",
+    "class_table",
+    "class_weights_figure",
     "comparison_figure",
     "comparison_page",
     "confidence_table",
@@ -39,13 +44,19 @@ __all__ = [
     "gamma_heatmap",
     "markdown_table",
     "model_card",
+    "normalised_weights",
+    "per_class_table",
     "read_detection_results",
     "reliability_diagram",
     "results_table",
     "roc_figure",
     "shift_figure",
     "shift_table",
+    "shot_groups",
+    "shot_recall",
+    "shots_table",
     "temperature_curves",
+    "training_loss_figure",
     "translation_table",
     "write_comparison",
     "write_curves_csv",

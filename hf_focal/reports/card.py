@@ -32,14 +32,39 @@ inputs = tokenizer("{example}", return_tensors="pt")
 output = model.generate(**inputs, num_beams=4)
 print(tokenizer.decode(output[0], skip_special_tokens=True))
 """
+_OTHER = """\
+from transformers import pipeline
+
+model = pipeline("{task}", model="{name}")
+"""
+_SEGMENTER = """\
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForSemanticSegmentation
+
+processor = AutoImageProcessor.from_pretrained("{name}")
+model = AutoModelForSemanticSegmentation.from_pretrained("{name}")
+image = Image.open("image.png").convert("RGB")
+logits = model(**processor(image, return_tensors="pt")).logits
+logits = torch.nn.functional.interpolate(logits, image.size[::-1], mode="bilinear")
+print(logits.softmax(1))  # (1, classes, height, width)
+"""
 _USE = {
     "text-classification": (_CLASSIFIER, {"example": '"A text to classify.", top_k=None'}),
     "image-classification": (_CLASSIFIER, {"example": '"image.png"'}),
     "token-classification": (_CLASSIFIER, {"example": '"A text whose words are labelled."'}),
+    "image-segmentation": (_SEGMENTER, {}),
     "translation": (_GENERATOR, {"auto": "AutoModelForSeq2SeqLM", "example": "A sentence to translate."}),
+    "summarization": (_GENERATOR, {"auto": "AutoModelForSeq2SeqLM", "example": "A text to shorten."}),
     "text-generation": (_GENERATOR, {"auto": "AutoModelForCausalLM", "example": "A text to go on with"}),
 }
-_GENERATIVE = ("translation", "text-generation")
+_GENERATIVE = ("translation", "summarization", "text-generation")
+# What a model's temperature is fitted to, where it is not samples.
+_UNITS = {
+    **dict.fromkeys(_GENERATIVE, "tokens"),
+    "token-classification": "words",
+    "image-segmentation": "pixels",
+}
 _APPLY = """\
 logits = model(**inputs).logits
 probabilities = (logits / {value}).softmax(-1)
@@ -52,12 +77,14 @@ output = model.generate(**inputs, num_beams=4, **calibrated_generation({value}))
 # What `LossSpec.source` calls a paper -> its key in citations.bib.
 _PAPERS = {
     "Brier 1950": "brier1950verification",
+    "Cui et al. 2019": "cui2019class",
     "Ghosh et al. 2022": "ghosh2022adafocal",
     "Guo et al. 2017": "guo2017calibration",
     "Kumar et al. 2018": "kumar2018trainable",
     "Lin et al. 2017": "lin2017focal",
     "Mukhoti et al. 2020": "mukhoti2020calibrating",
     "Szegedy et al. 2016": "szegedy2016rethinking",
+    "Tian et al. 2021": "tian2021recall",
 }
 
 
@@ -77,6 +104,8 @@ def model_card(
     own_code: bool = False,
     measured_on: str = "test",
     fitted_on: str = "validation",
+    same_rows: bool = False,
+    earlier: float | None = None,
 ) -> "ModelCard":
     """Write the card of a model: its loss, its results before and after the temperature, and how to use it.
 
@@ -87,8 +116,8 @@ def model_card(
     Args:
         result: the test set's results; one whose loss `LossConfig.parse` refuses is said to have been trained so.
         model_name: as in the code that loads it: its Hub id or its folder.
-        task: `"text-classification"`, `"image-classification"`, `"token-classification"`, `"translation"` or
-            `"text-generation"`, the card's pipeline tag.
+        task: `"text-classification"`, `"image-classification"`, `"token-classification"`, `"image-segmentation"`,
+            `"translation"`, `"summarization"`, `"text-generation"` or another that the Hub knows: the pipeline tag.
         base_model: what was fine-tuned; None for a model from scratch.
         dataset: a Hub id, or a path.
         language: ISO 639 codes.
@@ -99,17 +128,15 @@ def model_card(
         fine_tuned: whether `base_model` was trained on; otherwise it was only measured and corrected with `dataset`.
         own_code: whether the model is one of `hf_focal.models`, which have to be imported before it is loaded.
         measured_on, fitted_on: the dataset's splits that the results are of and that the temperature was fitted to.
+        same_rows: whether these are the same rows, so that the results flatter the temperature.
+        earlier: a temperature that was in the weights before the results were measured; the result has none then.
 
     Returns:
         A `huggingface_hub.ModelCard`, to `save` or to push.
 
-    Raises:
-        ValueError: another task.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    if task not in _USE:
-        raise ValueError(f"task must be one of {', '.join(_USE)}, got {task!r}")
     data_name, data_id, base_id = _base_name(dataset), _hub_id(dataset), _hub_id(base_model)
     data = ModelCardData(
         model_name=model_name,
@@ -126,7 +153,7 @@ def model_card(
         _heading(model_name, _base_name(base_model), data_name, fine_tuned),
         _training(result, task, settings or {}) if fine_tuned else "",
         _results(result, task, data_name, figures, measured_on),
-        _temperature(result, task, folded, measured_on, fitted_on),
+        _temperature(result, task, folded, measured_on, fitted_on, same_rows, earlier),
         _use(model_name, task, folded, own_code, result.temperature.is_fitted),
         _citations(known_loss(result.loss) if fine_tuned else None, result.temperature.objective),
     ]
@@ -149,7 +176,7 @@ def _training(result: RunResult | TranslationResult, task: str, settings: Mappin
         lines = [f"## Training\n\nLoss: {_escape(result.loss)}.\n"]
     else:
         spec = LOSSES[config.name]
-        prefix = "FocalSeq2Seq" if task == "translation" else "Focal"
+        prefix = "FocalSeq2Seq" if task in ("translation", "summarization") else "Focal"
         lines = [
             f"## Training\n\nLoss: `{config}`, {_escape(spec.summary)} ({spec.source}).\n\n",
             "To train with it again:\n\n",
@@ -170,12 +197,13 @@ def _results(
 ) -> str:
     translation = isinstance(result, TranslationResult)
     table = translation_table([result]) if translation else results_table([result])
+    intervals = not translation and result.pre_intervals
     where = f"the {_escape(split)} set" + (f" of {_escape(data_name)}" if data_name else "")
     rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
     sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
     text = (
         f"## Results\n\nOn {where}{rows}{sides}. ECE is the mean distance between "
-        f"confidence and accuracy{'' if translation else '; in brackets, its 95 % bootstrap interval'}.\n\n"
+        f"confidence and accuracy{'; in brackets, its 95 % bootstrap interval' if intervals else ''}.\n\n"
     )
     captions = ("before temperature scaling", "after temperature scaling")
     pictures = [
@@ -186,18 +214,27 @@ def _results(
 
 
 def _temperature(
-    result: RunResult | TranslationResult, task: str, folded: bool, measured_on: str, fitted_on: str
+    result: RunResult | TranslationResult,
+    task: str,
+    folded: bool,
+    measured_on: str,
+    fitted_on: str,
+    same_rows: bool,
+    earlier: float | None,
 ) -> str:
     fitted = result.temperature
+    if earlier is not None:
+        return f"## Temperature\n\nT = {earlier:.6g} is folded into the weights; the results are those with it.\n"
     if not fitted.is_fitted:
         return "## Temperature\n\nNone was fitted: these are the model's own probabilities.\n"
     how = {
         "ece": "that of a grid with the smallest expected calibration error (ECE)",
         "nll": "that with the smallest negative log-likelihood (NLL)",
     }[fitted.objective]
-    rows = "tokens" if task in _GENERATIVE else "samples"
-    same = measured_on == fitted_on
-    apart = "the one measured above: those figures flatter it" if same else f"not on the {_escape(measured_on)} set"
+    rows = _UNITS.get(task, "samples")
+    apart = f"not on the {_escape(measured_on)} set"
+    if same_rows:
+        apart = "the rows that are measured above, whose figures flatter it"
     text = (
         f"## Temperature\n\nT = {fitted.value:.6g}, {how}, fitted on {fitted.num_samples} {rows} of the "
         f"{_escape(fitted_on)} split, {apart}. What it did there, with {fitted.num_bins} bins: ECE "
@@ -214,7 +251,7 @@ def _temperature(
 
 
 def _use(model_name: str, task: str, folded: bool, own_code: bool, fitted: bool) -> str:
-    template, values = _USE[task]
+    template, values = _USE.get(task, (_OTHER, {}))
     # Inside the quotes of a Python string.
     name = model_name.replace("\\", "\\\\").replace('"', '\\"')
     code = template.format(task=task, name=name, **values)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import yaml
 from torch import Tensor
 
 from ..losses import LossConfig
-from ..metrics import CalibrationMetrics, ReliabilityBins
+from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
+from .class_weights import class_weights_figure, training_loss_figure
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
+from .shots import has_long_tail, shots_table
 from .tables import markdown_table
 
 
@@ -27,7 +29,8 @@ class RunResult:
         loss: the loss, as `str(LossConfig)`; of a model that was trained elsewhere any name.
         temperature: fitted on the validation set, or `Temperature.unfitted`: then nothing differs after it.
         pre, post: `CalibrationMetrics.compute()` before and after it, fractions.
-        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high).
+        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high); empty
+            for pixels and tokens, which are no independent samples.
         pre_bins, post_bins: the bins of the reliability diagrams.
         true_calibration_error: (pre, post) against the true posterior, where the data's is known.
         details: anything else worth keeping, JSON values.
@@ -70,9 +73,15 @@ class RunResult:
         after: CalibrationMetrics | None,
         true_calibration_error: tuple[float, float] | None = None,
         details: dict[str, Any] | None = None,
+        intervals: bool = True,
     ) -> "RunResult":
-        """The result of what a trainer's `measure` returns; temperature and `after` are None where none was fitted."""
-        pre, intervals, bins = before.compute(), before.bootstrap(), before.bins()
+        """The result of what a trainer's `measure` returns; temperature and `after` are None where none was fitted.
+
+        No `intervals` are for pixels and tokens, which are no independent samples.
+        """
+        pre, bins = before.compute(), before.bins()
+        pre_intervals = before.bootstrap() if intervals else {}
+        post_intervals = after.bootstrap() if intervals and after is not None else pre_intervals
         if after is None:
             temperature = Temperature.unfitted(pre, len(bins.count))
         return cls(
@@ -80,13 +89,35 @@ class RunResult:
             temperature=temperature,
             pre=pre,
             post=pre if after is None else after.compute(),
-            pre_intervals=intervals,
-            post_intervals=intervals if after is None else after.bootstrap(),
+            pre_intervals=pre_intervals,
+            post_intervals=post_intervals,
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
             details=details or {},
         )
+
+    @classmethod
+    def of_classes(
+        cls,
+        loss: LossConfig,
+        temperature: Temperature,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics,
+        confusion: ConfusionMatrix,
+        class_names: Sequence[str],
+        details: dict[str, Any] | None = None,
+    ) -> "RunResult":
+        """The result of what a trainer's `measure` returns, and of its `confusion`, for pixels or tokens.
+
+        `pre` and `post` have the `confusion.compute()` besides, and `details["classes"]` lists "name", "count",
+        "accuracy" and "iou" of each class.
+        """
+        by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
+        details = {**(details or {}), "classes": {"name": list(class_names), **by_class}}
+        result = cls.of(str(loss), temperature, before, after, details=details, intervals=False)
+        means = confusion.compute()
+        return replace(result, pre=result.pre | means, post=result.post | means)
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
@@ -106,21 +137,50 @@ class RunResult:
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
 
-    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png. Without a
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png; where its
+    "class_counts" have a class of at most 100 training rows, the `shots_table` of its "class_recall", as shots.md;
+    where its "class_weights" hold records of them, their `class_weights_figure`, as class_weights.png. Without a
     fitted temperature there is no diagram after it, and no loss.yaml of a loss that `LossConfig.parse` refuses.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.
     """
     folder, metrics = Path(folder), Path(folder, "metrics.json")
-    paths = _write_run(folder, result, results_table([result]))
+    paths = [*_write_run(folder, result, results_table([result])), *_write_shots(folder, [result])]
+    if history := result.details.get("class_weights"):
+        paths.append(folder / "class_weights.png")
+        class_weights_figure(history, result.details["class_counts"], title=result.loss, path=paths[-1])
     result.save(metrics)
     return [*paths, metrics]
 
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md and comparison.png."""
-    return _write_runs(Path(folder), results, results_table(results))
+    """Write the comparison of several runs: table.md and comparison.png.
+
+    Of long-tailed data shots.md too, as `write_report`; of at least two runs that average recall training_loss.png,
+    the `training_loss_figure` of their "training_losses".
+    """
+    folder = Path(folder)
+    paths = [*_write_runs(folder, results, results_table(results)), *_write_shots(folder, results)]
+    averages = [result for result in results if _averages_recall(result)]
+    if len(averages) > 1:
+        paths.append(folder / "training_loss.png")
+        curves = {result.loss: result.details["training_losses"] for result in averages}
+        training_loss_figure(curves, path=paths[-1])
+    return paths
+
+
+def _averages_recall(result: RunResult) -> bool:
+    return result.loss.startswith("recall:ema") and bool(result.details.get("training_losses"))
+
+
+def _write_shots(folder: Path, results: Sequence[RunResult]) -> list[Path]:
+    """Write the recall of classes of different sizes, where the training data of all runs have a long tail."""
+    if not all(has_long_tail(result.details) for result in results):
+        return []
+    path = folder / "shots.md"
+    path.write_text(shots_table(results), encoding="utf-8")
+    return [path]
 
 
 def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
@@ -131,6 +191,8 @@ def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
     table.write_text(markdown, encoding="utf-8")
     reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
     paths = [table, before]
+    for path in (after, loss, folder / "gamma.png"):
+        path.unlink(missing_ok=True)  # of an earlier report that had it
     if result.temperature.is_fitted:
         title = f"{result.loss}, T = {result.temperature.value:g}"
         reliability_diagram(metrics=result.post_bins, title=title, path=after)
@@ -157,9 +219,9 @@ def results_table(results: Sequence[RunResult]) -> str:
     """The Markdown table of the results, a row each (`markdown_table`)."""
     rows = []
     for result in results:
-        row = {"loss": result.loss, "pre": result.pre, "intervals": {"ece": result.pre_intervals["ece"]}}
+        row = {"loss": result.loss, "pre": result.pre, "intervals": {"ece": result.pre_intervals.get("ece")}}
         if result.temperature.is_fitted:
-            row |= {"post": result.post, "post_intervals": {"ece": result.post_intervals["ece"]}}
+            row |= {"post": result.post, "post_intervals": {"ece": result.post_intervals.get("ece")}}
             row["temperature"] = result.temperature.value
         if result.true_calibration_error is not None:
             row["true_calibration_error"] = result.true_calibration_error

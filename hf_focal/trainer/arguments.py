@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
 
@@ -17,7 +18,8 @@ class FocalTrainingArguments(TrainingArguments):
 
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
-    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False.
+    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
+    `hub_strategy` to "end".
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
@@ -54,6 +56,13 @@ class FocalTrainingArguments(TrainingArguments):
     )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
 
+    hub_strategy: HubStrategy | str = field(
+        default="end",
+        metadata={
+            "help": "When Trainer pushes: 'end', only what `push_to_hub` publishes, calibrated. With the others also "
+            "what it saves during the training, which is not, and its arguments."
+        },
+    )
     logging_nan_inf_filter: bool = field(
         default=False,
         metadata={"help": "Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."},
@@ -63,14 +72,14 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).gamma_moves:
+        if build_loss(loss).moves:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model = "nll"
             elif self.metric_for_best_model is not None and self.metric_for_best_model.endswith("loss"):
                 raise ValueError(
-                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: the γ of {loss} "
-                    "changes during training, so losses of different epochs are not comparable; use 'nll'"
+                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: {loss} changes "
+                    "during training, so losses of different epochs are not comparable; use 'nll'"
                 )
         name = f"_{self.metric_for_best_model}".removesuffix("_post_t")
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):

@@ -7,7 +7,10 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES,
+    MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
 )
 from transformers.trainer_utils import has_length
 from transformers.utils import is_peft_available
@@ -33,14 +36,24 @@ _UNSHIFTED = {
     "XLMWithLMHeadModel",
     "XLNetLMHeadModel",
 }
+_OF_MASKS = {
+    *MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES.values(),
+    *MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values(),
+}
 
 
 class Head(Enum):
     """What a model's logits (N, ..., K) are of, and which labels they go with."""
 
-    CLASSES = "classes"  # the labels' own: of samples, tokens or pixels
+    CLASSES = "classes"  # the labels' own: of samples or tokens
+    PIXELS = "pixels"  # the same of pixels: logits (N, K, h, w) of fewer of them than labels (N, H, W) have
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model writes text, token by token."""
+        return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 
 def head_of(model: nn.Module) -> Head:
@@ -54,6 +67,8 @@ def head_of(model: nn.Module) -> Head:
         names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
         if kind.__name__ in names or kind.__name__.endswith(("ForCausalLM", "LMHeadModel")):
             return Head.NEXT_TOKENS
+        if kind.__name__ in MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES.values():
+            return Head.PIXELS
     return Head.CLASSES
 
 
@@ -78,10 +93,17 @@ def check_model(model: nn.Module) -> None:
             f"model must be a classifier or a language model of text, got {name}, which generates: which label its "
             "logits go with is not known"
         )
+    if any(kind.__name__ in _OF_MASKS for kind in type(model).__mro__):
+        raise ValueError(
+            f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
+            "pixel has a softmax that could be calibrated"
+        )
     config = getattr(model, "config", None)
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")
+    if head_of(model) is Head.PIXELS and config.num_labels < 2:
+        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a sigmoid a pixel")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         if config.num_labels < 2:
             raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")

@@ -8,7 +8,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..losses import Loss
-from ..metrics import CalibrationMetrics
+from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..temperature import Temperature
 from ..temperature_stream import TemperatureStream
 
@@ -20,13 +20,27 @@ class StreamedEvaluation:
         loss: the training loss, of which the mean over rows is reported.
         num_bins: bins of the calibration errors.
         temperature: also measure softmax(z / T), under the metrics' names with the suffix ``_post_t``.
-        classwise: also measure each class's own calibration error.
+        classwise: also measure each class's own calibration error and, where a sample has labels of its tokens or
+            pixels, mean IoU and its relatives.
+        keep_samples: False for metrics in constant memory.
+
+    Attributes:
+        confusion: what the latter are taken from; None where samples have one label, or without `classwise`.
     """
 
-    def __init__(self, loss: Loss, num_bins: int, temperature: Temperature | None = None, classwise: bool = True):
-        self.loss, self.temperature = loss, temperature
-        self.before = CalibrationMetrics(num_bins, classwise=classwise)
-        self.after = CalibrationMetrics(num_bins, classwise=classwise) if temperature is not None else None
+    def __init__(
+        self,
+        loss: Loss,
+        num_bins: int,
+        temperature: Temperature | None = None,
+        classwise: bool = True,
+        keep_samples: bool = True,
+    ):
+        self.loss, self.temperature, self.classwise = loss, temperature, classwise
+        options = {"classwise": classwise, "keep_samples": keep_samples}
+        self.before = CalibrationMetrics(num_bins, **options)
+        self.after = CalibrationMetrics(num_bins, **options) if temperature is not None else None
+        self.confusion: ConfusionMatrix | None = None
         self.loss_sum: Tensor | float = 0.0
 
     @torch.no_grad()
@@ -39,15 +53,20 @@ class StreamedEvaluation:
             # Half precision would round what it divides; float64 stays what it is.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.temperature.apply(exact), classes)
+        if self.classwise and classes.ndim > 1:
+            self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
+            self.confusion.update(logits, classes)
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """`before` and `after` of the samples of all processes, equal on each of them."""
-        parts = gather_object([(self.before, self.after, float(self.loss_sum))])
+        parts = gather_object([(self.before, self.after, float(self.loss_sum), self.confusion)])
         self.before = reduce(CalibrationMetrics.merge, (part[0] for part in parts))
         if self.temperature is not None:
             self.after = reduce(CalibrationMetrics.merge, (part[1] for part in parts))
         self.loss_sum = sum(part[2] for part in parts)
+        if confusions := [part[3] for part in parts if part[3] is not None]:
+            self.confusion = reduce(ConfusionMatrix.merge, confusions)
         return self.before, self.after
 
     def compute(self) -> dict[str, float]:
@@ -62,6 +81,8 @@ class StreamedEvaluation:
         if not before["num_samples"]:
             return {}
         metrics = {"loss": self.loss_sum / before["num_samples"], **before}
+        if self.confusion is not None:
+            metrics |= self.confusion.compute()
         if self.temperature is not None:
             after = self.after.compute()
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
@@ -121,7 +142,7 @@ class StreamedTemperature:
 
 
 # What no temperature changes.
-_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")
+_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # of what `CalibrationMetrics` computes
 
 
 def _classes(logits: Tensor, labels: Tensor) -> Tensor:

@@ -8,15 +8,16 @@ from torch import Tensor
 
 from ..losses import Loss, LossConfig, build_loss
 from .linear_head import DeferredLogits
+from .pixels import logits_of_pixels
 
 
 class LossFunction:
     """What `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
-    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False):
+    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False, pixels: bool = False):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
-        self.loss, self.reduction, self.shift_labels = loss, reduction, shift_labels
+        self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
         if labels is None:
@@ -35,6 +36,8 @@ class LossFunction:
     def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
         logits = logits_of(outputs)
+        if self.pixels:
+            return logits_of_pixels(logits, labels), labels
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
 
 
@@ -51,7 +54,8 @@ def loss_func(
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
     Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
-    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together).
+    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together, and
+    ``recall`` those of all processes' micro-batches).
 
     Args:
         loss: anything that `LossConfig.parse` takes.
@@ -62,13 +66,12 @@ def loss_func(
             is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; or a loss whose γ moves during training, which a stock trainer
-            would never tell about its progress.
+        ValueError: what `LossConfig.parse` raises; or a loss that needs more of a trainer than a stock one does: one
+            whose γ moves, which averages recall over steps, or which weighs classes by their training rows.
     """
     built = build_loss(loss)
-    if built.gamma_moves:
+    if built.driving is not None:
         raise ValueError(
-            f"loss {LossConfig.parse(loss)} changes γ during training, which a stock Trainer does not drive: "
-            "use FocalTrainer"
+            f"loss {LossConfig.parse(loss)} {built.driving}, which a stock Trainer does not drive: use FocalTrainer"
         )
     return LossFunction(built, reduction, shift_labels)

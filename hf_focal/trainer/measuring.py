@@ -11,7 +11,7 @@ from transformers import Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..losses import Loss
-from ..metrics import CalibrationMetrics
+from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..temperature import OBJECTIVES, Temperature, fit_temperature
 from ..temperature_stream import TemperatureCurves
 from .adafocal import GammaUpdates
@@ -30,6 +30,7 @@ class MeasuringTrainer(Trainer):
     loss: Loss
     temperature: Temperature | None = None
     temperature_curves: TemperatureCurves | None = None
+    confusion: ConfusionMatrix | None = None
     _gamma_updates: GammaUpdates
     _calibration_when_fitted: Any = None
     _sink: Any = None
@@ -106,7 +107,6 @@ class MeasuringTrainer(Trainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        self.forget_folded_temperature()
         streamed = self._streamed()
         with self._into(streamed, labels_required=description == "Evaluation"):
             self._check_measurable(dataloader)
@@ -114,6 +114,7 @@ class MeasuringTrainer(Trainer):
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
             )
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
+        self.confusion = streamed.confusion
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())
         if metrics:
@@ -123,14 +124,20 @@ class MeasuringTrainer(Trainer):
         return output
 
     def _streamed(self) -> StreamedEvaluation:
+        self.forget_folded_temperature()
         # A vocabulary's classes are too many for figures of each, and no table has them.
-        classwise = self.head is Head.CLASSES
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature, classwise)
+        classwise = not self.head.generates
+        # Too many pixels for a number of each, unless AdaFocal is to move γ by them.
+        keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
+        return StreamedEvaluation(
+            self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples=keep_samples
+        )
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Measure a dataset before and, if one is fitted, after temperature scaling, without keeping logits.
 
-        What `evaluate` reports are the `compute()` of the two; their `bins()` are a reliability diagram's.
+        What `evaluate` reports are the `compute()` of the two; their `bins()` are a reliability diagram's. For pixels
+        they do not grow with the data (`keep_samples=False`, but with AdaFocal).
 
         Args:
             dataset: labelled data, or the key of one of several evaluation sets.
@@ -142,7 +149,10 @@ class MeasuringTrainer(Trainer):
         Raises:
             ValueError: an empty dataset, or one without labels.
         """
-        return self._collect(self._evaluation_set("dataset", dataset), self._streamed())
+        streamed = self._streamed()
+        measured = self._collect(self._evaluation_set("dataset", dataset), streamed)
+        self.confusion = streamed.confusion
+        return measured
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         if self._labels_required and inputs.get("labels") is None:
@@ -212,9 +222,9 @@ class MeasuringTrainer(Trainer):
         Args:
             dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
                 not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
-                those over a vocabulary.
+                those over a vocabulary and those of pixels.
             objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. Of
-                language models' tokens both are taken from the grid (`hf_focal.TemperatureStream`).
+                language models' tokens, and of pixels, both are taken from the grid (`hf_focal.TemperatureStream`).
 
         Raises:
             ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
@@ -229,14 +239,17 @@ class MeasuringTrainer(Trainer):
         else:
             self.temperature_curves = self._collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
-        self._calibration_when_fitted = self._calibration()
+        self._calibration_when_fitted = self.calibration()
         return self.temperature
 
     def forget_folded_temperature(self) -> None:
         """Let go of the temperature if it has been folded into the model since it was fitted."""
-        if self.temperature is not None and self._calibration() != self._calibration_when_fitted:
+        now = self.calibration()
+        # What `apply_calibrated_generation` records is in no weight.
+        folded = "temperature" in now and now.get("folded", not self.head.generates)
+        if folded and now != self._calibration_when_fitted:
             self.temperature = None
 
-    def _calibration(self) -> Any:
-        """What `fold_temperature` has recorded in the model's config, as text that later folding does not change."""
-        return repr(getattr(getattr(self.model, "config", None), "calibration", None))
+    def calibration(self) -> dict[str, Any]:
+        """A copy of what `fold_temperature` has recorded in the model's config; empty where it has not."""
+        return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})

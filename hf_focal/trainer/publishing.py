@@ -1,5 +1,6 @@
 """The part of `FocalTrainer` that saves and publishes: the model with its temperature, and its card."""
 
+import json
 import logging
 from concurrent.futures import Future
 from enum import Enum
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ..fold import fold_temperature
@@ -25,6 +26,7 @@ _TASKS = {
     "ForSequenceClassification": "text-classification",
     "ForImageClassification": "image-classification",
     "ForTokenClassification": "token-classification",
+    "ForSemanticSegmentation": "image-segmentation",
 }
 _GENERATIVE = {Head.NEXT_TOKENS: "text-generation", Head.TARGET_TOKENS: "translation"}
 # What a card lists of the training's arguments, where they say anything, under which names.
@@ -59,22 +61,31 @@ class PublishingTrainer(MeasuringTrainer):
         figures. Where it cannot be folded (`fold_temperature` says where not) the saved config has it, which
         `apply_calibrated_generation` reads, and a warning says so. All processes must call.
         """
+        folder, temperature = Path(self.args.output_dir), self.temperature
+        earlier = _weight_files(folder)
         self.save_model(_internal_call=True)
         self.forget_folded_temperature()
-        if not self.is_world_process_zero():
-            return
-        folder, temperature = Path(self.args.output_dir), self.temperature
-        if temperature is None:
-            (folder / "temperature.json").unlink(missing_ok=True)  # of an earlier training
+        if temperature is None or self.temperature is None or not self.is_world_process_zero():
             return
         temperature.save(folder / "temperature.json")
         try:
+            # FSDP's sharded state dicts and ZeRO-3's checkpoints are in files of their own.
+            if _weight_files(folder) == earlier:
+                raise TypeError("the model must be saved whole, got an FSDP or ZeRO-3 plugin that keeps it cut up")
             self._fold_saved(folder, temperature)
-        except TypeError as error:
+        except (TypeError, OSError) as error:
             _record(folder, temperature)
             _logger.warning(
-                "%s: %s; whoever loads it must apply it, as the model card says", temperature, _lower(str(error))
+                "T = %.6g is not in the saved weights, whoever loads them must apply it, as the model card says: %s",
+                temperature.value,
+                error,
             )
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As `transformers.Trainer` has it: the model as it was trained, without the temperature."""
+        if self.is_world_process_zero():  # of what was saved there before
+            Path(output_dir or self.args.output_dir, "temperature.json").unlink(missing_ok=True)
+        super().save_model(output_dir, _internal_call)
 
     def _fold_saved(self, folder: Path, temperature: Temperature) -> None:
         # What is saved is loaded again: under FSDP2 and ZeRO-3 only that is whole.
@@ -82,7 +93,7 @@ class PublishingTrainer(MeasuringTrainer):
         name = kind.__name__.removeprefix("FSDP")
         kind = next(parent for parent in kind.__mro__ if parent.__name__ == name)
         if not issubclass(kind, PreTrainedModel):
-            raise TypeError(f"T can be folded into a model of Transformers, got {name}")
+            raise TypeError(f"the model must be one of Transformers, got {name}")
         unset_hf_deepspeed_config()  # with it from_pretrained would cut the model up again
         fold_temperature(kind.from_pretrained(folder), temperature).save_pretrained(folder)
 
@@ -107,7 +118,7 @@ class PublishingTrainer(MeasuringTrainer):
             language, license, tags: of the metadata.
             model_name: the Hub id, or else the folder's name.
             finetuned_from: what was fine-tuned; where the model came from, if absent.
-            tasks: what the model is for; known for classifiers of texts, images and tokens, and for language models.
+            tasks: the Hub's name of what the model is for; known of language models and of classifiers.
             dataset_tags, dataset: the dataset's Hub id, or its name.
             dataset_args: its configuration.
             result: the figures of the test set, of which `write_report` writes the report that the card shows pictures
@@ -118,11 +129,12 @@ class PublishingTrainer(MeasuringTrainer):
         Raises:
             ValueError: nothing to measure, or a task that is not known.
         """
+        self.forget_folded_temperature()
         task = _first(tasks) or self._task()
-        measured_on = "test"
+        measured_on, same_rows = "test", False
         if result is None:
             if test_dataset is None:
-                measured_on = "validation"
+                measured_on, same_rows = "validation", self._fits_to_eval_dataset
                 test_dataset = self.held_out_dataset(self.eval_dataset, "test_dataset")
             result = self._measured_result(test_dataset)
         if not self.is_world_process_zero():
@@ -132,7 +144,7 @@ class PublishingTrainer(MeasuringTrainer):
         config = getattr(self.model, "config", None)
         card = model_card(
             result,
-            model_name=model_name or self.args.hub_model_id or folder.absolute().name,
+            model_name=model_name or self.hub_model_id or self.args.hub_model_id or folder.absolute().name,
             task=task,
             base_model=finetuned_from or getattr(config, "name_or_path", None) or None,
             dataset=_first(dataset_tags) or _first(dataset),
@@ -140,18 +152,26 @@ class PublishingTrainer(MeasuringTrainer):
             license=license,
             settings=_settings(self.args, _first(dataset_args)),
             figures=[f"report/reliability_{when}.png" for when in sides],
-            folded=not result.temperature.is_fitted or self._is_folded(folder),
+            folded=_is_folded(folder, default=not self.head.generates),
+            earlier=None if result.temperature.is_fitted else self.calibration().get("temperature"),
             own_code=type(self.accelerator.unwrap_model(self.model)).__module__.startswith("hf_focal."),
             measured_on=measured_on,
+            same_rows=same_rows,
         )
         card.data.tags += [tags] if isinstance(tags, str) else tags or []
         card.save(folder / "README.md")
+
+    @property
+    def _fits_to_eval_dataset(self) -> bool:
+        return self.calibration_dataset is None or self.calibration_dataset is self.eval_dataset
 
     def _measured_result(self, dataset: Any) -> RunResult:
         """The result of a dataset, with its report."""
         before, after = self.measure(dataset)
         details = {"gamma_history": gamma_history(self.state.log_history)}
-        result = RunResult.of(str(self.loss_config), self.temperature, before, after, details=details)
+        samples = self.head is Head.CLASSES and self.confusion is None
+        temperature, loss = self.temperature, str(self.loss_config)
+        result = RunResult.of(loss, temperature, before, after, details=details, intervals=samples)
         if self.is_world_process_zero():
             write_report(Path(self.args.output_dir) / "report", result)
         return result
@@ -159,18 +179,14 @@ class PublishingTrainer(MeasuringTrainer):
     def _task(self) -> str:
         if self.head in _GENERATIVE:
             return _GENERATIVE[self.head]
-        name = type(self.accelerator.unwrap_model(self.model)).__name__
+        model = self.accelerator.unwrap_model(self.model)
+        name = type(model).__name__
+        if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
+            return "audio-classification"
         found = [task for ending, task in _TASKS.items() if name.endswith(ending)]
         if not found:
             raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
         return found[0]
-
-    def _is_folded(self, folder: Path) -> bool:
-        """Whether the saved weights hold the temperature."""
-        if not (folder / "config.json").is_file():
-            return False
-        calibration = AutoConfig.from_pretrained(folder).calibration
-        return calibration.get("folded", self.head is Head.CLASSES)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
@@ -208,7 +224,7 @@ class PublishingTrainer(MeasuringTrainer):
         """
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_calibrated()
-        if self.temperature is None and self._calibration() == "None":
+        if self.temperature is None and not self.calibration():
             _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
         problem, token = None, token or self.args.hub_token
         try:
@@ -216,27 +232,44 @@ class PublishingTrainer(MeasuringTrainer):
                 self.init_hf_repo(token, private)
         except HubError as error:
             problem = error
-        self.create_model_card(**{"model_name": self.hub_model_id, **card})
+        self.create_model_card(**card)
         if not self.is_world_process_zero():
             return None
-        folder, name = self.args.output_dir, self.hub_model_id
+        folder, revision = self.args.output_dir, revision or self.args.hub_revision
+        name = self.hub_model_id or self.args.hub_model_id or Path(folder).absolute().name
         if problem is not None:
-            raise HubError(f"{problem}. {how_to_push(folder, self.args.hub_model_id or 'ID')}") from problem
+            private = self.args.hub_private_repo if private is None else private
+            raise HubError(f"{problem}. {how_to_push(folder, name, private, revision)}") from problem
         self._finish_current_push()
-        options = {"token": token, "revision": revision or self.args.hub_revision, "commit_message": commit_message}
+        options = {"token": token, "revision": revision, "commit_message": commit_message}
         if blocking:
             return publish(folder, name, **options)
         return HfApi().run_as_future(publish, folder, name, **options)
 
 
+def _weight_files(folder: Path) -> dict[Path, int]:
+    """The files of weights in a folder, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}
+
+
+def _is_folded(folder: Path, default: bool) -> bool:
+    """Whether the saved weights hold a temperature; `default` where the config has one and does not say."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return False
+    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration") or {}
+    return bool(calibration) and calibration.get("folded", default)
+
+
 def _record(folder: Path, temperature: Temperature) -> None:
     """Write a temperature that is not in the weights into the saved config, where there is one."""
-    if not (folder / "config.json").is_file():
+    path = folder / "config.json"
+    if not path.is_file():
         return
-    config = AutoConfig.from_pretrained(folder)
-    figures = temperature.to_dict()
-    config.calibration = {"temperature": figures.pop("value"), **figures, "folded": False}
-    config.save_pretrained(folder)
+    # As JSON, so that the config of any class is read.
+    config, figures = json.loads(path.read_text(encoding="utf-8")), temperature.to_dict()
+    config["calibration"] = {"temperature": figures.pop("value"), **figures, "folded": False}
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _settings(args: Any, configuration: str | None) -> dict[str, Any]:
@@ -251,7 +284,3 @@ def _settings(args: Any, configuration: str | None) -> dict[str, Any]:
 
 def _first(values: str | list[str] | None) -> str | None:
     return values[0] if isinstance(values, list | tuple) else values
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

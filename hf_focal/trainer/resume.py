@@ -4,22 +4,27 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
+from ..losses import ClassBalanced
 from .adafocal import ends_epoch
+from .class_counts import class_counts
 
 if TYPE_CHECKING:
     from .trainer import FocalTrainer
 
 
 class TrainingCallback(TrainerCallback):
-    """Tells the loss how much of the training is done, and keeps what a resumed training would otherwise lose."""
+    """Tells the loss of the training, and keeps what a resumed training would otherwise lose."""
 
     def __init__(self, trainer: "FocalTrainer"):
         self.trainer = trainer
         self.save_at_epoch_end = False
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.save_at_epoch_end = False
         self.trainer.begin_training()
+        loss = self.trainer.loss
+        if isinstance(loss, ClassBalanced) and loss.needs_class_counts:  # else a checkpoint had them
+            loss.set_class_counts(class_counts(self.trainer, train_dataloader))
 
     def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
         # Trainer does not reach the sampler of a resumed epoch on several processes.
@@ -30,6 +35,7 @@ class TrainingCallback(TrainerCallback):
         self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.trainer.loss.end_step()
         # A training that is resumed from an epoch's last step begins with the next epoch: what the end of this one
         # logs and evaluates has to come before the checkpoint.
         if control.should_save and ends_epoch(state):

@@ -16,6 +16,7 @@ from .arguments import FocalTrainingArguments
 from .checks import Head, check_model, check_not_empty, head_of
 from .linear_head import deferrable_head, deferred
 from .loss_function import LossFunction
+from .pixels import ignored_label, with_ignored
 from .publishing import PublishingTrainer
 from .resume import TrainingCallback
 from .sampling import SeededByEpoch, last_batch_rows, without_first_label
@@ -31,9 +32,9 @@ class FocalTrainer(PublishingTrainer):
 
     Every loss, plain cross-entropy included, is Σ rows / items of the whole optimiser step, so neither the gradient
     nor the logged loss depends on how the step is cut into micro-batches and processes (the loss that most models
-    compute themselves does, and so does MMCE, which is no sum over rows). Samples that the distributed sampler repeats
-    to fill up the last batch of an epoch weigh nothing. A training that is resumed from a checkpoint goes on as if it
-    had never stopped.
+    compute themselves does, and so do MMCE and the recall of a batch, which are no sums over rows). Samples that the
+    distributed sampler repeats to fill up the last batch of an epoch weigh nothing. A training that is resumed from a
+    checkpoint goes on as if it had never stopped.
     `evaluate()` and `predict()` add the calibration metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``,
     ``eval_nll``, ...) without keeping logits; after `fit_temperature` also those at that temperature
     (``eval_ece_post_t``, ...). A scheduled γ follows ``global_step / max_steps`` and is logged as ``gamma``. The γ of
@@ -41,10 +42,13 @@ class FocalTrainer(PublishingTrainer):
     `calibration_dataset`; they and the edges of their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ...
     (`gamma_history` collects them). `push_to_hub()` publishes the model with its temperature folded in, and a model
     card with what was measured.
+    Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
+    labelled `config.semantic_loss_ignore_index` (255) count for nothing. An auxiliary head (UperNet, BEiT) gets no
+    gradient, for which DDP would wait: switch it off (`use_auxiliary_head=False`).
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
-            themselves, (..., K) for labels (...).
+            themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
         args: `FocalTrainingArguments`.
         calibration_dataset: held-out data, or the key of one of several evaluation sets: what AdaFocal measures, and
             what `fit_temperature` uses unless told otherwise. The evaluation set if not given.
@@ -53,14 +57,15 @@ class FocalTrainer(PublishingTrainer):
     Attributes:
         loss: the loss module; loss_config: the `LossConfig` that it was built from.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training or folding ends its life.
-        temperature_curves: of a language model, the `TemperatureCurves` that it was last taken from.
+        temperature_curves: of a language model or a segmentation, the `TemperatureCurves` that it was last taken from.
+        confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of what was last evaluated or measured.
 
     Raises:
         TypeError: args that are no `FocalTrainingArguments`.
         ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is no
-            single-label classifier, a language model whose labels are shifted already or that FocalSeq2SeqTrainer is
-            for, tensor or sequence parallelism, `even_batches=False` on several processes, or the
-            training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
+            single-label classifier, a segmentation by masks, a language model whose labels are shifted already or that
+            FocalSeq2SeqTrainer is for, tensor or sequence parallelism, `even_batches=False` on several processes, or
+            the training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
             AdaFocal has bins.
     """
 
@@ -122,12 +127,15 @@ class FocalTrainer(PublishingTrainer):
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
         shift_labels = self.head is Head.NEXT_TOKENS
-        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels)
-        vocabulary = self.head is not Head.CLASSES
+        pixels = self.head is Head.PIXELS
+        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels, pixels)
+        vocabulary = self.head.generates
         self._linear_head = deferrable_head(self.model, self.loss, self.args) if vocabulary else None
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         self.temperature = None
+        if self.calibration():  # of the weights as they were
+            del self.model.config.calibration
         try:
             output = super().train(*args, **kwargs)
         finally:
@@ -142,6 +150,7 @@ class FocalTrainer(PublishingTrainer):
         super().log(logs, start_time)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        inputs = self.prepare_labels(inputs)
         labels = inputs.get("labels")
         with deferred(self._linear_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -157,7 +166,8 @@ class FocalTrainer(PublishingTrainer):
         return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
-        batches = list(islice(map(self._without_repeats, epoch_iterator), num_batches))
+        epoch_iterator = map(self._without_repeats, map(self.prepare_labels, epoch_iterator))
+        batches = list(islice(epoch_iterator, num_batches))
         if self.head is Head.NEXT_TOKENS:
             batches = [without_first_label(batch) for batch in batches]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
@@ -166,6 +176,10 @@ class FocalTrainer(PublishingTrainer):
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
         return super().get_batch_samples(iter(batches), num_batches, device)
+
+    def prepare_labels(self, batch: Any) -> Any:
+        """The batch with the labels of pixels that do not count set to -100."""
+        return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
 
     def _without_repeats(self, batch: Any) -> Any:
         """The batch, with the labels of samples that fill up the last global batch of an epoch set to be ignored."""

@@ -9,7 +9,16 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.losses import LOSSES, LossConfig, brier, build_loss, focal, gamma_for_threshold, label_smoothing
+from hf_focal.losses import (
+    LOSSES,
+    LossConfig,
+    RecallLoss,
+    brier,
+    build_loss,
+    focal,
+    gamma_for_threshold,
+    label_smoothing,
+)
 from hf_focal.losses.gamma import ByBin, ByProbability, Fixed, Scheduled
 
 STRINGS = [
@@ -82,6 +91,9 @@ def test_options_have_the_papers_defaults():
     assert LossConfig.parse("flsd").options == {"thresholds": (0.2,), "gammas": (5.0, 3.0), "p0": None}
     assert LossConfig.parse("focal").options["gamma"] == 3.0
     assert LossConfig.parse("focal:p0=0.2").options["gamma"] is None
+    assert LossConfig.parse("recall").options == {"ema": None, "gamma": 0.0}
+    assert LossConfig.parse("class_balanced").options == {"beta": 1.0, "gamma": 0.0, "weights": None}
+    assert LossConfig.parse("class_balanced:weights=1/2").options["beta"] is None
 
 
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in LOSSES for option in LOSSES[name].options])
@@ -108,6 +120,14 @@ def test_configs_build_what_they_say():
     adafocal = build_loss("adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1").policy
     assert isinstance(adafocal, ByBin)
     assert vars(adafocal) == vars(ByBin(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
+    recall = build_loss("recall")
+    assert isinstance(recall, RecallLoss) and (recall.ema, recall.gamma) == (None, 0)
+    recall = build_loss("recall:ema=0.1,gamma=2")
+    assert (recall.ema, recall.gamma) == (0.1, 2)
+    balanced = build_loss("class_balanced:beta=0.99,gamma=1")
+    assert (balanced.beta, balanced.gamma, balanced.weights) == (0.99, 1, None)
+    assert build_loss("class_balanced").beta == 1
+    assert build_loss("class_balanced:weights=1/2/5").weights == [1, 2, 5]
 
 
 def test_a_built_loss_computes_the_function_of_its_name():
@@ -182,6 +202,12 @@ def configs(draw):
         options = {"gamma": draw(non_negative)}
     elif name == "adafocal":
         options = {"bins": draw(st.integers(1, 100)), "lam": draw(non_negative), "switch": draw(st.floats(0.01, 1))}
+    elif name == "recall":
+        options = {"ema": draw(st.none() | st.floats(0.001, 1)), "gamma": draw(non_negative)}
+    elif name == "class_balanced":
+        weights = st.lists(non_negative, min_size=2, max_size=4)
+        options = draw(st.fixed_dictionaries({"beta": st.floats(0, 1)}) | st.fixed_dictionaries({"weights": weights}))
+        options["gamma"] = draw(non_negative)
     return LossConfig.parse({"name": name, **options})
 
 
@@ -280,6 +306,12 @@ def test_every_loss_says_what_it_is():
         ("adafocal:bins=1.5", "loss adafocal: bins must be a whole number, got '1.5'"),
         ("adafocal:bins=0", "loss adafocal: bins must be at least 1, got 0"),
         ("adafocal:switch=2", r"loss adafocal: switch must be within \(0, 1\], got 2.0"),
+        ("recall:ema=0", r"loss recall: ema must be within \(0, 1\], got 0.0"),
+        ("recall:alpha=0.1", "loss recall takes ema, gamma, got 'alpha'"),
+        ("recall:gamma=-1", "loss recall: gamma must be at least 0, got -1.0"),
+        ("class_balanced:beta=1.5", r"loss class_balanced: beta must be within \[0, 1\], got 1.5"),
+        ("class_balanced:beta=0.9,weights=1/2", "loss class_balanced: give one of beta and weights, got both"),
+        ("class_balanced:weights=1/-2", "loss class_balanced: weights must be at least 0, got -2.0"),
         ({"gamma": 3}, "loss needs a 'name', one of .*, got {'gamma': 3}"),
     ],
 )

@@ -126,7 +126,7 @@ def test_soft_targets_have_no_probability_that_chooses_gamma(config):
 def test_progress_reaches_the_schedule_and_only_the_schedule():
     logits, labels = batch()
     scheduled = build_loss("focal:schedule=5/3/2")
-    assert scheduled.gamma_moves and build_loss("adafocal").gamma_moves
+    assert scheduled.moves and build_loss("adafocal").moves
     for progress, gamma in ((0.0, 5.0), (0.5, 3.0), (1.0, 2.0)):
         scheduled.set_progress(progress)
         assert torch.equal(scheduled(logits, labels, reduction="none"), focal(logits, labels, gamma))
@@ -135,7 +135,7 @@ def test_progress_reaches_the_schedule_and_only_the_schedule():
         before = loss(logits, labels)
         loss.set_progress(1.0)
         assert torch.equal(loss(logits, labels), before)
-        assert loss.gamma_moves == (config == "adafocal")
+        assert loss.moves == (config == "adafocal")
 
 
 @every_config
@@ -143,7 +143,7 @@ def test_losses_have_no_parameters_and_add_only_a_gamma_that_moves_to_a_checkpoi
     loss = build_loss(config)
     assert list(loss.parameters()) == []
     state = loss.state_dict().get("_extra_state", {})
-    assert state == (loss.policy.state_dict() if loss.gamma_moves else {})
+    assert state == (loss.policy.state_dict() if loss.moves else {})
     assert set(loss.state_dict()) <= {"_extra_state"}
 
 

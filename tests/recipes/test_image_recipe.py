@@ -32,6 +32,7 @@ import hf_focal.models  # noqa: F401 - so that the networks are known to plain f
 from hf_focal import LossConfig, Temperature
 from hf_focal.data import ImageDataset, PixelFormat, load_digits
 from hf_focal.data.images import decode_images
+from hf_focal.losses import class_balanced_weights
 from hf_focal.reports import RunResult
 
 # Networks that have learnt next to nothing.
@@ -454,6 +455,9 @@ def test_a_timm_that_cannot_be_imported_is_in_nobodys_way_but_of_those_who_ask_f
         ({"test_file": "no.parquet"}, "test_file must be an existing file, got 'no.parquet'"),
         ({"max_train_samples": 9}, "max_train_samples must be at least 10, the number of classes, got 9"),
         ({"max_train_samples": 0}, "max_train_samples must be at least 1, got 0"),
+        ({"imbalance": 0}, "imbalance must be above 0 and at most 1, got 0.0"),
+        ({"imbalance": 1.5}, "imbalance must be above 0 and at most 1, got 1.5"),
+        ({"class_weights_steps": 0}, "class_weights_steps must be at least 1, got 0"),
         ({"max_decoded_gib": -1}, "max_decoded_gib must be at least 0, got -1"),
         (
             {"loss": "adafocal", "validation_size": 14},
@@ -498,6 +502,41 @@ def test_training_images_are_drawn_by_class(digits, tmp_path):
     before = Counter(digits.train["label"])
     for label, count in Counter(splits["train"]["label"]).items():
         assert count == pytest.approx(before[label] * 100 / NUM_TRAIN, abs=1.5)
+
+
+def test_a_long_tail_is_cut_of_the_training_images_alone(digits, tmp_path, trainers):
+    options = digits.files | {"imbalance": 0.1, "loss": "recall:ema=0.5", "class_weights_steps": 2}
+    (result,) = run(tmp_path, **options, per_device_train_batch_size=10)
+    files = {name: str(path) for name, path in digits.files.items()}
+    balanced, tailed = (
+        recipe.load_data(recipe.DataArguments(**files, validation_size=40, imbalance=imbalance), seed=42)
+        for imbalance in (None, 0.1)
+    )
+    before, counts = (np.bincount(splits["train"]["label"][:], minlength=10) for splits in (balanced, tailed))
+    np.testing.assert_array_equal(counts, np.minimum(before, np.floor(before.max() * 0.1 ** (np.arange(10) / 9))))
+    assert balanced["validation"]["label"][:] == tailed["validation"]["label"][:]
+    (trainer,) = trainers
+    assert trainer.train_dataset.labels.tolist() == tailed["train"]["label"][:]
+    assert result.details["class_counts"] == counts.tolist()
+
+    prediction = trainer.predicted[-1]
+    for label, recall in enumerate(result.details["class_recall"]):
+        right = prediction.predictions.argmax(1)[prediction.label_ids == label] == label
+        assert recall == pytest.approx(right.mean(), abs=1e-12)
+    steps = 2 * -(-counts.sum() // 10)
+    assert [record["step"] for record in result.details["class_weights"]] == list(range(2, steps + 1, 2))
+    assert [epoch for epoch, _ in result.details["training_losses"]] == []  # two epochs are less than 500 steps
+    report = {path.name for path in (tmp_path / "report").iterdir()}
+    assert report >= REPORT | {"shots.md", "class_weights.png"}
+    with pytest.raises(ValueError, match=r"other settings \(imbalance: 0\.1 there, 0\.2 now\)"):
+        run(tmp_path, **options | {"imbalance": 0.2}, per_device_train_batch_size=10)
+
+
+def test_class_balanced_loss_weighs_the_images_by_their_classes(digits, tmp_path, trainers):
+    run(tmp_path, **digits.files, imbalance=0.1, loss="class_balanced:beta=0.9", max_steps=1)
+    (trainer,) = trainers
+    counts = np.bincount(trainer.train_dataset.labels)
+    assert trainer.loss.weights == class_balanced_weights(counts.tolist(), 0.9)
 
 
 def test_the_default_data_are_the_digits(tmp_path):

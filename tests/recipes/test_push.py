@@ -92,3 +92,7 @@ def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_p
     exec(compile(code, "README.md", "exec"), {})
     scores = ast.literal_eval(capsys.readouterr().out)
     assert len(scores) > 1 and sum(score["score"] for score in scores) == pytest.approx(1)
+    # Published later, the card names the repository.
+    monkeypatch.setattr(recipe, "run", None)
+    recipe.main(line(tmp_path / "texts"))
+    assert 'model="me/texts"' in hub.repositories["me/texts"]["README.md"].decode()

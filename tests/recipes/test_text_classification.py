@@ -102,7 +102,7 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=3"]
     for result, name in zip(compared.results, ("cross_entropy", "focal_gamma_3"), strict=True):
         report = compared.folder / name / "report"
-        assert {path.name for path in report.iterdir()} == REPORT
+        assert {path.name for path in report.iterdir()} == REPORT | {"shots.md"}  # classes are small
         assert strict_json(report / "metrics.json")["pre"]["ece"] == result.pre["ece"]
         assert result.pre["num_samples"] == 120
         assert result.true_calibration_error is not None
@@ -266,6 +266,30 @@ def test_a_tenth_of_a_file_is_for_validation(tmp_path):
     assert [len(split) for split in splits.values()] == [81, 9, 20]
 
 
+def test_a_long_tail_is_cut_of_the_training_texts_alone():
+    balanced, tailed = (
+        recipe.load_data(recipe.DataArguments(num_generated=300, imbalance=imbalance), seed=0)
+        for imbalance in (None, 0.05)
+    )
+    before, counts = (np.bincount(splits["train"]["label"][:]) for splits in (balanced, tailed))
+    np.testing.assert_array_equal(counts, np.minimum(before, np.floor(before.max() * 0.05 ** (np.arange(10) / 9))))
+    assert set(tailed["train"]["text"][:]) < set(balanced["train"]["text"][:])
+    for name in ("validation", "test"):
+        assert tailed[name]["text"][:] == balanced[name]["text"][:]
+
+
+def test_classes_are_reported_by_their_size(tmp_path):
+    options = {"imbalance": 0.1, "loss": "class_balanced", "class_weights_steps": 1, "num_generated": 200}
+    (result,) = run(tmp_path, **options, num_train_epochs=1)
+    counts = result.details["class_counts"]
+    assert counts[0] > counts[-1] and len(result.details["class_recall"]) == len(counts) == 10
+    assert len(result.details["class_weights"]) == -(-sum(counts) // 32)
+    report = {path.name for path in (tmp_path / "report").iterdir()}
+    assert report == REPORT | {"shots.md", "class_weights.png"}
+    with pytest.raises(ValueError, match=r"other settings \(imbalance: 0\.1 there, None now\)"):
+        run(tmp_path, **options | {"imbalance": None}, num_train_epochs=1)
+
+
 def test_a_local_encoder_is_fine_tuned(tmp_path):
     torch.manual_seed(0)
     tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 40)
@@ -305,8 +329,8 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
     assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr(recipe.AutoConfig, "from_pretrained", lambda name: None)
-            patch.setattr(recipe, "model_positions", lambda config, max_length, positions=positions: positions)
+            patch.setattr("hf_focal.recipes.AutoConfig.from_pretrained", lambda name: None)
+            patch.setattr("hf_focal.recipes.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
 
@@ -321,6 +345,7 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"output_dir": ""}, ValueError, "output_dir must be a folder, got ''"),
         ({"num_generated": 0}, ValueError, "num_generated must be at least 1, got 0"),
         ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
+        ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
         ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
         (
             {"compare": "brier,adafocal", "validation_size": 14},

@@ -17,7 +17,8 @@ from hf_focal.reports.card import _PAPERS, model_card
 from hf_focal.reports.folder import RunResult, results_table
 from hf_focal.reports.translation import TranslationResult, translation_table
 
-TASKS = ["text-classification", "image-classification", "token-classification", "translation", "text-generation"]
+CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
+TASKS = [*CLASSIFICATION, "translation", "text-generation"]
 SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score"]
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
@@ -216,9 +217,11 @@ def test_every_source_of_a_loss_has_its_citation():
     assert sources - set(_PAPERS) <= {"the baseline", "Kapoor 2023"}  # no paper, and a blog post
 
 
-def test_an_unknown_task_is_refused():
-    with pytest.raises(ValueError, match=r"task must be one of .*translation.*, got 'summarization'"):
-        card_of(task="summarization")
+def test_other_tasks_have_a_card_too():
+    card = card_of(task="audio-classification")
+    assert card.data.pipeline_tag == "audio-classification"
+    assert 'model = pipeline("audio-classification", model="user/my_model")' in card.text
+    assert "A text to shorten." in card_of(translation_of(), task="summarization").text
 
 
 def test_a_card_without_a_temperature_says_so():
@@ -241,9 +244,9 @@ def test_a_card_of_a_model_that_was_only_corrected():
 
 
 def test_a_card_names_the_splits():
-    card = card_of(measured_on="validation")
+    card = card_of(measured_on="validation", same_rows=True)
     assert "On the validation set, before" in card.text
-    assert "of the validation split, the one measured above: those figures flatter it" in card.text
+    assert "of the validation split, the rows that are measured above, whose figures flatter it" in card.text
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
     assert "of the dev split, not on the test set" in card_of(fitted_on="dev").text
 
@@ -251,3 +254,11 @@ def test_a_card_names_the_splits():
 def test_a_card_of_an_own_model_imports_its_code():
     assert "```python\nimport hf_focal.models" in card_of(own_code=True).text
     assert "import hf_focal.models" not in card_of().text
+
+
+def test_a_card_tells_of_a_temperature_that_was_folded_before():
+    before = CalibrationMetrics(15)
+    before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
+    card = card_of(RunResult.of("flsd53", None, before, None), earlier=1.7)
+    assert "T = 1.7 is folded into the weights; the results are those with it." in card.text
+    assert "None was fitted" not in card.text

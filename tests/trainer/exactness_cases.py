@@ -24,7 +24,8 @@ from torch.utils.data import IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.trainer import evaluation, gamma_history
+from hf_focal.losses import ClassBalanced
+from hf_focal.trainer import ClassWeights, class_weight_history, evaluation, gamma_history
 
 ROW_LOSSES = (
     "cross_entropy",
@@ -36,6 +37,8 @@ ROW_LOSSES = (
     "flsd53",
     "inverse_focal:gamma=2",
     "adafocal:bins=3",
+    "recall:ema=0.3,gamma=1",
+    "class_balanced:beta=0.9",
 )
 # Rows of a micro-batch, micro-batches of a step, processes: a step has 8 rows in each.
 SPLITS = ((8, 1, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (1, 4, 2))
@@ -175,6 +178,15 @@ EACH_PROCESS_ALIKE = [
     for split in ((4, 1, 2), (2, 2, 2))
     for labels in ("classes", "tokens")
 ]
+# Of the micro-batches of all processes, which are the step. In the last of 11 rows one process has none of its own.
+RECALL = [
+    Case(loss, split, labels, num_rows)
+    for loss in ("recall", "recall:gamma=2")
+    for split in ((8, 1, 1), (4, 1, 2))
+    for labels in ("classes", "tokens")
+    for num_rows in (24, 13, 11)
+]
+RECALL_ACCUMULATED = Case("recall", (2, 2, 2))
 MMCE = [
     Case(loss, split, labels)
     for loss in ("mmce:lam=2", "mmce:lam=2,weighted=true")
@@ -211,8 +223,8 @@ STREAMS_LEFT_OVER = [
 ]
 CASES = [
     *(GRID + SUMS + SOFT + UNEVEN + LOADERS + BY_LENGTH + SHUFFLED + LOGGING + BERT + FLOAT32 + EACH_PROCESS_ALIKE),
-    *(OWN_PASS, EVALUATION_SERVES, BATCH_NORM),
-    *(MMCE + MMCE_GATHERED + DROPOUT + REBALANCED + NOT_DISPATCHED + STREAMS_NOT_DROPPED + STREAMS_LEFT_OVER),
+    *(OWN_PASS, EVALUATION_SERVES, BATCH_NORM, RECALL_ACCUMULATED),
+    *(RECALL + MMCE + MMCE_GATHERED + DROPOUT + REBALANCED + NOT_DISPATCHED + STREAMS_NOT_DROPPED + STREAMS_LEFT_OVER),
 ]
 
 
@@ -343,6 +355,8 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
         **{"eval_dataset": held_out(case.labels)} if case.serves else other,
     )
     trainer.remove_callback(PrinterCallback)
+    if case in RECALL:
+        trainer.add_callback(ClassWeights(trainer, every=1))
     return trainer
 
 
@@ -357,6 +371,8 @@ def train(case: Case, folder: Path) -> dict:
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
         "train_loss": next(entry["train_loss"] for entry in history if "train_loss" in entry),
         "gammas": [[*entry["gammas"], *entry["edges"]] for entry in gamma_history(history)],
+        "class_weights": class_weight_history(history),
+        "loss_state": dict(trainer.loss.state_dict()),
         "scheduled": [entry["gamma"] for entry in history if "gamma" in entry],
         "orders": orders(trainer) if case in BY_LENGTH else None,
     }
@@ -405,7 +421,8 @@ def by_hand(
     step_loss: Callable | None = None,
     forward: Callable | None = None,
 ) -> dict:
-    """The plain loop: SGD, all rows of a step as one batch, AdaFocal's γ moved before each step but the first.
+    """The plain loop: SGD, all rows of a step as one batch, AdaFocal's γ moved before each step but the first, an
+    average of recall after each.
 
     Args:
         steps: the rows of each step, those of the case if not given.
@@ -416,6 +433,9 @@ def by_hand(
     steps = steps or steps_of(case)
     step_loss = step_loss or (lambda loss, logits, labels: loss(logits, labels, reduction=case.reduction))
     forward = forward or (lambda model, ids: model(input_ids=ids)["logits"])
+    if isinstance(loss, ClassBalanced):
+        labels = batch_of(training_set(case))[1].flatten()
+        loss.set_class_counts([int((labels == label).sum()) for label in range(NUM_LABELS)])
     result = {"weights": [], "losses": [], "gammas": []}
     for step, samples in enumerate(steps):
         loss.set_progress(step / len(steps))
@@ -429,6 +449,7 @@ def by_hand(
         ids, labels = batch_of(samples)
         value = step_loss(loss, forward(model.train(), ids), labels)
         value.backward()
+        loss.end_step()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.grad is not None:
@@ -436,7 +457,7 @@ def by_hand(
                     parameter.grad = None
         result["weights"].append(weights(model).tolist())
         result["losses"].append(value.item())
-    return result
+    return result | {"loss_state": dict(loss.state_dict())}
 
 
 # Evaluation

@@ -5,6 +5,7 @@ docs/exactness.md says so; what it says is not exact is tested here, too.
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from exactness_cases import (
     NOT_DISPATCHED,
     OWN_PASS,
     REBALANCED,
+    RECALL,
+    RECALL_ACCUMULATED,
     ROW_LOSSES,
     SHUFFLED,
     SOFT,
@@ -92,7 +95,7 @@ def test_both_processes_end_alike(both):
     assert len(one) > 50
     assert first.keys() == second.keys()
     for name in first.keys() - {"evaluation", "bytes"}:
-        for what in ("weights", "gammas", "losses", "train_loss", "orders"):
+        for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
             assert first[name][what] == second[name][what], (name, what)
     assert first["evaluation"]["metrics"] == second["evaluation"]["metrics"]
 
@@ -106,8 +109,22 @@ def test_the_split_of_a_step_changes_nothing(loss, labels, found):
         assert_equal(found(case), by_hand(case), case)
     if loss.startswith("adafocal"):
         assert max(abs(gamma - 1) for gamma in found(chosen[0])["gammas"][-1][:3]) > 0.1
+    if loss.startswith("recall"):  # counted alike, it is the same to the last bit
+        assert len({str(found(case)["loss_state"]) for case in chosen if case.num_rows == 21 and case in GRID}) == 1
+        assert found(chosen[0])["loss_state"] == by_hand(chosen[0])["loss_state"]
     if "schedule" in loss:
         assert {tuple(found(case)["scheduled"]) for case in chosen} == {(5, 3, 3)}
+
+
+def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(found):
+    for case in RECALL:
+        assert_equal(found(case), by_hand(case), case)
+        whole = found(replace(case, split=(8, 1, 1)))["class_weights"]
+        assert len(whole) == -(-case.num_rows // 8)
+        for mine, other in zip(found(case)["class_weights"], whole, strict=True):
+            assert mine["focal"] == [weight and pytest.approx(weight, rel=1e-12) for weight in other["focal"]]
+            assert mine["recall"] == other["recall"]
+    assert distance(found(RECALL_ACCUMULATED), by_hand(RECALL_ACCUMULATED)) > 1e-3
 
 
 @pytest.mark.parametrize("cases", [SOFT, BERT], ids=["soft targets", "BERT"])

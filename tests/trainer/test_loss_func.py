@@ -6,7 +6,7 @@ from tiny_models import BagOfWords, rows, settings, tensors, tiny_bert, weights
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
-from hf_focal import loss_func
+from hf_focal import build_loss, loss_func
 
 
 def trained(folder, model, data, compute_loss_func, **options):
@@ -94,10 +94,30 @@ def test_soft_targets_are_divided_by_rows(tmp_path):
     torch.testing.assert_close(stepped, weights(model), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", ["focal:schedule=5/3/2", "adafocal"])
-def test_losses_that_need_a_driver_are_refused(loss):
-    with pytest.raises(ValueError, match=f"loss {loss} changes γ during training.*use FocalTrainer"):
+@pytest.mark.parametrize(
+    ("loss", "problem"),
+    [
+        ("focal:schedule=5/3/2", "changes γ during training"),
+        ("adafocal", "changes γ during training"),
+        ("recall:ema=0.1", "averages recall over the steps of the training"),
+        ("class_balanced", "weighs classes by their numbers of training rows"),
+    ],
+)
+def test_losses_that_need_a_driver_are_refused(loss, problem):
+    with pytest.raises(ValueError, match=f"loss {loss} {problem}, which .* does not drive: use FocalTrainer"):
         loss_func(loss)
+
+
+@pytest.mark.parametrize("loss", ["recall", "class_balanced:weights=1/2/3/4"])
+def test_losses_that_weigh_classes_by_themselves_serve_stock_trainers(loss, tmp_path):
+    data, model = rows(8), BagOfWords()
+    ids, labels = tensors(data)
+    build_loss(loss)(model(ids)["logits"], labels).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.5 * parameter.grad
+    stepped, _ = trained(tmp_path, BagOfWords(), data, loss_func(loss))
+    torch.testing.assert_close(stepped, weights(model), rtol=0, atol=1e-12)
 
 
 def test_an_unknown_reduction_is_refused():

@@ -14,9 +14,16 @@ from datasets import Dataset
 from hub_server import READER
 from huggingface_hub import ModelCard
 from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tiny_bert
-from transformers import AutoModelForSequenceClassification, Gemma2Config, Gemma2ForCausalLM
+from transformers import (
+    AutoModelForSequenceClassification,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+)
 
-from hf_focal import calibrated_generation, fold_temperature
+from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
 from hf_focal.data import train_word_tokenizer
 from hf_focal.hub import HubError, publish
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
@@ -121,7 +128,7 @@ def test_without_a_test_set_the_card_is_about_validation(hub, tmp_path):
     trainer.push_to_hub()
     card = card_in(tmp_path / "model")
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
-    assert "those figures flatter it" in card.text
+    assert "whose figures flatter it" in card.text
 
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path, caplog):
@@ -134,6 +141,10 @@ def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path,
     torch.testing.assert_close(logits_of(saved, rows(5)), logits_of(trainer.model, rows(5)))
     assert saved.config.calibration["temperature"] == temperature.value
     assert "without a temperature" not in caplog.text
+    card = card_in(tmp_path / "model")
+    assert f"T = {temperature.value:.6g} is folded into the weights; the results are those with it" in card.text
+    # Measured once more, T is applied once.
+    assert trainer.measure(rows(40, seed=1))[1] is None
 
 
 def test_a_model_without_temperature_is_published_with_a_warning(hub, tmp_path, caplog):
@@ -160,7 +171,7 @@ def test_a_temperature_that_cannot_be_folded_is_not_lost(hub, tmp_path, caplog):
     temperature = trainer.fit_temperature(objective="nll")
     with caplog.at_level(logging.WARNING):
         trainer.push_to_hub()
-    assert "soft-cap" in caplog.text and "whoever loads it must apply it" in caplog.text
+    assert "soft-cap" in caplog.text and "whoever loads them must apply it" in caplog.text
     saved = Gemma2ForCausalLM.from_pretrained(tmp_path / "lm")
     assert saved.config.calibration == {
         **{key: value for key, value in temperature.to_dict().items() if key != "value"},
@@ -181,7 +192,7 @@ def test_a_plain_module_is_published_with_its_temperature_beside_it(hub, tmp_pat
     with pytest.raises(ValueError, match="tasks must be given, the Hub's name of what a BagOfWords is for, got None"):
         trainer.push_to_hub()
     trainer.push_to_hub(tasks="text-classification")
-    assert "a model of Transformers, got BagOfWords" in caplog.text
+    assert "the model must be one of Transformers, got BagOfWords" in caplog.text
     published = hub.repositories["me/model"]
     assert json.loads(published["temperature.json"])["value"] == temperature.value
     assert "It is **not** in the weights" in card_in(tmp_path / "model").text
@@ -244,3 +255,64 @@ def test_save_model_pushes_where_the_arguments_ask_for_it(hub, tmp_path):
     assert hub.commits[-1][:2] == ("team/mine", "Model save")
     config = json.loads(hub.repositories["team/mine"]["config.json"])
     assert config["calibration"]["temperature"] == temperature.value
+
+
+def test_a_temperature_that_generation_applies_is_published_too(hub, tmp_path):
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 30}
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    tokens = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in rows(12)]
+    trainer = FocalTrainer(model, FocalTrainingArguments(**settings(tmp_path / "lm")), eval_dataset=tokens)
+    temperature = trainer.fit_temperature(objective="nll")
+    apply_calibrated_generation(model, temperature)  # to see what it writes
+    trainer.push_to_hub()
+    saved = GPT2LMHeadModel.from_pretrained(tmp_path / "lm")
+    assert saved.config.calibration["folded"] and saved.config.calibration["temperature"] == temperature.value
+    inputs = {"input_ids": torch.tensor([[3, 4, 5]])}
+    torch.testing.assert_close(saved(**inputs).logits, model.eval()(**inputs).logits / temperature.value)
+
+
+def test_training_on_forgets_the_temperature_of_the_weights_as_they_were(hub, tmp_path, caplog):
+    trainer = trainer_of(tmp_path / "model")
+    fold_temperature(trainer.model, trainer.fit_temperature())
+    trainer.train()
+    assert trainer.calibration() == {}
+    temperature = trainer.fit_temperature()
+    trainer.save_calibrated()
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert saved.config.calibration["temperature"] == temperature.value
+    assert saved.config.calibration["ece_after"] == temperature.ece_after
+
+
+def test_what_was_saved_before_is_not_folded(tmp_path, monkeypatch, caplog):
+    """FSDP with sharded state dicts saves nothing here; the weights in the folder are others."""
+    trainer = trainer_of(tmp_path / "model")
+    temperature = trainer.fit_temperature()
+    trainer.save_model()
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(Trainer, "save_model", lambda *args: None)
+    trainer.save_calibrated()
+    assert "the model must be saved whole" in caplog.text
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
+    assert json.loads((tmp_path / "model" / "temperature.json").read_text())["value"] == temperature.value
+
+
+def test_saving_the_model_as_trained_takes_its_temperature_away(tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    trainer.save_calibrated()
+    trainer.save_model()
+    assert not (tmp_path / "model" / "temperature.json").exists()
+    trainer.create_model_card()
+    assert "It is **not** in the weights" in card_in(tmp_path / "model").text
+
+
+def test_a_second_push_takes_away_what_is_no_longer_true(hub, tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    trainer.push_to_hub()
+    assert {"temperature.json", "report/reliability_after.png"} <= set(hub.repositories["me/model"])
+    trainer.train()
+    trainer.push_to_hub()
+    assert not {"temperature.json", "report/reliability_after.png"} & set(hub.repositories["me/model"])
+    assert not (tmp_path / "model" / "report" / "reliability_after.png").exists()

@@ -17,6 +17,8 @@ CASES = {
         12,
     ),
     "scheduled": ({"loss": "focal:schedule=5/3/2", "logging_steps": 5, "save_steps": 4}, 19, 16),
+    "average recall": ({"loss": "recall:ema=0.3", "logging_steps": 5}, 11, 9),
+    "class-balanced": ({"loss": "class_balanced", "logging_steps": 5}, 11, 9),
     "by length, every 4 steps": (
         ADAFOCAL | {"train_sampling_strategy": "group_by_length", "gamma_update_steps": 4},
         17,
@@ -31,6 +33,8 @@ CASES = {
         ("in the middle of an epoch", 1),
         ("between an epoch's last step and the update", 2),
         ("scheduled", 2),
+        ("average recall", 2),
+        ("class-balanced", 1),
         ("by length, every 4 steps", 2),
     ],
 )
@@ -53,5 +57,7 @@ def test_sigkill(name, num_processes, tmp_path):
     assert found["weights"] == expected["weights"]
     assert found["logs"] == expected["logs"]
     assert found["loss"] == expected["loss"]
+    if "recall" in options:
+        assert all(0 < recall < 1 for recall in found["loss"]["_extra_state"]["recall"])
     if "adafocal" in options:
         assert len([entry for entry in found["logs"] if "gamma_0" in entry]) >= 3

@@ -60,7 +60,7 @@ def test_the_best_model_is_the_best_calibrated(metric, greater):
     assert FocalTrainingArguments(metric_for_best_model=metric, use_cpu=True).greater_is_better is greater
 
 
-@pytest.mark.parametrize("loss", ["adafocal", "focal:schedule=5/3/2"])
+@pytest.mark.parametrize("loss", ["adafocal", "focal:schedule=5/3/2", "recall", "recall:ema=0.1"])
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,0 +1,147 @@
+"""Splits of sentences with a tag for each word, and their tokens with a label for the first of each word."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
+from transformers import PreTrainedTokenizerBase
+
+from ._splits import check_column, check_disjoint, cut_validation, read_splits
+
+_logger = logging.getLogger(__name__)
+
+
+def load_tag_splits(
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    train_file: str | Path | None = None,
+    validation_file: str | Path | None = None,
+    test_file: str | Path | None = None,
+    *,
+    token_column: str = "tokens",
+    tag_column: str = "tags",
+    validation_size: int | None = None,
+    seed: int = 42,
+) -> DatasetDict:
+    """Load the train, validation and test splits of a dataset for token classification.
+
+    Args:
+        dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
+            and "test". Give this or `train_file`.
+        dataset_config_name: its configuration.
+        train_file, validation_file, test_file: parquet, json or jsonl files.
+        token_column: a column of lists of words.
+        tag_column: lists of as many `ClassLabel` or strings (numbered in alphabetical order).
+        validation_size: training rows that become "validation" where none is given; a tenth of them if None.
+        seed: of that cut.
+
+    Returns:
+        `DatasetDict` of "train", "validation" and "test", whose columns are "tokens" (strings) and "tags"
+        (`ClassLabel`, the same in all splits; `tag_names` reads the names). Sentences without words are left out.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_splits`, of lists; a sentence with more or fewer tags than words.
+    """
+    if token_column == tag_column:
+        raise ValueError(f"tag_column must be another column than token_column, got {tag_column!r} for both")
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    raw, sources = read_splits(dataset_name, dataset_config_name, files)
+    splits = DatasetDict({name: _select(sources[name], raw[name], token_column, tag_column) for name in raw})
+    splits = _number_tags(splits, sources, tag_column)
+    check_disjoint(splits, sources, "sentences", lambda split: [tuple(words) for words in split["tokens"]])
+    return cut_validation(splits, sources["train"], validation_size, seed)
+
+
+def tag_names(splits: Mapping[str, Dataset]) -> list[str]:
+    """The names of the tags of what `load_tag_splits` returned, in the order of their numbers."""
+    return splits["train"].features["tags"].feature.names
+
+
+def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Dataset:
+    """What a model for token classification takes: token ids, and labels of the first token of each word.
+
+    Other tokens have the label -100, which is measured nowhere: a word counts once, however it is cut. Words behind
+    `max_length` tokens are left out, with a warning.
+
+    Args:
+        split: of `load_tag_splits`.
+        tokenizer: a fast one.
+        max_length: tokens after which a sentence is cut.
+    """
+    columns = split.column_names
+
+    def tokenize(rows):
+        encoded = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
+        labels = [_first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
+        return {**encoded, "labels": labels, "length": [len(ids) for ids in encoded["input_ids"]]}
+
+    encoded = split.map(tokenize, batched=True, remove_columns=columns, desc="tokenising")
+    kept = sum(label != -100 for labels in encoded["labels"] for label in labels)
+    total = sum(map(len, split["tags"]))
+    if kept < total:
+        _logger.warning("left out %d of %d words, behind the first %d tokens", total - kept, total, max_length)
+    return encoded
+
+
+def _first_of_each(words: list[int | None], tags: list[int]) -> list[int]:
+    """The tag of its word for the first token of each, -100 for other tokens."""
+    before = [None, *words[:-1]]
+    return [-100 if word is None or word == last else tags[word] for word, last in zip(words, before, strict=True)]
+
+
+def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> Dataset:
+    for argument, column in (("token_column", token_column), ("tag_column", tag_column)):
+        check_column(argument, column, source, split)
+    if len(split) == 0:
+        raise ValueError(f"{source} must have rows, got none")
+    split = split.select_columns([token_column, tag_column])
+    split = split.rename_columns({token_column: "tokens", tag_column: "tags"})
+    words, tags = _items(split.features["tokens"]), _items(split.features["tags"])
+    if getattr(words, "dtype", None) not in ("string", "large_string"):
+        raise ValueError(f"token_column must hold lists of strings, got {split.features['tokens']} in {source}")
+    if not isinstance(tags, ClassLabel) and getattr(tags, "dtype", None) not in ("string", "large_string"):
+        raise ValueError(
+            f"tag_column must hold lists of ClassLabel or strings, got {split.features['tags']} in {source}"
+        )
+    if not isinstance(tags, ClassLabel):
+        tags = Value("string")
+    features = split.features.copy()
+    features["tokens"], features["tags"] = List(Value("string")), List(tags)
+    split = split if split.features == features else split.cast(features)
+    for row, (of_words, of_tags) in enumerate(zip(split["tokens"], split["tags"], strict=True)):
+        if of_words is None or of_tags is None or None in of_words or None in of_tags:
+            raise ValueError(f"token_column and tag_column must have no nulls, got some in row {row} of {source}")
+        if len(of_words) != len(of_tags):
+            raise ValueError(
+                f"tag_column must have a tag for each word, got {len(of_tags)} for {len(of_words)} in row {row} of "
+                f"{source}"
+            )
+    filled = [row for row, of_words in enumerate(split["tokens"]) if of_words]
+    if not filled:
+        raise ValueError(f"{source} must have words, got none")
+    return split if len(filled) == len(split) else split.select(filled)
+
+
+def _items(feature):
+    return feature.feature if isinstance(feature, List | LargeList) else None
+
+
+def _number_tags(splits: DatasetDict, sources: Mapping[str, str], tag_column: str) -> DatasetDict:
+    """Tags as the `ClassLabel` that the training split defines."""
+    feature = splits["train"].features["tags"].feature
+    for name, split in splits.items():
+        if split.features["tags"].feature != feature:
+            raise ValueError(
+                f"tag_column must hold {feature} as in train, got {split.features['tags'].feature} in {tag_column!r} "
+                f"of {sources[name]}"
+            )
+    seen = {name: {tag for tags in split["tags"] for tag in tags} for name, split in splits.items()}
+    names = feature.names if isinstance(feature, ClassLabel) else sorted(seen["train"])
+    if len(names) < 2:
+        raise ValueError(f"tag_column must hold at least two tags, got {names} in {sources['train']}")
+    for name, tags in seen.items():
+        unknown = sorted(tags - seen["train"])
+        if unknown:
+            raise ValueError(f"tag_column must hold tags that train has, got {unknown} in {sources[name]}")
+    return splits if isinstance(feature, ClassLabel) else splits.cast_column("tags", List(ClassLabel(names=names)))

@@ -1,0 +1,94 @@
+"""How many training labels of each class there are, for a loss that weighs classes by them."""
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import datasets
+import pyarrow.compute
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, Subset
+
+from .checks import Head
+
+if TYPE_CHECKING:
+    from .trainer import FocalTrainer
+
+
+def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[int]:
+    """The number of training labels of each class, up to the last that has any; -100 is left out.
+
+    Labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, and those of a dataset
+    that has them in a tensor `labels` (`hf_focal.data.ImageDataset`) are taken from there. Any other dataset is
+    collated once, each process a share of it.
+
+    Raises:
+        ValueError: a stream, or labels that are missing or no class indices.
+    """
+    dataset = train_dataloader.dataset
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"train_dataset must not be a stream with loss {trainer.loss_config}, which counts its labels beforehand: "
+            "give class_balanced:weights="
+        )
+    if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
+        return _count([dataset.labels]).tolist()
+    column = _label_column(dataset) if trainer.head is Head.CLASSES else None
+    if column is not None:
+        table = dataset.with_format("arrow").select_columns(column)
+        batches = (_flat(batch[column]) for batch in table.iter(batch_size=100_000))
+        return _count(batches).tolist()
+    shard = Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size))
+    loader = DataLoader(
+        shard,
+        trainer.args.per_device_train_batch_size,
+        collate_fn=train_dataloader.collate_fn,
+        num_workers=trainer.args.dataloader_num_workers,
+        generator=torch.Generator(),  # so that nothing is drawn from PyTorch's global one
+    )
+    own = _count(_labels(trainer.prepare_labels(batch), trainer.head) for batch in loader)
+    return reduce(_add, gather_object([own])).tolist()
+
+
+def _label_column(dataset) -> str | None:
+    """The column of class labels that batches will have, None where only batches show it."""
+    if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
+        return None
+    for name in ("labels", "label"):
+        feature = dataset.features.get(name)
+        while isinstance(feature, datasets.List | datasets.LargeList):
+            feature = feature.feature
+        if isinstance(feature, datasets.ClassLabel) or getattr(feature, "dtype", "").startswith(("int", "uint")):
+            return name
+    return None
+
+
+def _flat(column) -> Tensor:
+    """The integers of an Arrow column, of however nested lists."""
+    while hasattr(column.type, "value_type"):
+        column = pyarrow.compute.list_flatten(column)
+    return torch.from_numpy(column.to_numpy().astype("int64"))
+
+
+def _labels(batch, head: Head) -> Tensor:
+    labels = batch.get("labels")
+    if labels is None:
+        raise ValueError("train_dataset must have labels: a column 'label' or 'labels'")
+    if labels.is_floating_point():
+        raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
+    return labels[..., 1:] if head is Head.NEXT_TOKENS else labels
+
+
+def _count(batches) -> Tensor:
+    counts = torch.zeros(0, dtype=torch.int64)
+    for labels in batches:
+        counts = _add(counts, torch.bincount(labels[labels != -100].flatten()))
+    return counts
+
+
+def _add(first: Tensor, second: Tensor) -> Tensor:
+    longer, shorter = sorted((first, second), key=len, reverse=True)
+    longer = longer.clone()
+    longer[: len(shorter)] += shorter
+    return longer

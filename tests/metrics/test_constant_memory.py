@@ -1,0 +1,93 @@
+"""Metrics that keep no sample: the same as those that do, up to the error that they report of AdaECE."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from hf_focal import CalibrationMetrics
+from hf_focal.metrics._histogram import NUM_CELLS, cell_index
+
+
+def batch_of(size, num_classes=6, scale=4.0, seed=0):
+    """Logits that are sure, as of pixels, and labels that follow them less often than they say."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(size, num_classes, generator=generator)
+    labels = torch.distributions.Categorical(logits=logits / 2).sample()
+    labels[::10] = -100
+    return logits, labels
+
+
+def both(*batches, num_bins=15):
+    kept, streamed = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins, keep_samples=False)
+    for metrics in (kept, streamed):
+        for batch in batches:
+            metrics.update(*batch)
+    return kept, streamed
+
+
+@pytest.mark.parametrize("num_bins", [1, 15, 100])
+@pytest.mark.parametrize("scale", [0.5, 4.0, 30.0])
+def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
+    kept, streamed = (metrics.compute() for metrics in both(batch_of(20_000, scale=scale), num_bins=num_bins))
+    error = streamed.pop("adaece_error")
+    difference = abs(streamed.pop("adaece") - kept.pop("adaece"))
+    assert streamed == pytest.approx(kept, rel=0, abs=0, nan_ok=True)
+    # In units of the last place of the confidences' sums, beside the error.
+    assert difference <= error + 1e-9
+    assert difference < 1e-3
+    assert error < 0.02
+
+
+def test_a_tie_is_shared_exactly():
+    torch.manual_seed(0)
+    logits = torch.tensor([[1.0, 0, 0], [3.0, 0, 0]])[torch.randint(2, (1000,))]
+    kept, streamed = both((logits, torch.randint(3, (1000,))))
+    assert streamed.compute()["adaece"] == pytest.approx(kept.compute()["adaece"], abs=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_fewer_samples_than_bins(size):
+    kept, streamed = both(batch_of(size + 1))
+    assert streamed.compute()["adaece"] == pytest.approx(kept.compute()["adaece"], abs=1e-9)
+
+
+def test_cells_order_confidences_and_are_finest_next_to_1():
+    below_1 = 1 - torch.logspace(-7, -0.01, 1000, dtype=torch.float64).flip(0)
+    confidence = torch.cat([torch.zeros(1), below_1.float(), torch.ones(1)])
+    cells = cell_index(confidence)
+    assert (np.diff(cells) >= 0).all()
+    assert cells[0] == 0
+    assert cells[-1] == NUM_CELLS - 1
+    pairs = torch.tensor([0.9, 0.9 + 0.1 / 500, 0.999, 0.999 + 0.001 / 500, 1 - 2**-20, 1 - 2**-20 + 2**-24])
+    assert len(set(cell_index(pairs).tolist())) == 6
+    nearest = torch.tensor([1 - 2**-24, 1 - 1e-12, 1.0], dtype=torch.float64)
+    assert len(set(cell_index(nearest).tolist())) == 2
+
+
+def test_memory_does_not_grow_and_parts_add_up():
+    parts = [batch_of(3000, seed=seed) for seed in range(4)]
+    _, whole = both(*parts)
+    _, first = both(*parts[:2])
+    _, second = both(*parts[2:])
+    sizes = [len(pickle.dumps(metrics)) for metrics in (whole, first)]
+    assert abs(sizes[0] - sizes[1]) < 100
+    merged = pickle.loads(pickle.dumps(first)).merge(second).compute()
+    assert merged == pytest.approx(whole.compute(), abs=1e-12)
+
+
+def test_what_needs_samples_is_refused():
+    kept, streamed = both(batch_of(100))
+    with pytest.raises(ValueError, match="keep_samples must be True for bootstrap, got False"):
+        streamed.bootstrap()
+    with pytest.raises(ValueError, match="keep_samples must be True for samples, got False"):
+        streamed.samples()
+    with pytest.raises(ValueError, match="keep_samples must be the same to add samples: it is True here and False"):
+        kept.merge(streamed)
+
+
+def test_none_is_nan():
+    found = CalibrationMetrics(keep_samples=False).compute()
+    assert math.isnan(found["adaece"]) and math.isnan(found["adaece_error"])

@@ -1,0 +1,129 @@
+"""How many training labels of each class there are, from whatever the trainer is given."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert
+from torch.utils.data import Dataset, IterableDataset
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.losses import class_balanced_weights
+from hf_focal.trainer import class_counts as module
+from hf_focal.trainer.class_counts import class_counts
+
+DATA = rows(45)
+EXPECTED = np.bincount([row["labels"] for row in DATA], minlength=NUM_LABELS).tolist()
+
+
+def trainer_of(folder, dataset, model=BagOfWords, **options):
+    args = FocalTrainingArguments(**settings(folder, **{"loss": "class_balanced:beta=0.9"} | options))
+    return FocalTrainer(model=model(), args=args, train_dataset=dataset)
+
+
+def counts(folder, dataset, **options):
+    trainer = trainer_of(folder, dataset, **options)
+    return class_counts(trainer, trainer.get_train_dataloader())
+
+
+class Plain(Dataset):
+    """`DATA`, without a column."""
+
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, index):
+        return DATA[index]
+
+
+class WithLabels(Plain):
+    """What says its labels, and would not be asked for rows."""
+
+    def __init__(self):
+        self.labels = torch.tensor([row["labels"] for row in DATA])
+
+    def __getitem__(self, index):
+        raise AssertionError("the labels are known")
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(DATA)
+
+
+def of_columns(name="labels", labels=None):
+    labels = [row["labels"] for row in DATA] if labels is None else labels
+    return datasets.Dataset.from_dict({"input_ids": [row["input_ids"].tolist() for row in DATA], name: labels})
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [DATA, Plain(), WithLabels(), of_columns(), of_columns("label"), of_columns().with_format("torch")],
+    ids=["list", "dataset", "labels known", "column", "column label", "tensors"],
+)
+def test_each_label_is_counted_once(dataset, tmp_path):
+    assert counts(tmp_path, dataset) == EXPECTED
+
+
+def test_a_column_is_read_as_it_was_selected_and_nothing_is_collated(tmp_path, monkeypatch):
+    def no_loader(*args, **kwargs):
+        raise AssertionError("the column is there")
+
+    dataset = of_columns().cast_column("labels", datasets.ClassLabel(num_classes=NUM_LABELS)).shuffle(seed=0)
+    dataset = dataset.select(range(20))
+    trainer = trainer_of(tmp_path, dataset)
+    loader = trainer.get_train_dataloader()
+    monkeypatch.setattr(module, "DataLoader", no_loader)
+    assert class_counts(trainer, loader) == np.bincount(dataset["labels"][:], minlength=NUM_LABELS).tolist()
+
+
+def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):
+    labels = [[-100, row["labels"], 1, 1, -100, 0] for row in DATA]
+    expected = np.bincount([label for row in labels for label in row if label >= 0])
+    assert counts(tmp_path, of_columns(labels=labels)) == expected.tolist()
+    pixels = [[row, row] for row in labels]
+    assert counts(tmp_path, of_columns(labels=pixels)) == (2 * expected).tolist()
+
+
+def test_a_column_that_batches_do_not_show_is_not_read(tmp_path):
+    turned = of_columns().with_transform(lambda batch: {**batch, "labels": [3 - y for y in batch["labels"]]})
+    assert counts(tmp_path, turned) == EXPECTED[::-1]
+
+
+def test_counting_draws_nothing_from_the_global_generator(tmp_path):
+    trainer = trainer_of(tmp_path, Plain())
+    loader = trainer.get_train_dataloader()
+    before = torch.get_rng_state()
+    class_counts(trainer, loader)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_training_weighs_classes_by_its_own_rows(tmp_path):
+    trainer = trainer_of(tmp_path, DATA, model=tiny_bert)
+    assert trainer.loss.weights is None
+    trainer.evaluate(rows(5, seed=1))
+    trainer.train()
+    assert trainer.loss.weights == class_balanced_weights(EXPECTED, 0.9)
+
+
+def test_given_weights_need_no_counts(tmp_path):
+    trainer = trainer_of(tmp_path, Stream(), loss="class_balanced:weights=1/2/3/4", max_steps=2)
+    trainer.train()
+    assert trainer.loss.weights == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Stream(), "train_dataset must not be a stream with loss class_balanced:beta=0.9, which counts its labels"),
+        ([{"input_ids": row["input_ids"]} for row in DATA], "train_dataset must have labels: a column 'label'"),
+        (
+            [{**row, "labels": torch.full((NUM_LABELS,), 0.25)} for row in DATA],
+            r"labels must be class indices to be counted, got torch\.float32",
+        ),
+    ],
+    ids=["stream", "no labels", "soft targets"],
+)
+def test_what_cannot_be_counted_is_refused(dataset, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, dataset, max_steps=2).train()
