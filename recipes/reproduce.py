@@ -3,80 +3,82 @@
     python recipes/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm --seeds 1 2 3 \
         --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
-Each run is one of the other recipes with its configuration, started with `accelerate launch`: a run on each GPU, or on the
-CPU. The same command again skips what is finished and resumes the rest; a run that dies is started again. `--dry_run` shows
-the plan and what it would take. The tables that the papers print are in `recipes/tables`.
+Each run is one of the other recipes with its configuration, started with `accelerate launch`: a run on each GPU, or
+one after the other on the CPU. The same command again skips what is finished and resumes the rest; a run that dies is
+started again. `--dry_run` shows the plan and what it would take. The printed tables are in `recipes/tables`.
 """
 
-import fcntl
-import json
 import logging
 import math
-import os
 import shlex
 import signal
-import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import torch
 import yaml
 
 from hf_focal.config_file import parse_arguments
+from hf_focal.launches import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history
 from hf_focal.recipes import check_at_least, prepare_or_exit
-from hf_focal.reports.reproduction import PaperCell, read_paper_tables
+from hf_focal.reports import (
+    PaperCell,
+    Results,
+    read_paper_tables,
+    read_result,
+    reproduction_table,
+    significance_table,
+    write_reproduction_csv,
+)
 
 RECIPES = Path(__file__).resolve().parent
 TABLES = RECIPES / "tables"
-LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
-# What a run's arguments are made of, so that no override may say otherwise.
+# What a run has of its own, so that no override may say otherwise.
 RESERVED = ("config", "loss", "compare", "seed", "output_dir")
+# How much larger the error may be and still be called "not worse", in percentage points.
+ERROR_MARGIN = 1.0
+# What is written by hand stands above it in the page.
+MARK = "<!-- What follows is written by recipes/reproduce.py. -->\n"
 
 
 @dataclass
 class ReproduceArguments:
     """Which tables, which part of them, and how much of the machine and of the day they may take."""
 
-    table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Of several the runs are shared."})
-    output_dir: str = field(metadata={"help": "DATASET/MODEL/LOSS/seed_N in it are the runs' folders."})
+    table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Several share the runs."})
+    output_dir: str = field(metadata={"help": "The runs' folders in it are DATASET/MODEL/LOSS/seed_N."})
     rows: list[str] | None = field(
         default=None, metadata={"help": "20_newsgroups/gp_cnn, or 20_newsgroups for all its models; all if absent."}
     )
     losses: list[str] | None = field(default=None, metadata={"help": "As the table names them; all if absent."})
-    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Each run is made with each."})
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Of the runs of each cell."})
     data: list[str] = field(
         default_factory=list,
-        metadata={"help": "DATASET=FOLDER of parquet files, for those not to be taken from the Hub."},
+        metadata={"help": "DATASET=FOLDER of parquet files, for datasets that are not to come from the Hub."},
     )
     overrides: list[str] = field(
         default_factory=list,
-        metadata={
-            "help": "NAME=VALUE of the recipes' arguments, for every run; the pages say so: num_train_epochs=15"
-        },
+        metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15. The page says so."},
     )
     processes_per_run: int = field(
         default=1, metadata={"help": "GPUs that train a run together; its batch stays that of the configuration."}
     )
     jobs: int | None = field(
-        default=None, metadata={"help": "Runs at a time; if absent as many as the GPUs are enough for, or 1."}
+        default=None, metadata={"help": "Runs at a time; if absent what there are GPUs for, or 1 on the CPU."}
     )
-    attempts: int = field(default=3, metadata={"help": "How often a run is started that dies."})
+    attempts: int = field(default=3, metadata={"help": "How often a run that dies is started."})
     budget_minutes: float | None = field(default=None, metadata={"help": "After these no run is started any more."})
     timings: str | None = field(
-        default=None,
-        metadata={"help": "An output_dir whose finished runs the estimate is made from; its own if absent."},
+        default=None, metadata={"help": "Estimate by the finished runs of this output_dir, if not by one's own."}
     )
-    dry_run: bool = field(default=False, metadata={"help": "Print the plan and the estimate, and do nothing."})
-    report_only: bool = field(
-        default=False, metadata={"help": "Write the pages of what is finished, and run nothing."}
+    page: str | None = field(
+        default=None, metadata={"help": "The page of all tables; OUTPUT_DIR/reproduction.md if absent."}
     )
+    dry_run: bool = field(default=False, metadata={"help": "Print the plan and the estimate, and run nothing."})
+    report_only: bool = field(default=False, metadata={"help": "Write the pages of what is finished; run nothing."})
 
     def __post_init__(self):
         check_at_least(1, self, "processes_per_run", "jobs", "attempts")
@@ -85,88 +87,19 @@ class ReproduceArguments:
             raise ValueError(f"seeds must be different numbers, one at least, got {self.seeds}")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Run:
-    """A cell of a table and a seed: a recipe and its arguments.
-
-    Attributes:
-        dataset, model, loss: as the paper's table calls them.
-        seed: of everything that is random.
-        folder: the run's output_dir.
-        recipe: the script.
-        config: its YAML file.
-        arguments: what is given beside that, but for the data's files and the folder.
-        files: the data's files, by the recipe's arguments.
-        num_processes: that train it.
-    """
+    """The run of a table's cell, named as the table does, and a seed."""
 
     dataset: str
     model: str
     loss: str
     seed: int
-    folder: Path
-    recipe: Path
-    config: Path
-    arguments: Mapping[str, Any]
-    files: Mapping[str, str]
-    num_processes: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.dataset}/{self.model} {self.loss} seed {self.seed}"
+    job: Job
 
     @property
-    def log(self) -> Path:
-        return self.folder / "launch.log"
-
-    @property
-    def result(self) -> Path:
-        return self.folder / "report" / "metrics.json"
-
-    @property
-    def state(self) -> str:
-        if self.result.is_file():
-            return "finished"
-        return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What makes it this run, as JSON values; where its data lies does not."""
-        settings = {"recipe": self.recipe.name, "config": "/".join(self.config.parts[-2:]), **self.arguments}
-        return {name: str(value) for name, value in settings.items()} | {"num_processes": self.num_processes}
-
-    def command(self) -> list[str]:
-        """`accelerate launch` of the recipe."""
-        launch = ["--num_machines", "1", "--num_processes", str(self.num_processes), "--dynamo_backend", "no"]
-        launch += ["--mixed_precision", "no"]  # a recipe's own bf16 wins over it
-        if not torch.cuda.is_available():
-            launch.append("--cpu")
-        if self.num_processes > 1:
-            launch += ["--multi_gpu", "--main_process_port", "0"]  # a free one: there may be other runs
-        given = {"config": self.config, **self.arguments, **self.files, "output_dir": self.folder}
-        options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
-        return [*LAUNCHER, *launch, str(self.recipe), *options]
-
-
-def main(argv: list[str]) -> int:
-    return reproduce(prepare(argv))
-
-
-def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        near = get_close_matches(value, choices, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
-
-
-def pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
-    """A mapping of texts NAME=VALUE."""
-    mapping = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value) or name in mapping:
-            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
-        mapping[name] = value
-    return mapping
+    def row(self) -> str:
+        return f"{self.dataset}/{self.model}"
 
 
 @dataclass(frozen=True)
@@ -177,99 +110,141 @@ class Plan:
     tables: Mapping[str, Sequence[PaperCell]]
     runs: Sequence[Run]
     without_recipe: Sequence[str]
+    devices: Sequence[str | None]
+
+
+def main(argv: list[str]) -> int:
+    return reproduce(prepare(argv))
 
 
 def prepare(argv: list[str]) -> Plan:
     """Everything that can be wrong with the command line, before anything is started."""
     (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
-    known = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
-    tables = {name: cells_of(name) for name in arguments.table}
-    cells = [cell for table in tables.values() for cell in table]
-    rows = list(dict.fromkeys(f"{cell.dataset}/{cell.model}" for cell in cells))
-    losses = list(dict.fromkeys(cell.loss for cell in cells))
-    for row in arguments.rows or ():
-        check_choice("rows", row, [*rows, *dict.fromkeys(cell.dataset for cell in cells)])
-    for loss in arguments.losses or ():
-        check_choice("losses", loss, losses)
-
-    def wanted(cell: PaperCell) -> bool:
-        row = arguments.rows is None or {f"{cell.dataset}/{cell.model}", cell.dataset} & set(arguments.rows)
-        return bool(row) and (arguments.losses is None or cell.loss in arguments.losses)
-
-    tables = {name: [cell for cell in table if wanted(cell)] for name, table in tables.items()}
-    cells = list(dict.fromkeys((cell.dataset, cell.model, cell.loss) for table in tables.values() for cell in table))
+    tables = select_cells(arguments)
+    rows_file = read_rows_file()
     data, overrides = pairs("data", arguments.data), pairs("overrides", arguments.overrides)
     for dataset in data:
-        check_choice("data", dataset, [name for name, entry in known["datasets"].items() if "files" in entry])
+        check_choice("data", dataset, [name for name, entry in rows_file["datasets"].items() if "files" in entry])
     for name in overrides:
         if name in RESERVED:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
-    runs, without = [], []
+    names = dict.fromkeys(cell.name for cells in tables.values() for cell in cells)
+    entries = {(dataset, model): entry_of(rows_file, dataset, model) for dataset, model, _ in names}
     # A seed after the other: a budget that ends early leaves whole tables of fewer seeds.
-    for seed in arguments.seeds:
-        for dataset, model, loss in cells:
-            entry = known["datasets"].get(dataset, {"models": {}})
-            if model in entry["models"]:
-                runs.append(make_run(arguments, entry, (dataset, model, loss), seed, known["losses"], data, overrides))
-            elif f"{dataset}/{model}" not in without:
-                without.append(f"{dataset}/{model}")
+    runs = [
+        make_run(arguments, entries[name[:2]], name, seed, data, overrides)
+        for seed in arguments.seeds
+        for name in names
+        if entries[name[:2]] is not None
+    ]
     for run in runs:
-        check_folder(run)
-    return Plan(arguments, tables, runs, without)
+        run.job.check()
+    without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
+    devices = devices_of(arguments.jobs, arguments.processes_per_run)
+    return Plan(arguments, tables, runs, without_recipe, devices)
 
 
-def cells_of(name: str) -> list[PaperCell]:
-    """The printed cells of a table, "mukhoti2020:1"."""
-    available = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
-    names = [f"{paper}:{number}" for paper, numbers in available.items() for number in numbers]
-    check_choice("table", name, names)
-    paper, _, number = name.partition(":")
-    return available[paper][int(number)]
+def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        near = get_close_matches(value, choices, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
+
+
+def pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
+    """The mapping of texts NAME=VALUE."""
+    mapping = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value or name in mapping:
+            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
+        mapping[name] = value
+    return mapping
+
+
+def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
+    """The wanted cells of the wanted tables."""
+    papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
+    known = {f"{paper}:{number}": cells for paper, tables in papers.items() for number, cells in tables.items()}
+    for table in arguments.table:
+        check_choice("table", table, list(known))
+    cells = [cell for table in arguments.table for cell in known[table]]
+    for row in arguments.rows or ():
+        check_choice("rows", row, list(dict.fromkeys(name for cell in cells for name in rows_of(cell))))
+    for loss in arguments.losses or ():
+        check_choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
+    tables = {}
+    for table in arguments.table:
+        tables[table] = [
+            cell
+            for cell in known[table]
+            if (arguments.rows is None or set(rows_of(cell)) & set(arguments.rows))
+            and (arguments.losses is None or cell.loss in arguments.losses)
+        ]
+        if not tables[table]:
+            raise ValueError(f"rows and losses must leave a cell of {table}, got {arguments.rows}, {arguments.losses}")
+    return tables
+
+
+def rows_of(cell: PaperCell) -> tuple[str, str]:
+    """What --rows may call a cell's row."""
+    return f"{cell.dataset}/{cell.model}", cell.dataset
+
+
+def read_rows_file() -> dict[str, Any]:
+    return yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
+
+
+def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
+    """What rows.yaml has of a row, None where it has no recipe."""
+    entry = rows_file["datasets"].get(dataset)
+    if entry is None or model not in entry["models"]:
+        return None
+    return entry | {"model": entry["models"][model], "losses": rows_file["losses"] | entry.get("losses", {})}
 
 
 def make_run(
     arguments: ReproduceArguments,
     entry: Mapping[str, Any],
-    cell: tuple[str, str, str],
+    name: tuple[str, str, str],
     seed: int,
-    losses: Mapping[str, str],
     data: Mapping[str, str],
     overrides: Mapping[str, str],
 ) -> Run:
-    """The run of a (dataset, model, loss) as rows.yaml has it."""
-    dataset, model, loss = cell
-    config = RECIPES / "configs" / entry["config"]
-    name = {**losses, **entry.get("losses", {})}[loss]
-    if loss == "mmce" and arguments.processes_per_run > 1:
-        name += ",gather=true"
+    """The run of a (dataset, model, loss) whose row is `entry`."""
+    dataset, model, loss = name
     files = {}
     if dataset in data:
-        files = {key: str(Path(data[dataset]).absolute() / file) for key, file in entry["files"].items()}
+        files = {key: Path(data[dataset]).absolute() / file for key, file in entry["files"].items()}
         for file in files.values():
-            if not Path(file).is_file():
+            if not file.is_file():
                 raise ValueError(
                     f"data must be a folder with {', '.join(entry['files'].values())} for {dataset}, got "
-                    f"{data[dataset]!r} without {Path(file).name}"
+                    f"{data[dataset]!r}, which has no {file.name}"
                 )
     elif "hub" not in entry:
         raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
-    values = {**({} if files else entry["hub"]), **entry["models"][model], **overrides}
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) | values
-    values |= same_batch(settings, entry.get("devices", 1), arguments.processes_per_run)
-    return Run(
-        *cell,
-        seed,
+    config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
+    options = {**({} if files else entry["hub"]), **entry["model"], **overrides}
+    settings = yaml.safe_load(config.read_text(encoding="utf-8")) | options
+    options |= same_batch(settings, entry.get("devices", 1), processes)
+    options |= {"loss": entry["losses"][loss], "seed": seed}
+    if loss == "mmce" and processes > 1:
+        options["loss"] += ",gather=true"
+    told = {"recipe": entry["recipe"], "config": entry["config"], **options}
+    job = Job(
+        name=f"{dataset}/{model} {loss} seed {seed}",
         folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
         recipe=RECIPES / entry["recipe"],
-        config=config,
-        arguments=values | {"loss": name, "seed": seed},
-        files=files,
-        num_processes=arguments.processes_per_run,
+        options={"config": config, **options, **files},
+        settings={key: str(value) for key, value in told.items()} | {"num_processes": processes},
+        num_processes=processes,
     )
+    return Run(*name, seed, job)
 
 
 def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dict[str, int]:
-    """What keeps the batch of a configuration made for so many devices on another number of processes."""
+    """What keeps the batch of a configuration that was made for so many devices on so many processes."""
     if devices % processes == 0:
         steps = devices // processes * int(settings.get("gradient_accumulation_steps", 1))
         return {} if devices == processes else {"gradient_accumulation_steps": steps}
@@ -280,229 +255,174 @@ def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dic
     return {name: size // processes}
 
 
-def check_folder(run: Run) -> None:
-    """Raise `ValueError` where the run's folder is that of a run with other arguments."""
-    earlier = history(run.folder)["settings"]
-    if earlier and run.state != "to run":
-        for name in {**run.settings, **earlier}:
-            if earlier.get(name) != run.settings.get(name):
-                raise ValueError(
-                    f"output_dir must hold runs with the same arguments, or be another, got {run} with {name} "
-                    f"{earlier.get(name)} there, {run.settings.get(name)} now"
-                )
-
-
-def history(folder: Path) -> dict[str, Any]:
-    """What is known of the starts of the run in a folder: its settings, and the seconds and exit code of each start."""
-    path = folder / "launches.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"settings": {}, "launches": []}
-
-
-def remember(run: Run, launches: Sequence[Mapping[str, Any]]) -> None:
-    text = json.dumps({"settings": run.settings, "launches": launches}, indent=2) + "\n"
-    (run.folder / "launches.json").write_text(text, encoding="utf-8")
-
-
-def work(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], float]:
-    """The units that a run's training is counted in, and how many of them it has."""
-    config = RECIPES / "configs" / settings["config"]
-    values = yaml.safe_load(config.read_text(encoding="utf-8")) | dict(settings)
+def work(settings: Mapping[str, Any]) -> tuple[list[str], float]:
+    """The units that the training of a run with these settings is counted in, and how many of them it has."""
+    config = (RECIPES / "configs" / settings["config"]).read_text(encoding="utf-8")
+    values = yaml.safe_load(config) | dict(settings)
     units = [name for name in ("max_steps", "num_train_epochs") if name in values][:1]
     units += [name for name in ("max_train_samples",) if name in values]
-    return tuple(units), math.prod(float(values[name]) for name in units)
+    return units, math.prod(float(values[name]) for name in units)
+
+
+def seconds_of(past: Mapping[str, Any]) -> float:
+    return sum(launch["seconds"] for launch in past["launches"])
 
 
 def estimate(plan: Plan) -> dict[Run, float | None]:
-    """Seconds that each unfinished run takes, None where nothing like it is finished.
+    """Seconds that each unfinished run takes, None where no run like it is finished.
 
-    Finished runs of the same row say how long an epoch takes (a step, where the configuration counts steps), all from
-    the first import to the report and with the starts that died; on the machine where they ran.
+    The finished runs of its row say how long an epoch is (a step, where the configuration counts steps), everything
+    from import to report and starts that died included.
     """
-    root = Path(plan.arguments.timings or plan.arguments.output_dir).absolute()
-    seconds, unfinished = {}, [run for run in plan.runs if run.state != "finished"]
-    for run in unfinished:
-        units, amount = work(run.settings)
+    root = Path(plan.arguments.timings or plan.arguments.output_dir)
+    seconds = {}
+    for run in plan.runs:
+        if run.job.state == "finished":
+            continue
+        units, amount = work(run.job.settings)
         rates = []
-        for metrics in sorted((root / run.dataset / run.model).glob("*/seed_*/report/metrics.json")):
-            past = history(metrics.parents[1])
-            if past["launches"] and work(past["settings"])[0] == units:
-                rates.append(sum(launch["seconds"] for launch in past["launches"]) / work(past["settings"])[1])
+        for result in sorted((root / run.row).glob("*/seed_*/report/metrics.json")):
+            past = history(result.parents[1])
+            past_units, past_amount = work(past["settings"])
+            if past_units == units:
+                rates.append(seconds_of(past) / past_amount)
         seconds[run] = amount * sum(rates) / len(rates) if rates else None
     return seconds
 
 
-def print_plan(plan: Plan, file: IO[str]) -> None:
-    """What would be run, and what it would take."""
-    jobs = len(slots(plan.arguments))
+def print_plan(plan: Plan) -> None:
+    """Print what would be run, and what it would take."""
     for run in plan.runs:
-        print(f"{run.state:10} {run}", file=file)
+        print(f"{run.job.state:10} {run.job.name}")
     for row in plan.without_recipe:
-        print(f"no recipe  {row}: shown as printed, without ours", file=file)
+        print(f"no recipe  {row}: shown as printed, without ours")
     seconds = estimate(plan)
+    print(f"\n{len(seconds)} of {len(plan.runs)} runs to do, {len(plan.devices)} at a time.")
+    for row in dict.fromkeys(run.row for run in seconds):
+        of_row = [value for run, value in seconds.items() if run.row == row]
+        if None in of_row:
+            print(f"{row}: {len(of_row)} runs, time unknown, as no such run is finished")
+        else:
+            print(f"{row}: {len(of_row)} runs, about {sum(of_row) / 3600:.1f} hours, by those that are finished")
     known = [value for value in seconds.values() if value is not None]
-    print(f"\n{len(seconds)} of {len(plan.runs)} runs to do, {jobs} at a time.", file=file)
-    if known:
-        hours = sum(known) / jobs / 3600
-        print(f"{len(known)} of them: about {hours:.1f} hours, by the finished runs of their rows.", file=file)
-    for row in dict.fromkeys(f"{run.dataset}/{run.model}" for run, value in seconds.items() if value is None):
-        print(f"{row}: time unknown, no run of this row is finished.", file=file)
-    for run in [run for run in seconds][:1]:
-        print(f"\nThe first command:\n  {shlex.join(run.command())}", file=file)
-
-
-def slots(arguments: ReproduceArguments) -> list[str | None]:
-    """The CUDA_VISIBLE_DEVICES of the runs that are made at a time; None for one on the CPU."""
-    if not torch.cuda.is_available():
-        if arguments.processes_per_run > 1:
-            raise ValueError(f"processes_per_run must be 1 without a GPU, got {arguments.processes_per_run}")
-        return [None] * (arguments.jobs or 1)
-    count, size = torch.cuda.device_count(), arguments.processes_per_run
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")[:count]
-    groups = [",".join(visible[i : i + size]) for i in range(0, count - size + 1, size)]
-    if len(groups) < (arguments.jobs or 1):
-        raise ValueError(
-            f"jobs times processes_per_run must be at most {count}, the GPUs, got {arguments.jobs} x {size}"
-        )
-    return groups[: arguments.jobs]
-
-
-@dataclass
-class Launch:
-    """A process that was started."""
-
-    run: Run
-    process: subprocess.Popen
-    log: IO[bytes]
-    offset: int
-    started: float
-    earlier: list[dict[str, Any]]
-
-    def end(self) -> None:
-        """Stop what is still running: the launcher and what it has started."""
-        if self.process.poll() is None:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                    os.killpg(self.process.pid, number)
-                    self.process.wait(timeout=20)
-        self.log.close()
-
-    def message(self) -> str:
-        """The last line of the log, or what the recipe says is wrong with its arguments."""
-        with self.run.log.open("rb") as log:
-            log.seek(self.offset)
-            lines = log.read().decode(errors="replace").splitlines()
-        refused = [line for line in lines if line.startswith(f"{self.run.recipe.name}: error: ")]
-        return (refused or [line for line in lines if line.strip()] or ["no output"])[-1]
-
-
-def launch(run: Run, device: str | None) -> Launch | None:
-    """Start a run, its output in its log; None where another process is at it."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    log = run.log.open("ab")
-    try:
-        # What is started inherits the file, and with it the lock, until its last process ends.
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.close()
-        return None
-    earlier = history(run.folder)["launches"]
-    remember(run, earlier)
-    environment = {**os.environ, "TQDM_DISABLE": "1"}  # a log is no terminal
-    if device is None:
-        environment.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take many times as long
-    else:
-        environment["CUDA_VISIBLE_DEVICES"] = device
-    offset = log.seek(0, os.SEEK_END)
-    options = {"stdout": log, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL, "start_new_session": True}
-    process = subprocess.Popen(run.command(), env=environment, cwd=RECIPES.parent, **options)
-    return Launch(run, process, log, offset, time.monotonic(), earlier)
-
-
-def execute(
-    runs: Sequence[Run],
-    devices: Sequence[str | None],
-    attempts: int,
-    seconds: float | None = None,
-    finished: Callable[[], None] = lambda: None,
-) -> dict[Run, str]:
-    """Run what is not finished yet, as many at a time as there are devices; a run that dies is started again.
-
-    Args:
-        runs: in this order.
-        devices: `slots` of them.
-        attempts: how often a run is started at most. One whose recipe refuses its arguments is started once.
-        seconds: after these nothing is started any more; what runs then is waited for.
-        finished: called after each run that was finished.
-
-    Returns:
-        Why runs are not finished, for each of them.
-    """
-    end = math.inf if seconds is None else time.monotonic() + seconds
-    waiting = deque((run, 1) for run in runs if run.state != "finished")
-    free, active, problems = list(devices), [], {}
-    try:
-        while waiting or active:
-            while waiting and free:
-                run, attempt = waiting.popleft()
-                if time.monotonic() >= end:
-                    problems[run] = "not started within the budget" if attempt == 1 else problems[run]
-                elif (started := launch(run, free[-1])) is None:
-                    problems[run] = "another process is at it"
-                else:
-                    active.append((started, attempt, free.pop()))
-                    logging.info("%s: started, see %s", run, run.log)
-            time.sleep(0.2)
-            for item in [item for item in active if item[0].process.poll() is not None]:
-                active.remove(item)
-                started, attempt, device = item
-                free.append(device)
-                problem = settle(started)
-                if problem is None:
-                    problems.pop(started.run, None)
-                    finished()
-                    continue
-                problems[started.run] = problem
-                if attempt < attempts and f"{started.run.recipe.name}: error: " not in problem:
-                    waiting.appendleft((started.run, attempt + 1))
-    finally:
-        for started, _, _ in active:
-            started.end()
-    return problems
-
-
-def settle(started: Launch) -> str | None:
-    """Note how a start ended. Returns what went wrong, None where the run is finished."""
-    run, seconds, code = started.run, time.monotonic() - started.started, started.process.returncode
-    started.end()
-    remember(run, [*started.earlier, {"seconds": round(seconds, 1), "exit_code": code}])
-    if run.state == "finished":
-        logging.info("%s: finished after %.1f minutes", run, seconds / 60)
-        return None
-    problem = f"died with exit code {code}: {started.message()}"
-    logging.info("%s: %s", run, problem)
-    return problem
+    if known and len(known) == len(seconds):
+        print(f"All: about {sum(known) / 3600 / len(plan.devices):.1f} hours")
+    if seconds:
+        print(f"\nThe first of them:\n  {shlex.join(next(iter(seconds)).job.command())}")
 
 
 def reproduce(plan: Plan) -> int:
-    """Run the plan and write its pages. Returns 1 where a run that was started is not finished."""
+    """Run the plan and write its pages. Returns 1 where a run is not finished because it died."""
     arguments = plan.arguments
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     if arguments.dry_run:
-        print_plan(plan, sys.stdout)
+        print_plan(plan)
         return 0
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     problems = {}
     if not arguments.report_only:
-        seconds = None if arguments.budget_minutes is None else 60 * arguments.budget_minutes
-        problems = execute(plan.runs, slots(arguments), arguments.attempts, seconds, lambda: write_pages(plan))
-    for path in write_pages(plan, problems):
-        print(path)
-    return int(any(problem.startswith("died") for problem in problems.values()))
+        problems = execute(
+            [run.job for run in plan.runs],
+            plan.devices,
+            arguments.attempts,
+            math.inf if arguments.budget_minutes is None else 60 * arguments.budget_minutes,
+            finished=lambda job: write_pages(plan),
+        )
+    paths = write_pages(plan, problems)
+    print("Written:", *paths, sep="\n  ")
+    return int(any(problem not in (OUT_OF_TIME, ELSEWHERE) for problem in problems.values()))
 
 
-def write_pages(plan: Plan, problems: Mapping[Run, str] | None = None) -> list[Path]:
-    return []
+def write_pages(plan: Plan, problems: Mapping[Job, str] | None = None) -> list[Path]:
+    """Write each table as Markdown and CSV, and the page that has them all, the tests, and how it was run."""
+    folder = Path(plan.arguments.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    results: dict = {}
+    for run in plan.runs:
+        if run.job.state == "finished":
+            of_seed = results.setdefault((run.dataset, run.model, run.loss), {})
+            of_seed[run.seed] = read_result(run.job.result)
+    paths, sections = [], []
+    for table, cells in plan.tables.items():
+        path = folder / f"{table.replace(':', '_')}.md"
+        paper, number = table.split(":")
+        text = f"## Table {number} of {paper}\n\n{reproduction_table(cells, results)}"
+        path.write_text(text.removeprefix("#"), encoding="utf-8")
+        write_reproduction_csv(cells, results, path.with_suffix(".csv"))
+        paths += [path, path.with_suffix(".csv")]
+        sections.append(text)
+    page = Path(plan.arguments.page or folder / "reproduction.md")
+    above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.is_file() else "# Reproduction\n\n"
+    sections = [how_it_was_run(plan), *sections, tests_of_claims(results), missing(plan, problems or {})]
+    page.write_text(above + MARK + "\n" + "\n".join(filter(None, sections)), encoding="utf-8")
+    return [*paths, page]
+
+
+def how_it_was_run(plan: Plan) -> str:
+    """The command without the folders of this machine, and what differs from the paper."""
+    arguments, rows_file = plan.arguments, read_rows_file()
+    given = {"table": arguments.table, "rows": arguments.rows, "losses": arguments.losses, "seeds": arguments.seeds}
+    given |= {
+        "data": [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data],
+        "overrides": arguments.overrides,
+    }
+    parts = [f"--{name} {shlex.join(map(str, values))}" for name, values in given.items() if values]
+    command = " \\\n    ".join(["python recipes/reproduce.py", *parts, "--output_dir out/reproduce"])
+    lines = [f"## How it was run\n\n```\n{command}\n```\n"]
+    finished = [run for run in plan.runs if run.job.state == "finished"]
+    hours = sum(seconds_of(history(run.job.folder)) for run in finished) / 3600
+    lines.append(
+        f"{len(finished)} of {len(plan.runs)} runs are finished; each for itself, they took {hours:.1f} hours. Under "
+        '"ours" is the mean ± standard deviation over the seeds, which draw the weights, the order and, where the '
+        "data has none of its own, the validation set.\n"
+    )
+    differs = []
+    for run in {run.row: run for run in plan.runs}.values():
+        entry, config = rows_file["datasets"][run.dataset], run.job.options["config"]
+        values = yaml.safe_load(config.read_text(encoding="utf-8"))
+        changes = [
+            f"{name} {run.job.options[name]} (the configuration: {values.get(name, 'its default')})"
+            for name in pairs("overrides", arguments.overrides)
+        ]
+        texts = [f"`recipes/configs/{entry['config']}`", *changes, *filter(None, [entry.get("differs")])]
+        differs.append(f"- {run.row}: {'; '.join(texts)}\n")
+    if differs:
+        lines.append("What is trained, and what differs from the paper:\n\n" + "".join(differs))
+    if plan.without_recipe:
+        lines.append(f"Without a recipe, and so without ours: {', '.join(plan.without_recipe)}.\n")
+    return "\n".join(lines)
+
+
+def tests_of_claims(results: Results) -> str:
+    """The paper's claims, tested on our runs: the focal losses are better calibrated, and not less accurate."""
+    focal = (
+        "Differences from cross-entropy in percentage points, paired over seeds; one-sided tests. The focal family "
+        'is the mean of the row\'s focal, FLSc and FLSD losses. The line "mean of the rows" tests the claim for these '
+        "rows: a seed is one observation. With each row and seed as one there are more, but not of as many tasks. The "
+        "other lines are to be looked at: their p-values are not corrected for their number. With n pairs Wilcoxon's "
+        "p cannot be below 1 / 2ⁿ (0.125 for three).\n"
+    )
+    claims = {
+        "ECE before the temperature is smaller": ("ece", "pre_t", 0.0),
+        "ECE after the temperature is smaller": ("ece", "post_t", 0.0),
+        f"The error is not larger by {ERROR_MARGIN:g} point or more": ("error", "pre_t", ERROR_MARGIN),
+    }
+    lines = [f"## Tests over seeds: focal losses against cross-entropy\n\n{focal}"]
+    for title, (metric, stage, margin) in claims.items():
+        table = significance_table(results, metric, stage, margin)
+        lines.append(f"### {title}\n\n{table or 'Not enough runs.'}\n")
+    return "\n".join(lines)
+
+
+def missing(plan: Plan, problems: Mapping[Job, str]) -> str:
+    """What is not finished, and why, as far as that is known."""
+    unfinished = [run for run in plan.runs if run.job.state != "finished"]
+    lines = []
+    for run in unfinished:
+        problem = problems.get(run.job)
+        lines.append(f"- {run.job.name}: {run.job.state}{f' ({problem})' if problem else ''}\n")
+    return "## Not finished\n\n" + "".join(lines) if lines else ""
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through `finally`, which ends what was started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `execute` ends what it has started
     sys.exit(reproduce(prepare_or_exit(prepare)))

@@ -15,6 +15,17 @@ from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
 from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
+from .reproduction import (
+    METRICS,
+    PairedTest,
+    PaperCell,
+    Results,
+    read_paper_tables,
+    read_result,
+    reproduction_table,
+    significance_table,
+    write_reproduction_csv,
+)
 from .tables import markdown_table
 from .translation import (
     TranslationResult,
@@ -26,8 +37,12 @@ from .translation import (
 )
 
 __all__ = [
+    "METRICS",
     "DetectionResult",
+    "PairedTest",
+    "PaperCell",
     "Predictions",
+    "Results",
     "RunResult",
     "TranslationResult",
     "choose_examples",
@@ -40,17 +55,22 @@ __all__ = [
     "markdown_table",
     "model_card",
     "read_detection_results",
+    "read_paper_tables",
+    "read_result",
     "reliability_diagram",
+    "reproduction_table",
     "results_table",
     "roc_figure",
     "shift_figure",
     "shift_table",
+    "significance_table",
     "temperature_curves",
     "translation_table",
     "write_comparison",
     "write_curves_csv",
     "write_detection_report",
     "write_report",
+    "write_reproduction_csv",
     "write_translation_comparison",
     "write_translation_report",
 ]

@@ -1,8 +1,41 @@
-"""A paper's table with our own runs beside each printed cell, and tests of its claims over seeds."""
+"""A paper's tables with our own runs beside each printed cell, and tests over seeds of what the paper claims."""
 
 import csv
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from .folder import RunResult
+from .page import _read_metrics
+from .tables import _MISSING, _markdown
+from .translation import TranslationResult
+
+# A cell of a table without its metric, (dataset, model, loss), and its runs by their seeds.
+Name = tuple[str, str, str]
+Results = Mapping[Name, Mapping[int, RunResult | TranslationResult]]
+
+# What the papers' tables call a metric: its title, our name for it, and the factor to the printed unit.
+METRICS = {
+    "ece": ("ECE %", "ece", 100),
+    "adaece": ("AdaECE %", "adaece", 100),
+    "ece_em": ("ECE of equal mass %", "adaece", 100),
+    "mce": ("MCE %", "mce", 100),
+    "nll": ("NLL × 100", "nll", 100),
+    "error": ("error %", "error", 100),
+    "top1": ("top-1 %", "accuracy", 100),
+    "top5": ("top-5 %", "top5_accuracy", 100),
+    "s99_fraction": ("S99 %", "s99", 100),
+    "s99_accuracy": ("accuracy of S99 %", "s99_accuracy", 100),
+    "bleu": ("BLEU", "bleu", 1),
+}
+_STAGES = {"pre_t": "", "post_t": " after T"}
+# How the CSV marks a number of which a dot, a bracket or a digit had to be filled in.
+_READ_FROM = "read from "
+FAMILY = "focal family"
 
 
 @dataclass(frozen=True)
@@ -10,13 +43,12 @@ class PaperCell:
     """A printed cell.
 
     Attributes:
-        dataset, model, loss: as the paper calls them.
-        metric: "ece", "adaece", "ece_em" (equal mass, as adaece), "mce", "nll", "error", "top1", "top5", "bleu",
-            "s99_fraction" or "s99_accuracy".
+        dataset, model, loss: as the paper's table names them.
+        metric: a key of `METRICS`.
         stage: "pre_t" or "post_t", before or after temperature scaling.
-        value: percent; NLL times 100; BLEU.
-        temperature: as printed beside the value, None where none is.
-        note: what is doubtful about it.
+        value: in the unit that `METRICS` names.
+        temperature: that is printed beside the value, None where none is.
+        note: what is doubtful about it, or "".
     """
 
     dataset: str
@@ -28,24 +60,243 @@ class PaperCell:
     temperature: float | None
     note: str
 
+    @property
+    def name(self) -> Name:
+        return self.dataset, self.model, self.loss
+
 
 def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
-    """The tables of one paper's CSV by their numbers.
+    """The tables of a paper's CSV by their numbers.
 
-    Its columns are paper, table and the fields of `PaperCell`, a row a printed cell.
+    Its columns are paper, table and the fields of `PaperCell`; a row is a printed cell.
 
     Raises:
-        ValueError: other columns.
+        ValueError: other columns, metrics or stages.
     """
+    expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
     tables: dict[int, list[PaperCell]] = {}
     with Path(path).open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
-        expected = ["paper", "table", *PaperCell.__dataclass_fields__]
         if reader.fieldnames != expected:
             raise ValueError(f"{path} must have the columns {', '.join(expected)}, got {reader.fieldnames}")
         for row in reader:
-            value, temperature = float(row["value"]), row["temperature"]
-            fields = {name: row[name] for name in PaperCell.__dataclass_fields__}
-            fields |= {"value": value, "temperature": float(temperature) if temperature else None}
-            tables.setdefault(int(row["table"]), []).append(PaperCell(**fields))
+            _, number, *_ = row.pop("paper"), row.pop("table")
+            for column, choices in (("metric", METRICS), ("stage", _STAGES)):
+                if row[column] not in choices:
+                    raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
+            temperature = float(row["temperature"]) if row["temperature"] else None
+            cell = PaperCell(**row | {"value": float(row["value"]), "temperature": temperature})
+            tables.setdefault(int(number), []).append(cell)
     return tables
+
+
+def read_result(path: str | Path) -> RunResult | TranslationResult:
+    """The result of a run's report/metrics.json."""
+    return _read_metrics(Path(path))
+
+
+def measured(result: RunResult | TranslationResult, metric: str, stage: str) -> float:
+    """What a run measured of a printed metric, in the printed unit; NaN where it did not.
+
+    Args:
+        result: the run.
+        metric: a key of `METRICS`.
+        stage: "pre_t" or "post_t".
+    """
+    _, name, factor = METRICS[metric]
+    if name == "bleu":
+        if not isinstance(result, TranslationResult):
+            return math.nan
+        return factor * result.bleu.get(1.0 if stage == "pre_t" else result.temperature.value, math.nan)
+    return factor * (result.pre if stage == "pre_t" else result.post).get(name, math.nan)
+
+
+def _temperatures(runs: Mapping[int, RunResult | TranslationResult]) -> list[float]:
+    return [run.temperature.value for run in runs.values() if run.temperature.is_fitted]
+
+
+def _values(runs: Mapping[int, RunResult | TranslationResult], cell: PaperCell) -> list[float]:
+    values = [measured(run, cell.metric, cell.stage) for run in runs.values()]
+    return [value for value in values if not math.isnan(value)]
+
+
+def _mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
+    if not values:
+        return _MISSING
+    mean = f"{np.mean(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
+
+
+def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
+    """The Markdown table of printed cells, ours beside each: mean ± standard deviation (n - 1) over seeds.
+
+    A row of it is a dataset, model and loss; where the paper prints temperatures, there is a pair of columns for them
+    too. Behind the printed values stand marks of the notes, which are listed below the table.
+
+    Args:
+        cells: of one table, in the paper's order.
+        results: the runs that there are.
+
+    Raises:
+        ValueError: no cells.
+    """
+    if not cells:
+        raise ValueError("cells must hold one at least, got none")
+    columns = list(dict.fromkeys((cell.metric, cell.stage) for cell in cells))
+    with_temperatures = any(cell.temperature is not None for cell in cells)
+    printed = {(cell.name, cell.metric, cell.stage): cell for cell in cells}
+    notes = list(dict.fromkeys(cell.note for cell in cells if cell.note and not cell.note.startswith(_READ_FROM)))
+    rows = []
+    for name in dict.fromkeys(cell.name for cell in cells):
+        runs = results.get(name, {})
+        row = [f"{name[0]}, {name[1]}", name[2]]
+        for metric, stage in columns:
+            cell = printed.get((name, metric, stage))
+            if cell is None:
+                row += [_MISSING, _MISSING]
+                continue
+            mark = "°" if cell.note.startswith(_READ_FROM) else f" [{notes.index(cell.note) + 1}]" if cell.note else ""
+            row += [f"{cell.value:.2f}{mark}", _mean_and_deviation(_values(runs, cell))]
+        if with_temperatures:
+            own = [cell.temperature for cell in cells if cell.name == name and cell.temperature is not None]
+            row += [f"{own[0]:g}" if own else _MISSING, _mean_and_deviation(_temperatures(runs))]
+        rows.append([*row, str(len(runs))])
+    titles = ["Row", "Loss"]
+    for metric, stage in columns:
+        titles += [f"{METRICS[metric][0]}{_STAGES[stage]}, paper", "ours"]
+    titles += ["T, paper", "ours"] if with_temperatures else []
+    lines = [_markdown([*titles, "seeds"], list(zip(*rows, strict=True)))]
+    if any(cell.note.startswith(_READ_FROM) for cell in cells):
+        lines.append("° A dot, bracket or letter of the printed number was lost and is filled in.\n")
+    lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]
+    return "\n".join(lines)
+
+
+def write_reproduction_csv(cells: Sequence[PaperCell], results: Results, path: str | Path) -> None:
+    """Write the printed cells with ours as CSV: the columns of `PaperCell`, then mean, deviation, T and seeds.
+
+    ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a
+    post_t cell; empty where there are too few runs.
+    """
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        own = ["ours", "ours_deviation", "ours_temperature", "seeds"]
+        writer.writerow([*(field.name for field in fields(PaperCell)), *own])
+        for cell in cells:
+            runs = results.get(cell.name, {})
+            values, temperatures = _values(runs, cell), _temperatures(runs) if cell.stage == "post_t" else []
+            ours = [np.mean(values) if values else "", np.std(values, ddof=1) if len(values) > 1 else ""]
+            ours += [np.mean(temperatures) if temperatures else "", " ".join(map(str, runs))]
+            printed = [getattr(cell, field.name) for field in fields(PaperCell)]
+            writer.writerow(["" if value is None else value for value in (*printed, *ours)])
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Whether a difference between paired values is below a margin.
+
+    Attributes:
+        size: pairs.
+        mean: of the differences; NaN without pairs.
+        interval: two-sided 95 % t interval of the mean; NaN with fewer than two pairs.
+        p_t: of the one-sided paired t-test of "the mean difference is below the margin"; NaN likewise.
+        p_wilcoxon: of Wilcoxon's one-sided signed-rank test of the same. With n pairs it cannot be below 1 / 2^n.
+    """
+
+    size: int
+    mean: float
+    interval: tuple[float, float]
+    p_t: float
+    p_wilcoxon: float
+
+    @classmethod
+    def of(cls, differences: Iterable[float], margin: float = 0.0) -> "PairedTest":
+        """The tests of differences, against a margin: 0 for "smaller", more for "not larger by so much"."""
+        values = np.asarray(list(differences), dtype=float)
+        nan = math.nan
+        if len(values) < 2:
+            return cls(len(values), float(values.mean()) if len(values) else nan, (nan, nan), nan, nan)
+        test = stats.ttest_1samp(values, margin, alternative="less")
+        interval = stats.ttest_1samp(values, margin).confidence_interval(0.95)
+        wilcoxon = stats.wilcoxon(values - margin, alternative="less")
+        bounds = float(interval.low), float(interval.high)
+        return cls(len(values), float(values.mean()), bounds, float(test.pvalue), float(wilcoxon.pvalue))
+
+
+def is_focal(loss: str) -> bool:
+    """Whether a loss of the tables is of the focal family of Mukhoti et al. 2020: focal_N, flsc_N, flsd_N."""
+    return loss.startswith(("focal_", "flsc_", "flsd_"))
+
+
+def differences(results: Results, baseline: str, metric: str, stage: str) -> dict[tuple[str, str], dict]:
+    """By how much losses exceed the baseline's value of a metric, for each row and seed that has both.
+
+    Returns:
+        (dataset, model) -> loss -> seed -> difference, in the unit of `METRICS`. "focal family" stands for the mean
+        over the row's focal losses (`is_focal`), for seeds that have them all.
+    """
+    rows: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for (dataset, model, loss), runs in results.items():
+        base = results.get((dataset, model, baseline), {})
+        if loss != baseline and runs:
+            rows.setdefault((dataset, model), {})[loss] = {
+                seed: measured(run, metric, stage) - measured(base[seed], metric, stage)
+                for seed, run in runs.items()
+                if seed in base
+            }
+    for losses in rows.values():
+        family = [of_seed for loss, of_seed in losses.items() if is_focal(loss)]
+        if family:
+            seeds = [seed for seed in family[0] if all(seed in of_seed for of_seed in family)]
+            losses[FAMILY] = {seed: float(np.mean([of_seed[seed] for of_seed in family])) for seed in seeds}
+    return rows
+
+
+def significance_table(
+    results: Results, metric: str, stage: str, margin: float = 0.0, baseline: str = "cross_entropy"
+) -> str:
+    """The Markdown table of one-sided tests, paired over seeds, of the focal losses against the baseline.
+
+    A row for each focal loss (and AdaFocal) of each dataset and model, one for their family (`differences`), and last,
+    of several datasets or models, two for all: of the mean over them for each seed that all have, and of every seed of
+    each.
+
+    Args:
+        results: the runs.
+        metric, stage: as `measured` takes them.
+        margin: the difference that must be shown to be undercut; 0 for "smaller than the baseline".
+        baseline: the loss that the others are compared with.
+
+    Returns:
+        The table, "" where no focal loss has a seed in common with the baseline.
+    """
+    rows, families = [], []
+    for row, losses in differences(results, baseline, metric, stage).items():
+        for loss, of_seed in losses.items():
+            if of_seed and (is_focal(loss) or loss in ("adafocal", FAMILY)):
+                rows.append((", ".join(row), loss, PairedTest.of(of_seed.values(), margin)))
+        families += [losses[FAMILY]] if losses.get(FAMILY) else []
+    if len(families) > 1:
+        shared = [seed for seed in families[0] if all(seed in family for family in families)]
+        means = [np.mean([family[seed] for family in families]) for seed in shared]
+        rows.append(("all", f"{FAMILY}, mean of the rows", PairedTest.of(means, margin)))
+        pairs = [value for family in families for value in family.values()]
+        rows.append(("all", f"{FAMILY}, each row and seed", PairedTest.of(pairs, margin)))
+    cells = [
+        [row, loss, str(test.size), _number(test.mean), _interval(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
+        for row, loss, test in rows
+    ]
+    titles = ["Row", "Loss", "pairs", "mean difference", "95 % interval", "p, t-test", "p, Wilcoxon"]
+    return _markdown(titles, list(zip(*cells, strict=True))) if cells else ""
+
+
+def _number(value: float) -> str:
+    return _MISSING if math.isnan(value) else f"{value:+.2f}"
+
+
+def _interval(bounds: tuple[float, float]) -> str:
+    return _MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
+
+
+def _p(value: float) -> str:
+    return _MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
