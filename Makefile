@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 clean
+.PHONY: demo test lint format benchmark digits newsgroups multi30k sst cifar10 reproduce clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -71,6 +71,16 @@ cifar10: $(VENV)/.installed-test
 		--compare "cross_entropy,brier,mmce:lam=2,$(CIFAR10_LOSSES)"
 	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
+
+# The page of docs/results/reproduction.md: 39 runs, one after the other; with a GPU one on each.
+# `make reproduce REPRODUCE=--dry_run` shows the plan.
+REPRODUCE ?=
+reproduce: $(VENV)/.installed
+	$(BIN)/python recipes/reproduce.py --table mukhoti2020:1 mukhoti2020:4 mukhoti2020:5 adafocal2022:1 \
+		--rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
+		--losses cross_entropy brier mmce label_smoothing_0.05 focal_3 flsd_53 adafocal --seeds 1 2 3 \
+		--data 20_newsgroups=$(DATA) sst_binary=$(SST) --overrides num_train_epochs=12 --output_dir out/reproduce \
+		$(REPRODUCE)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -63,13 +63,14 @@ class Job:
         return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
 
     def command(self) -> list[str]:
-        """`accelerate launch` of the recipe, on the CPU where there is no GPU."""
-        launch = ["--num_machines", "1", "--num_processes", str(self.num_processes), "--dynamo_backend", "no"]
-        launch += ["--mixed_precision", "no"]  # the recipe's own --bf16 wins over it
+        """`accelerate launch` of the recipe with the files beside it, in float32, on the CPU where there is no GPU."""
+        several = self.num_processes > 1
+        file = self.recipe.parent / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
+        launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
+        if several:
+            launch += ["--main_process_port", "0"]  # a free one: other runs may have the default
         if not torch.cuda.is_available():
             launch.append("--cpu")
-        if self.num_processes > 1:
-            launch += ["--multi_gpu", "--main_process_port", "0"]  # a free one: other runs may have the default
         options = self.options | {"output_dir": self.folder}
         given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [*LAUNCHER, *launch, str(self.recipe), *given]
@@ -133,12 +134,11 @@ class _Launch:
     started: float
 
     def end(self) -> None:
-        """Close the log, after stopping what is still running: the launcher and what it has started."""
+        """Close the log, after stopping what is still running: the launcher, and what it has left behind."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    os.killpg(self.process.pid, number)
-                    self.process.wait(timeout=_GRACE)
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self.process.pid, number)
+                self.process.wait(timeout=_GRACE)
         self.log.close()
 
     def problem(self) -> str | None:
@@ -161,8 +161,9 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.log.open("ab")
     try:
-        # All that is started inherits the file, and with it the lock, which so lasts until the last of them ends.
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # All that is started inherits the file, and with it the lock, which so lasts until the last of them ends: of
+        # an earlier attempt at once, as it was killed.
+        fcntl.flock(log, fcntl.LOCK_EX | (fcntl.LOCK_NB if attempt == 1 else 0))
     except BlockingIOError:
         log.close()
         return None

@@ -283,6 +283,8 @@ def estimate(plan: Plan) -> dict[Run, float | None]:
         rates = []
         for result in sorted((root / run.row).glob("*/seed_*/report/metrics.json")):
             past = history(result.parents[1])
+            if not past["launches"]:  # it was not started here
+                continue
             past_units, past_amount = work(past["settings"])
             if past_units == units:
                 rates.append(seconds_of(past) / past_amount)

@@ -20,7 +20,7 @@ sys.exit(subprocess.run([sys.executable, *sys.argv[first:]]).returncode)
 """
 # What it does is named by --do; "dies:2" dies in its first two starts.
 RECIPE = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder, (do, _, detail) = pathlib.Path(options["--output_dir"]), options["--do"].partition(":")
 starts = len(list(folder.glob("start_*")))
@@ -35,6 +35,9 @@ if do == "dies" and starts < int(detail):
 if do == "meets":
     while not (folder.parent / detail / "start_0").exists():
         time.sleep(0.05)
+if do == "is_orphaned" and starts == 0:
+    os.kill(os.getppid(), signal.SIGKILL)
+    do = "hangs"
 if do == "hangs":
     time.sleep(600)
 (folder / "report").mkdir()
@@ -152,6 +155,13 @@ def test_whoever_stops_the_jobs_stops_what_they_started(make_job):
     assert second.state == "to run"
 
 
+def test_what_a_dead_launcher_leaves_is_ended_before_the_next_start(make_job):
+    job = make_job("a", "is_orphaned")
+    assert execute([job], [None], attempts=2) == {}
+    assert starts(job) == 2
+    assert not alive(int((job.folder / "start_0").read_text().split()[0]))
+
+
 def test_a_folder_belongs_to_one_run(make_job):
     job = make_job("a", "dies:1", epochs="15", loss="brier")
     job.check()
@@ -192,6 +202,7 @@ def test_without_a_gpu_runs_are_launched_on_the_cpu(tmp_path, monkeypatch):
     fake_gpus(monkeypatch, 0)
     options, recipe = options_of(Job("a", tmp_path / "a", tmp_path / "r.py", {"seed": 3}, {}).command())
     assert "--cpu" in options
+    assert options[options.index("--config_file") + 1] == str(tmp_path / "accelerate" / "single_gpu.yaml")
     assert options[options.index("--num_processes") + 1] == "1"
     assert recipe == [str(tmp_path / "r.py"), "--seed", "3", "--output_dir", str(tmp_path / "a")]
     assert devices_of(None, 1) == [None]
@@ -210,7 +221,7 @@ def test_gpus_are_shared_out(tmp_path, monkeypatch):
             devices_of(jobs, processes)
     options, _ = options_of(Job("a", tmp_path, tmp_path / "r.py", {}, {}, num_processes=2).command())
     assert "--cpu" not in options
-    assert "--multi_gpu" in options
+    assert options[options.index("--config_file") + 1] == str(tmp_path / "accelerate" / "multi_gpu.yaml")
     assert options[options.index("--num_processes") + 1] == "2"
 
 

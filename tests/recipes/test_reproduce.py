@@ -401,6 +401,8 @@ def test_a_real_row_on_a_few_texts(tmp_path):
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
     result = RunResult.load(folder / "report" / "metrics.json")
     assert result.loss == "flsd53"
+    settings = json.loads((folder / "run.json").read_text())
+    assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")  # not the launcher file's bf16
     page = (tmp_path / "out" / "mukhoti2020_1.md").read_text()
     before, after = (f"{100 * metrics['ece']:.2f}" for metrics in (result.pre, result.post))
     assert f"| flsd_53 | 6.92 | {before} | 2.19 | {after} | 1.5 | {result.temperature.value:.2f} | 1 |" in page
