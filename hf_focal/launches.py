@@ -1,4 +1,7 @@
-"""Many runs of recipes, each started with `accelerate launch` in a folder of its own, and again where it died."""
+"""Many runs of recipes, each started with `accelerate launch` in a folder of its own, and again where it died.
+
+On POSIX systems: files are locked, and groups of processes ended.
+"""
 
 import fcntl
 import json
@@ -180,7 +183,7 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
+        process_group=0,  # to end all of it; in this session, which Linux shares the CPU's time out to by its `nice`
     )
     return _Launch(job, attempt, device, process, log, offset, time.monotonic())
 
