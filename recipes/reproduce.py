@@ -27,6 +27,7 @@ from hf_focal.recipes import check_at_least, prepare_or_exit
 from hf_focal.reports import (
     PaperCell,
     Results,
+    compare_focal_losses,
     read_paper_tables,
     read_result,
     reproduction_table,
@@ -40,6 +41,13 @@ TABLES = RECIPES / "tables"
 RESERVED = ("config", "loss", "compare", "seed", "output_dir")
 # How much larger the error may be and still be called "not worse", in percentage points.
 ERROR_MARGIN = 1.0
+ABOUT_TESTS = """\
+Differences from cross-entropy in percentage points, paired over seeds; one-sided tests. The focal family is the mean
+of the row's focal, FLSc and FLSD losses. The t-test of the line "mean of the rows" decides (of one row: of "focal
+family"), for these rows: a seed is one observation. With each row and seed as one there are more, but not of as many
+tasks. The other lines are to be looked at: their p-values are not corrected for their number. With n pairs Wilcoxon's
+p cannot be below 1 / 2ⁿ (0.125 for three).
+"""
 # What is written by hand stands above it in the page.
 MARK = "<!-- What follows is written by recipes/reproduce.py. -->\n"
 
@@ -140,7 +148,7 @@ def prepare(argv: list[str]) -> Plan:
     for run in runs:
         run.job.check()
     without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
-    devices = devices_of(arguments.jobs, arguments.processes_per_run)
+    devices = [] if arguments.report_only else devices_of(arguments.jobs, arguments.processes_per_run)
     return Plan(arguments, tables, runs, without_recipe, devices)
 
 
@@ -367,6 +375,7 @@ def how_it_was_run(plan: Plan) -> str:
         "data": [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data],
         "overrides": arguments.overrides,
     }
+    given["processes_per_run"] = [arguments.processes_per_run] if arguments.processes_per_run > 1 else []
     parts = [f"--{name} {shlex.join(map(str, values))}" for name, values in given.items() if values]
     command = " \\\n    ".join(["python recipes/reproduce.py", *parts, "--output_dir out/reproduce"])
     lines = [f"## How it was run\n\n```\n{command}\n```\n"]
@@ -396,22 +405,16 @@ def how_it_was_run(plan: Plan) -> str:
 
 def tests_of_claims(results: Results) -> str:
     """The paper's claims, tested on our runs: the focal losses are better calibrated, and not less accurate."""
-    focal = (
-        "Differences from cross-entropy in percentage points, paired over seeds; one-sided tests. The focal family "
-        'is the mean of the row\'s focal, FLSc and FLSD losses. The line "mean of the rows" tests the claim for these '
-        "rows: a seed is one observation. With each row and seed as one there are more, but not of as many tasks. The "
-        "other lines are to be looked at: their p-values are not corrected for their number. With n pairs Wilcoxon's "
-        "p cannot be below 1 / 2ⁿ (0.125 for three).\n"
-    )
     claims = {
         "ECE before the temperature is smaller": ("ece", "pre_t", 0.0),
         "ECE after the temperature is smaller": ("ece", "post_t", 0.0),
         f"The error is not larger by {ERROR_MARGIN:g} point or more": ("error", "pre_t", ERROR_MARGIN),
     }
-    lines = [f"## Tests over seeds: focal losses against cross-entropy\n\n{focal}"]
+    lines = [f"## Tests over seeds: focal losses against cross-entropy\n\n{ABOUT_TESTS}"]
     for title, (metric, stage, margin) in claims.items():
-        table = significance_table(results, metric, stage, margin)
-        lines.append(f"### {title}\n\n{table or 'Not enough runs.'}\n")
+        comparisons = compare_focal_losses(results, metric, stage, margin)
+        text = significance_table(comparisons) if comparisons else "There are no runs to compare yet.\n"
+        lines.append(f"### {title}\n\n{text}")
     return "\n".join(lines)
 
 

@@ -17,9 +17,11 @@ from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
 from .reproduction import (
     METRICS,
+    Comparison,
     PairedTest,
     PaperCell,
     Results,
+    compare_focal_losses,
     read_paper_tables,
     read_result,
     reproduction_table,
@@ -38,6 +40,7 @@ from .translation import (
 
 __all__ = [
     "METRICS",
+    "Comparison",
     "DetectionResult",
     "PairedTest",
     "PaperCell",
@@ -46,6 +49,7 @@ __all__ = [
     "RunResult",
     "TranslationResult",
     "choose_examples",
+    "compare_focal_losses",
     "comparison_figure",
     "comparison_page",
     "confidence_table",

@@ -252,14 +252,24 @@ def differences(results: Results, baseline: str, metric: str, stage: str) -> dic
     return rows
 
 
-def significance_table(
-    results: Results, metric: str, stage: str, margin: float = 0.0, baseline: str = "cross_entropy"
-) -> str:
-    """The Markdown table of one-sided tests, paired over seeds, of the focal losses against the baseline.
+@dataclass(frozen=True)
+class Comparison:
+    """A test of one loss, or of their family, against the baseline, in one row of the tables or in all."""
 
-    A row for each focal loss (and AdaFocal) of each dataset and model, one for their family (`differences`), and last,
-    of several datasets or models, two for all: of the mean over them for each seed that all have, and of every seed of
-    each.
+    row: str
+    loss: str
+    test: PairedTest
+    decides: bool
+
+
+def compare_focal_losses(
+    results: Results, metric: str, stage: str, margin: float = 0.0, baseline: str = "cross_entropy"
+) -> list[Comparison]:
+    """One-sided tests, paired over seeds, of the focal losses against the baseline.
+
+    One for each focal loss (and AdaFocal) of each dataset and model, one for their family (`differences`), and last,
+    of several datasets or models, two for all: of the mean over them for each seed that all have, which decides, and
+    of every seed of each. Of a single one its family decides.
 
     Args:
         results: the runs.
@@ -268,29 +278,48 @@ def significance_table(
         baseline: the loss that the others are compared with.
 
     Returns:
-        The table, "" where no focal loss has a seed in common with the baseline.
+        The tests; none where no focal loss has a seed in common with the baseline.
     """
-    rows, families = [], []
-    for row, losses in differences(results, baseline, metric, stage).items():
-        for loss, of_seed in losses.items():
-            if of_seed and (is_focal(loss) or loss in ("adafocal", FAMILY)):
-                rows.append((", ".join(row), loss, PairedTest.of(of_seed.values(), margin)))
-        families += [losses[FAMILY]] if losses.get(FAMILY) else []
-    if len(families) > 1:
-        shared = [seed for seed in families[0] if all(seed in family for family in families)]
-        means = [np.mean([family[seed] for family in families]) for seed in shared]
-        rows.append(("all", f"{FAMILY}, mean of the rows", PairedTest.of(means, margin)))
-        pairs = [value for family in families for value in family.values()]
-        rows.append(("all", f"{FAMILY}, each row and seed", PairedTest.of(pairs, margin)))
-    cells = [
-        [row, loss, str(test.size), _number(test.mean), _interval(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
-        for row, loss, test in rows
+    rows = differences(results, baseline, metric, stage)
+    families = [losses[FAMILY] for losses in rows.values() if losses.get(FAMILY)]
+    single = len(families) == 1
+    comparisons = [
+        Comparison(", ".join(row), loss, PairedTest.of(of_seed.values(), margin), single and loss == FAMILY)
+        for row, losses in rows.items()
+        for loss, of_seed in losses.items()
+        if of_seed and (is_focal(loss) or loss in ("adafocal", FAMILY))
     ]
+    if families and not single:
+        shared = [seed for seed in families[0] if all(seed in family for family in families)]
+        means = PairedTest.of((np.mean([family[seed] for family in families]) for seed in shared), margin)
+        pairs = PairedTest.of((value for family in families for value in family.values()), margin)
+        comparisons.append(Comparison("all", f"{FAMILY}, mean of the rows", means, True))
+        comparisons.append(Comparison("all", f"{FAMILY}, each row and seed", pairs, False))
+    return comparisons
+
+
+def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -> str:
+    """The Markdown table of comparisons, and a line that says whether the deciding t-test is significant.
+
+    Raises:
+        ValueError: no comparisons.
+    """
+    if not comparisons:
+        raise ValueError("comparisons must hold one at least, got none")
+    cells = []
+    for row in comparisons:
+        numbers = [_signed(row.test.mean), _interval(row.test.interval), _p(row.test.p_t), _p(row.test.p_wilcoxon)]
+        cells.append([row.row, row.loss, str(row.test.size), *numbers])
     titles = ["Row", "Loss", "pairs", "mean difference", "95 % interval", "p, t-test", "p, Wilcoxon"]
-    return _markdown(titles, list(zip(*cells, strict=True))) if cells else ""
+    lines = [_markdown(titles, list(zip(*cells, strict=True)))]
+    for row in comparisons:
+        if row.decides and row.test.size > 1:
+            shown = "Shown" if row.test.p_t < level else "Not shown"
+            lines.append(f"**{shown}** at the {100 * level:g} % level by {row.loss} (p {_p(row.test.p_t, '= ')}).\n")
+    return "\n".join(lines)
 
 
-def _number(value: float) -> str:
+def _signed(value: float) -> str:
     return _MISSING if math.isnan(value) else f"{value:+.2f}"
 
 
@@ -298,5 +327,5 @@ def _interval(bounds: tuple[float, float]) -> str:
     return _MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
 
 
-def _p(value: float) -> str:
-    return _MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
+def _p(value: float, equals: str = "") -> str:
+    return _MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{equals}{value:.3f}"

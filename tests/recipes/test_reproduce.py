@@ -314,6 +314,7 @@ def test_runs_end_in_the_paper_s_table_with_ours_beside_it(tmp_path, fake, capsy
     assert "num_train_epochs 5 (the configuration: 50); another split" in page
     assert "Without a recipe, and so without ours: news/big." in page
     assert "| news, cnn | focal family | 3 | -" in page
+    assert "**Shown** at the 5 % level by focal family" in page
     assert "Not finished" not in page
     assert str(tmp_path) not in page
     assert (tmp_path / "out" / "paper_2.md").read_text().startswith("# Table 2 of paper")

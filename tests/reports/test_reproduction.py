@@ -16,6 +16,7 @@ from hf_focal.reports import (
     PaperCell,
     RunResult,
     TranslationResult,
+    compare_focal_losses,
     read_paper_tables,
     read_result,
     reproduction_table,
@@ -198,27 +199,57 @@ def test_the_family_is_the_mean_of_the_focal_losses_of_each_seed(results):
 
 
 def test_the_rows_of_the_tests(results):
-    rows = {(row[0], row[1]): row[2:] for row in table_rows(significance_table(results, "ece", "pre_t"))[1:]}
-    assert ("news, cnn", "brier") not in rows
-    assert rows["news, cnn", "focal_3"][:2] == ["3", "-9.67"]
-    assert rows["sst, lstm", "adafocal"][:2] == ["3", "-8.67"]
+    comparisons = compare_focal_losses(results, "ece", "pre_t")
+    tests = {(row.row, row.loss): row.test for row in comparisons}
+    assert ("news, cnn", "brier") not in tests
+    assert tests["news, cnn", "focal_3"].size == 3
+    assert tests["news, cnn", "focal_3"].mean == pytest.approx(-29 / 3)
+    assert tests["sst, lstm", "adafocal"].mean == pytest.approx(-26 / 3)
     # Seeds 0 and 1, which both rows have: (-11 - 1) / 2 and (-10.5 + 2) / 2.
-    pooled = PairedTest.of([-6.0, -4.25])
-    assert rows["all", "focal family, mean of the rows"][:2] == ["2", "-5.12"]
-    assert rows["all", "focal family, mean of the rows"][3] == f"{pooled.p_t:.3f}"
-    pairs = PairedTest.of([-11.0, -10.5, -9.5, -1.0, 2.0])
-    assert rows["all", "focal family, each row and seed"] == [
-        "5",
-        "-6.00",
-        f"{pairs.interval[0]:+.2f} to {pairs.interval[1]:+.2f}",
-        f"{pairs.p_t:.3f}",
-        f"{pairs.p_wilcoxon:.3f}",
-    ]
+    pooled = tests["all", "focal family, mean of the rows"]
+    assert (pooled.size, pooled.mean) == (2, pytest.approx(-5.125))
+    assert pooled.p_t == pytest.approx(stats.ttest_1samp([-6.0, -4.25], 0, alternative="less").pvalue)
+    pairs = [-11.0, -10.5, -9.5, -1.0, 2.0]
+    each = tests["all", "focal family, each row and seed"]
+    assert each.p_t == pytest.approx(stats.ttest_1samp(pairs, 0, alternative="less").pvalue)
+    assert each.p_wilcoxon == pytest.approx(stats.wilcoxon(pairs, alternative="less").pvalue)
+    assert [row.loss for row in comparisons if row.decides] == ["focal family, mean of the rows"]
+
+
+def test_of_a_single_row_its_family_decides(results):
+    news = {name: runs for name, runs in results.items() if name[0] == "news"}
+    comparisons = compare_focal_losses(news, "ece", "pre_t")
+    assert [row.loss for row in comparisons] == ["focal_3", "flsd_53", "focal family"]
+    assert [row.decides for row in comparisons] == [False, False, True]
+
+
+def test_the_table_says_what_was_shown(results):
+    news = {name: runs for name, runs in results.items() if name[0] == "news"}
+    comparisons = compare_focal_losses(news, "ece", "pre_t")
+    text = significance_table(comparisons)
+    family = comparisons[-1].test
+    bounds = f"{family.interval[0]:+.2f} to {family.interval[1]:+.2f}"
+    assert family.p_t < 0.001
+    assert table_rows(text)[-1] == ["news, cnn", "focal family", "3", "-10.33", bounds, "< 0.001", "0.125"]
+    assert "**Shown** at the 5 % level by focal family (p < 0.001)." in text
+    assert "**Not shown** at the 0.01 % level" in significance_table(comparisons, level=1e-4)
+
+
+def test_the_error_is_tested_against_a_margin(run):
+    errors = {"cross_entropy": (0.20, 0.21, 0.22), "flsd_53": (0.203, 0.212, 0.224)}
+    results = {
+        ("news", "cnn", loss): {seed: run(error=error) for seed, error in enumerate(values)}
+        for loss, values in errors.items()
+    }
+    assert "**Not shown**" in significance_table(compare_focal_losses(results, "error", "pre_t"))
+    assert "**Shown**" in significance_table(compare_focal_losses(results, "error", "pre_t", margin=1.0))
 
 
 def test_without_a_baseline_there_is_nothing_to_test(results):
     alone = {name: runs for name, runs in results.items() if name[2] != "cross_entropy"}
-    assert significance_table(alone, "ece", "pre_t") == ""
+    assert compare_focal_losses(alone, "ece", "pre_t") == []
+    with pytest.raises(ValueError, match="comparisons must hold one at least"):
+        significance_table([])
 
 
 # The data
