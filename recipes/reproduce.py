@@ -381,10 +381,11 @@ def how_it_was_run(plan: Plan) -> str:
     lines = [f"## How it was run\n\n```\n{command}\n```\n"]
     finished = [run for run in plan.runs if run.job.state == "finished"]
     hours = sum(seconds_of(history(run.job.folder)) for run in finished) / 3600
+    took = f", which took {hours:.1f} hours in all" if hours else ""
+    lines.append(f"{len(finished)} of {len(plan.runs)} runs are finished{took}.\n")
     lines.append(
-        f"{len(finished)} of {len(plan.runs)} runs are finished; each for itself, they took {hours:.1f} hours. Under "
-        '"ours" is the mean ± standard deviation over the seeds, which draw the weights, the order and, where the '
-        "data has none of its own, the validation set.\n"
+        'Under "ours" is the mean ± standard deviation over the seeds. These draw the weights, the order and, where '
+        "the data has none of its own, the validation set.\n"
     )
     differs = []
     for run in {run.row: run for run in plan.runs}.values():
