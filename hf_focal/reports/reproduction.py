@@ -167,7 +167,7 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
     titles += ["T, paper", "ours"] if with_temperatures else []
     lines = [_markdown([*titles, "seeds"], list(zip(*rows, strict=True)))]
     if any(cell.note.startswith(_READ_FROM) for cell in cells):
-        lines.append("° A dot, bracket or letter of the printed number was lost and is filled in (see the CSV).\n")
+        lines.append("° A dot, bracket or letter of the printed number was lost and is filled in: the CSV says how.\n")
     lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]
     return "\n".join(lines)
 
