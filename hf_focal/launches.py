@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,8 @@ _logger = logging.getLogger(__name__)
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 # Why a job was not started, besides that it died.
 OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is at it"
+# The line of a traceback that says what the error is; several processes name theirs.
+_ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception): \S")
 # How long a process that is told to end may take, in seconds, and how often those that run are looked after.
 _GRACE, _PAUSE = 20, 0.2
 
@@ -70,6 +73,7 @@ class Job:
         several = self.num_processes > 1
         file = self.recipe.parent / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
         launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
+        launch.append("--quiet")  # an error of the recipe is the last one in the log, not the launcher's about it
         if several:
             launch += ["--main_process_port", "0"]  # a free one: other runs may have the default
         if not torch.cuda.is_available():
@@ -156,7 +160,8 @@ class _Launch:
             log.seek(self.offset)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
         refusals = [line for line in lines if line.startswith(f"{self.job.recipe.name}: error: ")]
-        return refusals[0] if refusals else f"died with exit code {code}: {lines[-1] if lines else 'no output'}"
+        errors = [line for line in lines if _ERROR.match(line)]
+        return refusals[0] if refusals else f"died with exit code {code}: {(errors or lines or ['no output'])[-1]}"
 
 
 def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:

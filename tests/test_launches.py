@@ -32,6 +32,11 @@ if do == "refuses":
 if do == "dies" and starts < int(detail):
     (folder / "checkpoint-1").mkdir(exist_ok=True)
     raise RuntimeError("out of memory")
+if do == "dies_talking":
+    print("[rank1]: ValueError: no such label\\nElasticChildFailedError:\\n======")
+    sys.exit(1)
+if do == "dies_silently":
+    sys.exit(9)
 if do == "meets":
     while not (folder.parent / detail / "start_0").exists():
         time.sleep(0.05)
@@ -87,6 +92,13 @@ def test_a_job_that_goes_on_dying_is_left_and_the_others_are_run(make_job):
     assert problems == {first: "died with exit code 1: RuntimeError: out of memory"}
     assert (starts(first), starts(second)) == (2, 1)
     assert first.state == "to resume"
+
+
+def test_an_error_is_told_from_what_is_printed_after_it(make_job):
+    job = make_job("a", "dies_talking")
+    assert execute([job], [None], attempts=1) == {job: "died with exit code 1: [rank1]: ValueError: no such label"}
+    job = make_job("b", "dies_silently")
+    assert execute([job], [None], attempts=1) == {job: "died with exit code 9: start 0"}
 
 
 def test_what_died_is_run_by_the_next_call_and_what_is_finished_is_not(make_job):
