@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark digits shapes tags newsgroups multi30k sst cifar10 imbalance clean
+.PHONY: demo test lint format benchmark docs digits shapes tags newsgroups multi30k sst cifar10 imbalance reproduce clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -48,7 +48,6 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
 
 # The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
-.PHONY: docs
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -97,6 +96,16 @@ imbalance: $(VENV)/.installed
 		--compare "cross_entropy,focal:gamma=2,recall:ema=0.1,recall:ema=0.1,gamma=2,class_balanced"
 	$(IMBALANCED) --output_dir out/imbalance_last --eval_strategy no --load_best_model_at_end False \
 		--compare cross_entropy,recall:ema=0.1,recall:ema=1,recall:ema=0.01
+
+# The page of docs/results/reproduction.md: 39 runs, one after the other; with a GPU one on each.
+# `make reproduce REPRODUCE=--dry_run` shows the plan.
+REPRODUCE ?=
+reproduce: $(VENV)/.installed
+	$(BIN)/python recipes/reproduce.py --table mukhoti2020:1 mukhoti2020:4 mukhoti2020:5 adafocal2022:1 \
+		--rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
+		--losses cross_entropy brier mmce label_smoothing_0.05 focal_3 flsd_53 adafocal --seeds 1 2 3 \
+		--data 20_newsgroups=$(DATA) sst_binary=$(SST) --overrides num_train_epochs=12 --output_dir out/reproduce \
+		$(REPRODUCE)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -18,6 +18,19 @@ from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
 from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
+from .reproduction import (
+    METRICS,
+    Comparison,
+    PairedTest,
+    PaperCell,
+    Results,
+    compare_focal_losses,
+    read_paper_tables,
+    read_result,
+    reproduction_table,
+    significance_table,
+    write_reproduction_csv,
+)
 from .shots import shot_groups, shot_recall, shots_table
 from .tables import markdown_table
 from .translation import (
@@ -30,13 +43,19 @@ from .translation import (
 )
 
 __all__ = [
+    "METRICS",
+    "Comparison",
     "DetectionResult",
+    "PairedTest",
+    "PaperCell",
     "Predictions",
+    "Results",
     "RunResult",
     "TranslationResult",
     "choose_examples",
     "class_table",
     "class_weights_figure",
+    "compare_focal_losses",
     "comparison_figure",
     "comparison_page",
     "confidence_table",
@@ -48,7 +67,10 @@ __all__ = [
     "normalised_weights",
     "per_class_table",
     "read_detection_results",
+    "read_paper_tables",
+    "read_result",
     "reliability_diagram",
+    "reproduction_table",
     "results_table",
     "roc_figure",
     "shift_figure",
@@ -56,6 +78,7 @@ __all__ = [
     "shot_groups",
     "shot_recall",
     "shots_table",
+    "significance_table",
     "temperature_curves",
     "training_loss_figure",
     "translation_table",
@@ -65,6 +88,7 @@ __all__ = [
     "write_dynamics",
     "write_dynamics_comparison",
     "write_report",
+    "write_reproduction_csv",
     "write_translation_comparison",
     "write_translation_report",
 ]

@@ -64,6 +64,8 @@ def test_a_recipe_without_it_writes_none(tmp_path):
     assert not {path.name for path in (tmp_path / "report").iterdir()} & FIGURES
 
 
-def test_translation_refuses_it(tmp_path):
-    with pytest.raises(ValueError, match="dynamics"):
-        recipe_of("translation").main(command_line(tmp_path, bleu_temperatures=1))
+@pytest.mark.parametrize("name", ["translation", "semantic_segmentation", "token_classification"])
+def test_recipes_that_do_not_measure_it_do_not_take_it(name, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        recipe_of(name).main(command_line(tmp_path))
+    assert "--dynamics" in capsys.readouterr().err

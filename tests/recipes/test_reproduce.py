@@ -1,0 +1,425 @@
+"""The plan, its runs and its pages: with the real tables, with a fake recipe, and once with a real one."""
+
+import csv
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+
+from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
+from hf_focal.data import generate_topics
+from hf_focal.reports import RunResult
+from hf_focal.runs import last_complete_checkpoint
+
+PATH = Path(__file__).parents[2] / "recipes" / "reproduce.py"
+
+
+def import_recipe(name):
+    spec = importlib.util.spec_from_file_location(f"{name}_of_reproduce", PATH.with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+recipe = import_recipe("reproduce")
+
+
+def argv(folder, **options):
+    options = {"table": "mukhoti2020:1", "rows": "20_newsgroups/gp_cnn", "output_dir": folder} | options
+    given = [(name, str(value)) for name, value in options.items() if value is not None]
+    return [part for name, value in given for part in (f"--{name}", *value.split())]
+
+
+def prepare(folder, **options):
+    return recipe.prepare(argv(folder, **options))
+
+
+# The plan
+
+
+def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
+    plan = prepare(tmp_path, seeds="4 5")
+    losses = ["cross_entropy", "brier", "mmce", "label_smoothing_0.05", "flsd_53"]
+    assert [(run.seed, run.loss) for run in plan.runs] == [(seed, loss) for seed in (4, 5) for loss in losses]
+    assert {(cell.dataset, cell.model) for cell in plan.tables["mukhoti2020:1"]} == {("20_newsgroups", "gp_cnn")}
+    job = plan.runs[-1].job
+    assert job.folder == tmp_path / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_5"
+    assert job.recipe == PATH.with_name("text_classification.py")
+    assert job.options == {
+        "config": PATH.parent / "configs" / "newsgroups" / "gp_cnn.yaml",
+        "dataset_name": "SetFit/20_newsgroups",
+        "strip": "none",
+        "loss": "flsd53",
+        "seed": 5,
+    }
+    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=8"
+
+
+def test_tables_share_their_runs(tmp_path):
+    plan = prepare(tmp_path, table="mukhoti2020:1 mukhoti2020:4 adafocal2022:1", seeds="1")
+    losses = [run.loss for run in plan.runs]
+    assert sorted(losses) == sorted(set(losses))
+    assert {"focal_3", "flsc_532", "adafocal"} < set(losses)
+    plan = prepare(tmp_path, table="mukhoti2020:1 adafocal2022:1", losses="flsd_53 adafocal", seeds="1")
+    assert [run.loss for run in plan.runs] == ["flsd_53", "adafocal"]
+
+
+def test_a_dataset_stands_for_all_its_models(tmp_path):
+    plan = prepare(tmp_path, rows="cifar10", losses="brier", seeds="1")
+    models = [run.job.options["model_name_or_path"] for run in plan.runs]
+    assert models == ["cifar_resnet50", "cifar_resnet110", "cifar_wide_resnet_26_10", "cifar_densenet121"]
+    assert {run.job.options["loss"] for run in plan.runs} == {"brier"}
+
+
+def test_rows_without_a_recipe_are_named_and_not_run(tmp_path):
+    plan = prepare(tmp_path, table="adafocal2022:1", rows="imagenet 20_newsgroups", seeds="1", losses="brier")
+    assert [run.row for run in plan.runs] == ["imagenet/resnet50", "imagenet/densenet121", "20_newsgroups/gp_cnn"]
+    assert plan.without_recipe == ["imagenet/resnet110", "20_newsgroups/bert"]
+
+
+def newsgroups_files(folder):
+    folder.mkdir()
+    for name in ("train", "test"):
+        (folder / f"{name}.parquet").write_bytes(b"")
+    return folder
+
+
+def test_data_and_overrides_go_to_the_runs(tmp_path):
+    data = newsgroups_files(tmp_path / "news")
+    overrides = "num_train_epochs=2 optim=sgd"
+    run = prepare(tmp_path / "out", data=f"20_newsgroups={data}", overrides=overrides, seeds="1").runs[0]
+    assert run.job.options["train_file"] == data / "train.parquet"
+    assert run.job.options["test_file"] == data / "test.parquet"
+    assert "dataset_name" not in run.job.options
+    assert (run.job.options["num_train_epochs"], run.job.options["optim"]) == ("2", "sgd")
+    assert run.job.settings["num_train_epochs"] == "2"
+    assert str(data) not in json.dumps(run.job.settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "mukhoti2020:14"}, r"table must be one of .*, got 'mukhoti2020:14'; did you mean 'mukhoti2020:"),
+        ({"table": "mukoti2020:3"}, r"did you mean 'mukhoti2020:3'\?"),
+        ({"rows": "20_newsgroup/gp_cnn"}, r"got '20_newsgroup/gp_cnn'; did you mean '20_newsgroups/gp_cnn'\?"),
+        ({"rows": "sst"}, r"rows must be one of .*, got 'sst'; did you mean 'sst_binary'\?"),
+        ({"losses": "flsd53"}, r"losses must be one of cross_entropy, .*, got 'flsd53'; did you mean 'flsd_53'\?"),
+        ({"losses": "adafocal"}, r"losses must be one of .*, got 'adafocal'"),
+        ({"table": "mukhoti2020:1 adafocal2022:1", "losses": "adafocal"}, "must leave a cell of mukhoti2020:1"),
+        ({"rows": "sst_binary"}, r"data must have sst_binary=FOLDER, as no copy on the Hub is known, got \[\]"),
+        ({"data": "20_newsgroup=x"}, r"data must be one of .*, got '20_newsgroup'; did you mean '20_newsgroups'\?"),
+        ({"data": "20_newsgroups=nowhere"}, r"folder with train.parquet, test.parquet for .* got 'nowhere'"),
+        ({"overrides": "num_train_epochs"}, r"overrides must be .* =VALUE, got 'num_train_epochs'"),
+        ({"overrides": "optim=sgd optim=adam"}, r"overrides must be different names"),
+        ({"overrides": "loss=brier"}, r"overrides must not name loss, which is the run's own, got loss=brier"),
+        ({"seeds": "1 2 1"}, r"seeds must be different numbers, one at least, got \[1, 2, 1\]"),
+        ({"attempts": "0"}, "attempts must be at least 1, got 0"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_said(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path):
+    run = prepare(tmp_path, overrides="num_train_epochs=2", losses="brier", seeds="1").runs[0]
+    run.job.result.parent.mkdir(parents=True)
+    run.job.result.write_text("{}")
+    (run.job.folder / "launches.json").write_text(json.dumps({"settings": run.job.settings, "launches": []}))
+    prepare(tmp_path, overrides="num_train_epochs=2", losses="brier", seeds="1")
+    with pytest.raises(ValueError, match="brier seed 1 with num_train_epochs 2 there, 3 now"):
+        prepare(tmp_path, overrides="num_train_epochs=3", losses="brier", seeds="1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices", "processes", "expected"),
+    [
+        ({"per_device_train_batch_size": 128}, 1, 1, {}),
+        ({"per_device_train_batch_size": 128}, 1, 4, {"per_device_train_batch_size": 32}),
+        ({"max_tokens_per_batch": 3500}, 8, 8, {}),
+        ({"max_tokens_per_batch": 3500}, 8, 2, {"gradient_accumulation_steps": 4}),
+        (
+            {"max_tokens_per_batch": 3500, "gradient_accumulation_steps": "2"},
+            8,
+            1,
+            {"gradient_accumulation_steps": 16},
+        ),
+        ({"max_tokens_per_batch": 3500}, 8, 16, {"max_tokens_per_batch": 1750}),
+    ],
+)
+def test_the_batch_stays_the_same(settings, devices, processes, expected):
+    assert recipe.same_batch(settings, devices, processes) == expected
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+    with pytest.raises(ValueError, match="processes_per_run must divide the batch of 128, got 3"):
+        recipe.same_batch({"per_device_train_batch_size": 128}, 1, 3)
+
+
+def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(launches.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(launches.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
+    assert plan.devices == ["0,1"]
+    losses = {run.loss: run.job.options["loss"] for run in plan.runs}
+    assert losses == {"mmce": "mmce:lam=8,gather=true", "brier": "brier"}
+    assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
+
+
+# The tables and what runs them
+
+
+def rows_file():
+    return yaml.safe_load((PATH.parent / "tables" / "rows.yaml").read_text())
+
+
+def test_every_printed_loss_has_one_here(tmp_path):
+    papers = {path.stem: recipe.read_paper_tables(path) for path in (PATH.parent / "tables").glob("*.csv")}
+    cells = [cell for tables in papers.values() for cells in tables.values() for cell in cells]
+    assert {cell.loss for cell in cells} == set(rows_file()["losses"])
+    built = {name: str(LossConfig.parse(loss)) for name, loss in rows_file()["losses"].items()}
+    assert built["focal_2"] == "focal:gamma=2"
+    assert len(set(built.values())) == len(built)
+    without = {cell.name[:2] for cell in cells if recipe.entry_of(rows_file(), *cell.name[:2]) is None}
+    assert without == {("imagenet", "resnet110"), ("20_newsgroups", "bert")}
+
+
+@pytest.mark.parametrize("name", ["text_classification", "image_classification", "translation"])
+def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
+    script, timm = import_recipe(name), importlib.util.find_spec("timm")
+    for dataset, entry in rows_file()["datasets"].items():
+        if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
+            continue
+        fixed = {
+            "config": PATH.parent / "configs" / entry["config"],
+            "loss": "brier",
+            "seed": 1,
+            "output_dir": tmp_path,
+        }
+        files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
+        for model in entry["models"].values():
+            for data in (entry.get("hub", {}), files):
+                options = fixed | data | model
+                parsed = script.parse([part for key, value in options.items() for part in (f"--{key}", str(value))])
+                assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
+
+
+# Runs and pages, with a fake recipe
+
+LAUNCHER = """
+import subprocess, sys
+first = next(i for i, part in enumerate(sys.argv[1:], start=1) if part.endswith(".py"))
+sys.exit(subprocess.run([sys.executable, *sys.argv[first:]]).returncode)
+"""
+# Dies in the first start of seed 2 of each loss; then its result is the file named after loss and seed.
+FAKE = """
+import pathlib, shutil, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+folder, here = pathlib.Path(options["--output_dir"]), pathlib.Path(__file__).parent
+(folder / f"start_{len(list(folder.glob('start_*')))}").touch()
+if options["--seed"] == "2" and not (folder / "checkpoint-1").exists():
+    (folder / "checkpoint-1").mkdir()
+    raise RuntimeError("out of memory")
+(folder / "report").mkdir()
+name = f"{options['--loss'].partition(':')[0]}_{options['--seed']}.json"
+shutil.copy(here / "results" / name, folder / "report" / "metrics.json")
+"""
+TABLE = """paper,table,dataset,model,loss,metric,stage,value,temperature,note
+paper,1,news,cnn,cross_entropy,ece,pre_t,17.92,,
+paper,1,news,cnn,cross_entropy,ece,post_t,2.39,3.4,
+paper,1,news,cnn,focal_3,ece,pre_t,8.67,,
+paper,1,news,cnn,focal_3,ece,post_t,3.51,1.5,as printed: doubtful
+paper,1,news,big,focal_3,ece,pre_t,1.0,,
+paper,2,news,cnn,cross_entropy,error,pre_t,26.68,,
+paper,2,news,cnn,focal_3,error,pre_t,29.26,,
+"""
+ROWS = {
+    "losses": {"cross_entropy": "cross_entropy", "focal_3": "focal:gamma=3"},
+    "datasets": {
+        "news": {
+            "recipe": "fake.py",
+            "config": "news/small.yaml",
+            "hub": {"dataset_name": "some/news"},
+            "differs": "another split",
+            "models": {"cnn": {}},
+        }
+    },
+}
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Results of two losses and three seeds, what a fake recipe says that it measured."""
+    recipes = tmp_path / "recipes"
+    for folder in ("tables", "configs/news", "results"):
+        (recipes / folder).mkdir(parents=True)
+    (recipes / "fake.py").write_text(FAKE)
+    (recipes / "tables" / "paper.csv").write_text(TABLE)
+    (recipes / "tables" / "rows.yaml").write_text(yaml.safe_dump(ROWS))
+    (recipes / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 50\n")
+    (tmp_path / "launcher").write_text(LAUNCHER)
+    monkeypatch.setattr(recipe, "RECIPES", recipes)
+    monkeypatch.setattr(recipe, "TABLES", recipes / "tables")
+    monkeypatch.setattr(launches, "LAUNCHER", (sys.executable, str(tmp_path / "launcher")))
+    results = {}
+    for loss, scale in (("cross_entropy", 4), ("focal", 1)):
+        for seed in (1, 2, 3):
+            torch.manual_seed(seed)
+            logits, labels = scale * torch.randn(300, 4), torch.randint(4, (300,))
+            before = CalibrationMetrics(15)
+            before.update(logits, labels)
+            metrics = before.compute()
+            temperature = Temperature(1 + seed / 10, "ece", 0.2, 0.1, 1.0, 0.9, 300, 15)
+            result = RunResult.measure(LossConfig.parse(loss), temperature, logits, labels)
+            result.save(recipes / "results" / f"{loss}_{seed}.json")
+            results[loss, seed] = result
+            assert result.pre["ece"] == metrics["ece"]
+    return results
+
+
+def fake_argv(tmp_path, **options):
+    return argv(
+        tmp_path / "out", **{"table": "paper:1 paper:2", "rows": None, "overrides": "num_train_epochs=5"} | options
+    )
+
+
+def num_starts(tmp_path):
+    return len(list((tmp_path / "out").glob("*/*/*/*/start_*")))
+
+
+def test_runs_end_in_the_paper_s_table_with_ours_beside_it(tmp_path, fake, capsys):
+    assert recipe.main(fake_argv(tmp_path)) == 0
+    assert num_starts(tmp_path) == 8  # six runs, two of which died once
+    with (tmp_path / "out" / "paper_1.csv").open(newline="") as file:
+        cell = next(csv.DictReader(file))
+    eces = 100 * np.array([fake["cross_entropy", seed].pre["ece"] for seed in (1, 2, 3)])
+    assert float(cell["ours"]) == pytest.approx(eces.mean())
+    assert float(cell["ours_deviation"]) == pytest.approx(eces.std(ddof=1))
+    page = (tmp_path / "out" / "reproduction.md").read_text()
+    assert f"| news, cnn | cross_entropy | 17.92 | {eces.mean():.2f} ± {eces.std(ddof=1):.2f} | 2.39 |" in page
+    assert "| 3.4 | 1.20 ± 0.10 | 3 |" in page
+    assert "| news, big | focal_3 | 1.00 | – |" in page
+    errors = 100 * np.array([fake["focal", seed].pre["error"] for seed in (1, 2, 3)])
+    assert f"| 29.26 | {errors.mean():.2f} ± {errors.std(ddof=1):.2f} | 3 |" in page
+    assert "num_train_epochs 5 (the configuration: 50); another split" in page
+    assert "Without a recipe, and so without ours: news/big." in page
+    assert "| news, cnn | focal family | 3 | -" in page
+    assert "**Shown** at the 5 % level by focal family" in page
+    assert "Not finished" not in page
+    assert str(tmp_path) not in page
+    assert (tmp_path / "out" / "paper_2.md").read_text().startswith("# Table 2 of paper")
+
+
+def test_the_same_command_again_runs_nothing_that_is_finished(tmp_path, fake):
+    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 1
+    page = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "- news/cnn focal_3 seed 2: to resume (died with exit code 1: RuntimeError: out of memory)" in page
+    assert num_starts(tmp_path) == 6
+    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 0
+    assert num_starts(tmp_path) == 8
+    assert recipe.main(fake_argv(tmp_path)) == 0
+    assert num_starts(tmp_path) == 8
+
+
+def test_what_the_budget_leaves_is_shown_as_missing(tmp_path, fake):
+    assert recipe.main(fake_argv(tmp_path, seeds="1")) == 0
+    assert recipe.main(fake_argv(tmp_path, budget_minutes="0")) == 0
+    assert num_starts(tmp_path) == 2
+    page = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "2 of 6 runs are finished" in page
+    assert "- news/cnn cross_entropy seed 3: to run (not started within the budget)" in page
+
+
+def test_the_report_alone_runs_nothing_and_keeps_what_is_written_by_hand(tmp_path, fake):
+    recipe.main(fake_argv(tmp_path, seeds="1"))
+    page = tmp_path / "page.md"
+    page.write_text(f"# Mine\n\nWhat I think of it.\n\n{recipe.MARK}\nold")
+    assert recipe.main([*fake_argv(tmp_path), "--report_only", "--page", str(page)]) == 0
+    assert num_starts(tmp_path) == 2
+    text = page.read_text()
+    assert text.startswith(f"# Mine\n\nWhat I think of it.\n\n{recipe.MARK}\n## How it was run")
+    assert "old" not in text
+    assert "- news/cnn cross_entropy seed 3: to run\n" in text
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, fake, capsys):
+    assert recipe.main([*fake_argv(tmp_path), "--dry_run"]) == 0
+    printed = capsys.readouterr().out
+    assert "to run     news/cnn focal_3 seed 3" in printed
+    assert "no recipe  news/big" in printed
+    assert "6 of 6 runs to do, 1 at a time." in printed
+    assert "news/cnn: 6 runs, time unknown, as no such run is finished" in printed
+    command = shlex.split(printed.strip().splitlines()[-1])
+    assert command[command.index("--num_train_epochs") + 1] == "5"
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
+    past = recipe.prepare(fake_argv(tmp_path, seeds="1 2", output_dir=tmp_path / "past")).runs
+    # 100 and 200 seconds for 5 epochs, the second with a start that died; one that is not finished does not count.
+    for run, seconds in zip(past, ([100], [150, 50], [9999]), strict=False):
+        run.job.folder.mkdir(parents=True)
+        kept = {"settings": run.job.settings, "launches": [{"seconds": value, "exit_code": 0} for value in seconds]}
+        (run.job.folder / "launches.json").write_text(json.dumps(kept))
+    for run in past[:2]:
+        run.job.result.parent.mkdir()
+        run.job.result.write_text("{}")
+    options = {"overrides": "num_train_epochs=15", "timings": tmp_path / "past"}
+    plan = recipe.prepare(fake_argv(tmp_path, **options))
+    assert list(recipe.estimate(plan).values()) == pytest.approx([450] * 6)
+    recipe.main([*fake_argv(tmp_path, **options, jobs="2"), "--dry_run"])
+    assert "news/cnn: 6 runs, about 0.8 hours" in (printed := capsys.readouterr().out)
+    assert "All: about 0.4 hours" in printed
+
+
+# Once with a real recipe and a real launcher
+
+
+def test_a_real_row_that_is_killed_once(tmp_path):
+    data = tmp_path / "news"
+    data.mkdir()
+    for name, size, seed in (("train", 160, 0), ("test", 60, 1)):
+        topics = generate_topics(size, seed=seed)
+        Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
+    overrides = "num_train_epochs=12 validation_size=40 strip=none max_length=30 vocab_size=200 embedding_size=8"
+    overrides += " num_filters=8 num_layers=1"
+    options = {"data": f"20_newsgroups={data}", "overrides": overrides, "losses": "flsd_53"}
+    command = [sys.executable, str(PATH), *argv(tmp_path / "out", **options, seeds="1")]
+    folder = tmp_path / "out" / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_1"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as reproducing:
+        while reproducing.poll() is None and last_complete_checkpoint(folder) is None:
+            time.sleep(0.05)
+        for child in psutil.Process(reproducing.pid).children(recursive=True):
+            if "text_classification.py" in child.cmdline()[1]:
+                child.kill()
+        _, messages = reproducing.communicate()
+    log = (folder / "launch.log").read_text()
+    assert reproducing.returncode == 0, messages + log
+
+    first, second = (launch["exit_code"] for launch in launches.history(folder)["launches"])
+    assert first != 0
+    assert second == 0
+    epochs = [float(epoch) for epoch in re.findall(r"'eval_runtime'.*'epoch': '([\d.]+)'", log)]
+    assert len(epochs) < 2 * 12  # the second start went on where the first was
+    assert epochs[-1] == 12
+    result = RunResult.load(folder / "report" / "metrics.json")
+    assert result.loss == "flsd53"
+    settings = json.loads((folder / "run.json").read_text())
+    assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")  # not the launcher file's bf16
+    page = (tmp_path / "out" / "mukhoti2020_1.md").read_text()
+    before, after = (f"{100 * metrics['ece']:.2f}" for metrics in (result.pre, result.post))
+    assert f"| flsd_53 | 6.92 | {before} | 2.19 | {after} | 1.5 | {result.temperature.value:.2f} | 1 |" in page
