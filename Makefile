@@ -45,6 +45,12 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/token_calibration.py --json benchmarks/results/token_calibration.json
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
+	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
+
+# The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
+.PHONY: docs
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The table of docs/results/newsgroups.md, in half of the paper's epochs: about an hour on two cores. DATA holds
 # train.parquet and test.parquet.
@@ -103,5 +109,9 @@ $(VENV)/.installed-test: pyproject.toml $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[test]"
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[docs]"
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) out build dist *.egg-info
+	rm -rf $(VENV) out site build dist *.egg-info

@@ -17,10 +17,18 @@ from transformers.trainer_utils import TrainOutput
 
 from .hub import HubError, create_repository, publish
 from .losses import LossConfig, hits_and_rows
-from .reports import RunResult, class_table, per_class_table, write_comparison
+from .reports import RunResult, class_table, per_class_table, write_comparison, write_dynamics_comparison
 from .runs import claim_output_dir, folder_of
 from .temperature import OBJECTIVES, Temperature
-from .trainer import ClassWeights, FocalTrainer, FocalTrainingArguments, class_weight_history, gamma_history
+from .trainer import (
+    ClassWeights,
+    Dynamics,
+    FocalTrainer,
+    FocalTrainingArguments,
+    class_weight_history,
+    dynamics_history,
+    gamma_history,
+)
 
 
 @dataclass
@@ -57,10 +65,26 @@ class ClassifierArguments(RecipeArguments):
         check_at_least(1, self, "class_weights_steps")
 
 
+@dataclass
+class SampleClassifierArguments(ClassifierArguments):
+    """The same of classifiers of whole samples, and whether the dynamics of the training are measured."""
+
+    dynamics: bool = field(
+        default=False, metadata={"help": "Log NLL, entropy, calibration and norms at each epoch, and draw them."}
+    )
+
+
 def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
     """Have the trainer record the weights of the classes, if that is asked for."""
     if recipe.class_weights_steps is not None:
         trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
+
+
+def watch_samples(trainer: FocalTrainer, recipe: SampleClassifierArguments, test_dataset: Any) -> None:
+    """Have the trainer record what is asked for: the weights of the classes, the dynamics of training and test set."""
+    watch_classes(trainer, recipe)
+    if recipe.dynamics:
+        trainer.add_callback(Dynamics(trainer, test_dataset))
 
 
 def check_at_least(low: int, arguments: Any, *names: str) -> None:
@@ -239,6 +263,9 @@ def train_classifiers(
         reports.append(Path(args.output_dir) / "report")
         if args.process_index == 0:
             write_comparison(reports[-1], results)
+            histories = {result.loss: result.details.get("dynamics_history") for result in results}
+            if all(histories.values()):
+                write_dynamics_comparison(reports[-1], histories)
     return results, reports
 
 
@@ -307,6 +334,7 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
         "num_parameters": trainer.model.num_parameters(),
         "num_processes": trainer.args.world_size,
         "gamma_history": gamma_history(trainer.state.log_history),
+        "dynamics_history": dynamics_history(trainer.state.log_history),
         "class_weights": class_weight_history(trainer.state.log_history),
         "training_losses": [(entry["epoch"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry],
     }

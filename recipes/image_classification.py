@@ -45,8 +45,8 @@ from hf_focal.data import (
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
-    ClassifierArguments,
     NextEpoch,
+    SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -58,7 +58,7 @@ from hf_focal.recipes import (
     publish_runs,
     runs_of,
     train_classifiers,
-    watch_classes,
+    watch_samples,
 )
 from hf_focal.reports import (
     Predictions,
@@ -196,7 +196,7 @@ class Experiment:
     data: DataArguments
     model: ModelArguments
     optimizer: OptimizerArguments
-    recipe: ClassifierArguments
+    recipe: SampleClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     labels: list[str]
@@ -225,7 +225,7 @@ def prepare(argv: list[str]) -> Experiment:
 
 def parse(argv: list[str]) -> tuple:
     return parse_arguments(
-        (DataArguments, ModelArguments, OptimizerArguments, ClassifierArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, OptimizerArguments, SampleClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct an image classifier.",
     )
@@ -435,7 +435,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         optimizer_arguments=experiment.optimizer,
         pixels=experiment.pixels,
     )
-    watch_classes(trainer, experiment.recipe)
+    watch_samples(trainer, experiment.recipe, images["test"])
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)

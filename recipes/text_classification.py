@@ -56,7 +56,7 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
-    ClassifierArguments,
+    SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -69,7 +69,7 @@ from hf_focal.recipes import (
     publish_runs,
     runs_of,
     train_classifiers,
-    watch_classes,
+    watch_samples,
 )
 from hf_focal.reports import RunResult, results_table, write_report
 from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
@@ -160,7 +160,7 @@ class Experiment:
 
     data: DataArguments
     model: ModelArguments
-    recipe: ClassifierArguments
+    recipe: SampleClassifierArguments
     args: FocalTrainingArguments
     runs: list[FocalTrainingArguments]
     splits: DatasetDict
@@ -192,9 +192,9 @@ def prepare(argv: list[str]) -> Experiment:
     return Experiment(data, model, recipe, args, runs, splits, encoded, tokenizer, embeddings)
 
 
-def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments]:
+def parse(argv: list[str]) -> tuple[DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments]:
     return parse_arguments(
-        (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingArguments),
+        (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments),
         argv,
         description="Train, measure and correct a text classifier.",
     )
@@ -360,7 +360,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         data_collator=TreeCollator(tokenizer.pad_token_id) if trees else DataCollatorWithPadding(tokenizer),
         optimizers=(build_optimizer(model, args, experiment.model.embedding_learning_rate), None),
     )
-    watch_classes(trainer, experiment.recipe)
+    watch_samples(trainer, experiment.recipe, encoded["test"])
     trained = trainer.train(resume_from_checkpoint=last_complete_checkpoint(args.output_dir))
     trainer.save_state()
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)

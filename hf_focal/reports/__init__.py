@@ -12,6 +12,7 @@ from .detection import (
     shift_table,
     write_detection_report,
 )
+from .dynamics import write_dynamics, write_dynamics_comparison
 from .figures import comparison_figure, reliability_diagram
 from .folder import RunResult, results_table, write_comparison, write_report
 from .gamma import gamma_heatmap
@@ -61,6 +62,8 @@ __all__ = [
     "write_comparison",
     "write_curves_csv",
     "write_detection_report",
+    "write_dynamics",
+    "write_dynamics_comparison",
     "write_report",
     "write_translation_comparison",
     "write_translation_report",

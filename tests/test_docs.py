@@ -1,0 +1,177 @@
+"""The guides' examples run as they stand, and whatever the documentation names is there."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+from documented import ROOT, classifier, examples_of, run_example, translator
+
+import hf_focal
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+INDEX = DOCS / "paper_index.md"
+API = sorted((DOCS / "api").glob("*.md"))
+# Its first example trains for a quarter of an hour: `test_guide.py` runs the others.
+ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
+GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
+STATUSES = {"reproduced", "run in small", "implemented, not run", "not built"}
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_examples_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    examples = examples_of(page)
+    names = translator() if "Seq2Seq" in "".join(examples) else classifier()
+    if page.stem in ("launching", "exactness"):  # which begin with a training script that is there
+        names["args"] = names["FocalTrainingArguments"](output_dir="out", report_to="none", num_train_epochs=1)
+        names["trainer"] = names["FocalTrainer"](
+            names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
+        )
+    capsys.readouterr()
+    for example in examples:
+        run_example(example, page, names)
+    printed = capsys.readouterr().out.splitlines()
+    if page.stem == "first_model":
+        saved = type(names["model"]).from_pretrained("out")
+        assert saved.config.calibration["temperature"] == names["temperature"].value
+        (shown,) = re.findall(r"error ([\d.]+)%, ECE ([\d.]+)% -> ([\d.]+)%", page.read_text(encoding="utf-8"))
+        measured = [names["figures"][name] for name in ("eval_error", "eval_ece", "eval_ece_post_t")]
+        # Other versions round otherwise.
+        assert measured == pytest.approx([float(value) / 100 for value in shown], abs=0.03)
+    if page.stem == "translation":
+        assert names["folded"].config.calibration["folded"]
+    if page.stem == "adafocal":
+        assert len(names["history"]) > 1
+        assert (tmp_path / "gamma.png").stat().st_size > 0
+    if page.stem == "reliability_diagram":
+        assert printed == [comment.partition(":")[0] for comment in re.findall(r"\)  # (.*%.*)", examples[0])]
+        assert (tmp_path / "overconfident.png").stat().st_size > 0
+    if page.stem == "gamma":
+        shown = re.findall(r"\)  # ([\d.]+)\.\.\.", examples[0])
+        assert len(shown) == 2
+        assert all(line.startswith(number) for line, number in zip(printed, shown, strict=True))
+
+
+def test_which_guides_have_examples():
+    assert {page.stem for page in GUIDES} == {
+        *("adafocal", "first_model", "gamma", "losses", "reliability_diagram", "translation"),
+        *("exactness", "launching"),
+    }
+
+
+def site() -> dict:
+    return yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+def leaves(nav) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [page for entry in (nav.values() if isinstance(nav, dict) else nav) for page in leaves(entry)]
+
+
+def test_the_site_has_every_page_once():
+    assert sorted(leaves(site()["nav"])) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
+
+
+def without_code(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pages
+def test_links_stay_within_the_documentation_and_lead_somewhere(page):
+    # A link that leaves docs/ works on a code host and not on the site: such files are named as code.
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+        if not target.startswith(("https://", "#")):
+            path = (page.parent / target.partition("#")[0]).resolve()
+            assert path.is_relative_to(DOCS.resolve()), f"{target} leaves docs/"
+            assert path.is_file(), f"{target} is not there"
+
+
+def tables(page: Path) -> list[list[list[str]]]:
+    """The cells of each table of a page, without the row of dashes."""
+    found = re.findall(r"(?:^\|.*\n)+", without_code(page) + "\n", re.MULTILINE)
+    return [
+        [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table.splitlines()]
+        for table in found
+    ]
+
+
+@pages
+def test_tables_have_as_many_cells_in_each_row(page):
+    for header, dashes, *rows in tables(page):
+        assert all(re.fullmatch(r":?-+:?", cell) for cell in dashes)
+        assert {len(row) for row in rows} == {len(header)}, header
+
+
+def rows_of_the_index() -> list[dict[str, str]]:
+    return [
+        dict(zip(header, row, strict=True))
+        for header, _, *rows in tables(INDEX)
+        if header[-1] == "Status"
+        for row in rows
+    ]
+
+
+def test_no_cell_of_the_index_is_empty():
+    assert all(cell for table in tables(INDEX) for row in table for cell in row)
+
+
+def test_each_row_of_the_index_has_a_status():
+    for row in rows_of_the_index():
+        assert row["Status"].partition(":")[0] in STATUSES, row
+        if row["Status"] != "not built":
+            assert row["Code"] != "–", row
+            assert row["Test"] != "–", row
+
+
+def test_the_index_has_every_equation_table_and_figure():
+    first = " ".join(next(iter(row.values())) for row in rows_of_the_index())
+    for kind, last in (("Equation", 13), ("Table", 13), ("Figure", 10), ("Proposition", 2)):
+        for number in range(1, last + 1):
+            assert re.search(rf"{kind} {number}\b", first), f"{kind} {number}"
+
+
+def test_the_files_of_the_index_are_there():
+    named = re.findall(r"`((?:hf_focal|recipes|tests|benchmarks|docs)/[^`\s]+)`", INDEX.read_text(encoding="utf-8"))
+    assert len(named) > 50
+    for name in named:
+        path, _, test = name.partition("::")
+        assert (ROOT / path).exists(), name
+        if test:
+            assert re.search(rf"^def {test}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), name
+
+
+def resolve(name: str):
+    """The module, class or attribute that a dotted name stands for."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[length:]:
+            found = getattr(found, attribute)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+@pages
+def test_names_of_the_package_resolve(page):
+    for name in re.findall(r"(?:`|::: )(hf_focal(?:\.\w+)+)", without_code(page)):
+        resolve(name)
+
+
+def test_every_public_name_is_in_the_reference():
+    directives = [re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE) for page in API]
+    modules = [resolve(name) for names in directives for name in names]
+    documented = [getattr(module, name) for module in modules for name in module.__all__]
+    missing = [name for name in hf_focal.__all__ if not any(getattr(hf_focal, name) is found for found in documented)]
+    assert missing == []
+    packages = {module.parent.name for module in (ROOT / "hf_focal").glob("*/__init__.py")}
+    assert {f"hf_focal.{package}" for package in packages} <= {module.__name__ for module in modules}
