@@ -144,7 +144,7 @@ class TranslationArguments(RecipeArguments):
     """What is run, how it is corrected and how it translates."""
 
     bleu_temperatures: list[str] | str = field(
-        default="0.5,0.75,1,1.25,1.5,2",
+        default_factory=lambda: ["0.5", "0.75", "1", "1.25", "1.5", "2"],  # of a list `default` would be lost
         metadata={
             "help": "Temperatures of beam search in the curve of BLEU; 1, the fitted one and those of earlier starts "
             "are always in it."
