@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import IO, Any
 
 import torch
@@ -29,6 +30,8 @@ LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is at it"
 # The line of a traceback that says what the error is; several processes name theirs.
 _ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception): \S")
+# How many characters of an error are shown; the log has the others.
+_SHOWN = 200
 # How long a process that is told to end may take, in seconds, and how often those that run are looked after.
 _GRACE, _PAUSE = 20, 0.2
 
@@ -161,7 +164,9 @@ class _Launch:
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
         refusals = [line for line in lines if line.startswith(f"{self.job.recipe.name}: error: ")]
         errors = [line for line in lines if _ERROR.match(line)]
-        return refusals[0] if refusals else f"died with exit code {code}: {(errors or lines or ['no output'])[-1]}"
+        if refusals:
+            return shorten(refusals[0], _SHOWN)
+        return f"died with exit code {code}: {shorten((errors or lines or ['no output'])[-1], _SHOWN)}"
 
 
 def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
