@@ -15,7 +15,7 @@ def batch_of(size, num_classes=6, scale=4.0, seed=0):
     """Logits that are sure, as of pixels, and labels that follow them less often than they say."""
     generator = torch.Generator().manual_seed(seed)
     logits = scale * torch.randn(size, num_classes, generator=generator)
-    labels = torch.distributions.Categorical(logits=logits / 2).sample()
+    labels = torch.multinomial(torch.softmax(logits / 2, -1), 1, generator=generator).squeeze(-1)
     labels[::10] = -100
     return logits, labels
 
@@ -38,7 +38,7 @@ def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
     # In units of the last place of the confidences' sums, beside the error.
     assert difference <= error + 1e-9
     assert difference < 1e-3
-    assert error < 0.02
+    assert error < (0.02 if num_bins <= 15 else 0.1)  # of 100 bins, whose edges may be in a few of the cells
 
 
 def test_a_tie_is_shared_exactly():
