@@ -152,9 +152,10 @@ class _Launch:
         self.log.close()
 
     def problem(self) -> str | None:
-        """Note how it ended. Returns what went wrong, None where the run is finished."""
-        seconds, code = time.monotonic() - self.started, self.process.returncode
+        """End it and note how it ended. Returns what went wrong, None where the run is finished."""
+        seconds = time.monotonic() - self.started
         self.end()
+        code = self.process.returncode
         launch = {"seconds": round(seconds, 1), "exit_code": code}
         _remember(self.job, [*history(self.job.folder)["launches"], launch])
         if self.job.state == "finished":
@@ -249,5 +250,5 @@ def execute(
                     waiting.appendleft((job, launch.attempt + 1))
     finally:
         for launch in active:
-            launch.end()
+            launch.problem()
     return problems

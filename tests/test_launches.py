@@ -165,6 +165,7 @@ def test_whoever_stops_the_jobs_stops_what_they_started(make_job):
         time.sleep(0.05)
     assert not alive(pid)
     assert second.state == "to run"
+    assert [launch["exit_code"] for launch in history(second.folder)["launches"]] == [-15]
 
 
 def test_what_a_dead_launcher_leaves_is_ended_before_the_next_start(make_job):

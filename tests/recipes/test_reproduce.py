@@ -7,11 +7,9 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 import yaml
@@ -20,7 +18,6 @@ from datasets import Dataset
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
 from hf_focal.data import generate_topics
 from hf_focal.reports import RunResult
-from hf_focal.runs import last_complete_checkpoint
 
 PATH = Path(__file__).parents[2] / "recipes" / "reproduce.py"
 
@@ -390,33 +387,33 @@ def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
 # Once with a real recipe and a real launcher
 
 
-def test_a_real_row_that_is_killed_once(tmp_path):
+def test_a_real_row_that_dies_and_is_resumed(tmp_path):
     data = tmp_path / "news"
     data.mkdir()
     for name, size, seed in (("train", 160, 0), ("test", 60, 1)):
         topics = generate_topics(size, seed=seed)
         Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
-    overrides = "num_train_epochs=12 validation_size=40 strip=none max_length=30 vocab_size=200 embedding_size=8"
-    overrides += " num_filters=8 num_layers=1"
-    options = {"data": f"20_newsgroups={data}", "overrides": overrides, "losses": "flsd_53"}
-    command = [sys.executable, str(PATH), *argv(tmp_path / "out", **options, seeds="1")]
+    overrides = "num_train_epochs=2 validation_size=40 strip=none max_length=30 vocab_size=200 embedding_size=8"
+    overrides += " num_filters=8 num_layers=1 save_total_limit=2"  # with 1 only the best checkpoint is left
+    options = {"data": f"20_newsgroups={data}", "overrides": overrides, "losses": "flsd_53", "seeds": "1"}
+    command = [sys.executable, str(PATH), *argv(tmp_path / "out", **options, attempts="1")]
     folder = tmp_path / "out" / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_1"
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as reproducing:
-        while reproducing.poll() is None and last_complete_checkpoint(folder) is None:
-            time.sleep(0.05)
-        for child in psutil.Process(reproducing.pid).children(recursive=True):
-            if "text_classification.py" in child.cmdline()[1]:
-                child.kill()
-        _, messages = reproducing.communicate()
-    log = (folder / "launch.log").read_text()
-    assert reproducing.returncode == 0, messages + log
+    folder.mkdir(parents=True)
+    (folder / "report").touch()  # a file: the run cannot write its report, after all the training
 
-    first, second = (launch["exit_code"] for launch in launches.history(folder)["launches"])
-    assert first != 0
-    assert second == 0
-    epochs = [float(epoch) for epoch in re.findall(r"'eval_runtime'.*'epoch': '([\d.]+)'", log)]
-    assert len(epochs) < 2 * 12  # the second start went on where the first was
-    assert epochs[-1] == 12
+    died = subprocess.run(command, capture_output=True, text=True)
+    log = (folder / "launch.log").read_text()
+    assert died.returncode == 1, died.stderr
+    page = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "- 20_newsgroups/gp_cnn flsd_53 seed 1: to resume (died with exit code 1: FileExistsError" in page, log
+    (folder / "report").unlink()
+    done = subprocess.run(command, capture_output=True, text=True)
+    log = (folder / "launch.log").read_text()
+    assert done.returncode == 0, done.stderr + log
+
+    assert [launch["exit_code"] for launch in launches.history(folder)["launches"]] == [1, 0]
+    trained = re.findall(r"'loss': .*'epoch': '([\d.]+)'", log)
+    assert [float(epoch) for epoch in trained] == [1, 2]  # once: the second start went on from the last checkpoint
     result = RunResult.load(folder / "report" / "metrics.json")
     assert result.loss == "flsd53"
     settings = json.loads((folder / "run.json").read_text())
