@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format benchmark docs digits shapes tags newsgroups multi30k sst cifar10 imbalance reproduce clean
+.PHONY: demo test coverage test-lowest dist lint format benchmark docs digits shapes tags newsgroups multi30k sst cifar10 imbalance reproduce clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -29,6 +29,21 @@ tags: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# Which lines of hf_focal the tests run, those in processes that they start too.
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report term-missing:skip-covered --cov-fail-under 95
+
+# The tests with the oldest versions that pyproject.toml admits, in an environment of their own. uv finds them.
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]"
+	.venv-lowest/bin/python -m pytest -n auto --dist loadfile
+
+# What a release uploads, in dist/.
+dist: $(VENV)/.installed-test
+	$(BIN)/python -m build
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -123,4 +138,4 @@ $(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) out site build dist *.egg-info
+	rm -rf $(VENV) .venv-lowest out site build dist *.egg-info .coverage
