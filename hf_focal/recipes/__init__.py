@@ -1,7 +1,14 @@
 """What the recipes share."""
 
 from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArguments
-from .checks import check_at_least, check_calibration_size, check_model_name, check_test_file, prepare_or_exit
+from .checks import (
+    check_at_least,
+    check_calibration_size,
+    check_choice,
+    check_model_name,
+    check_test_file,
+    prepare_or_exit,
+)
 from .comparison import claim_folders, runs_of, train_classifiers
 from .measuring import measure_classifier, measure_dense, show_classes, watch_classes, watch_samples
 from .pretrained import input_length, is_image_classifier, model_positions
@@ -16,6 +23,7 @@ __all__ = [
     "SampleClassifierArguments",
     "check_at_least",
     "check_calibration_size",
+    "check_choice",
     "check_model_name",
     "check_test_file",
     "claim_folders",

@@ -18,6 +18,14 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
+def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
+    """Raise `ValueError` where an argument's value is none of the choices; the error names the nearest."""
+    if value not in choices:
+        near = get_close_matches(value, choices, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
+
+
 def check_model_name(name: str, own: Sequence[str]) -> None:
     """Raise `ValueError` where a model's name is nearly one of the recipe's own, which would be asked of the Hub."""
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
