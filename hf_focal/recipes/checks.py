@@ -1,7 +1,6 @@
 """What can be wrong with a command line, found before anything is trained."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,3 @@ def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: st
             f"the validation set must hold at least {bins} {rows} for {loss}, got {num_rows}: set validation_size or "
             "another validation_file"
         )
-
-
-def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:
-    """What `prepare` makes of the command line; an error of the user's ends in one line, as argparse has it."""
-    try:
-        return prepare(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        print(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)

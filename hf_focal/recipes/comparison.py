@@ -72,20 +72,18 @@ def claim_folders(
 
 
 def train_classifiers(
-    recipe: RecipeArguments,
-    args: FocalTrainingArguments,
-    runs: Sequence[FocalTrainingArguments],
-    run: Callable[[FocalTrainingArguments], RunResult],
+    experiment: Any, run: Callable[[FocalTrainingArguments, Any], RunResult]
 ) -> tuple[list[RunResult], list[Path]]:
     """Run what is not finished yet, and compare.
 
     Args:
-        recipe, args, runs: as `runs_of` took and gave them.
-        run: trains with these arguments and returns what it measured; all processes call it.
+        experiment: the recipe's; its `recipe`, `args` and `runs` are what `runs_of` took and gave.
+        run: trains with a run's arguments and the experiment, and returns what it measured; all processes call it.
 
     Returns:
         The results, and the folders of the reports, that of the comparison last.
     """
+    recipe, args, runs = experiment.recipe, experiment.args, experiment.runs
     results, reports = [], [Path(run_args.output_dir) / "report" for run_args in runs]
     for number, (run_args, report) in enumerate(zip(runs, reports, strict=True), start=1):
         logging.info("%s (%d of %d)", run_args.loss, number, len(runs))
@@ -94,7 +92,7 @@ def train_classifiers(
         if result is not None and result.temperature.objective == recipe.temperature_objective:
             logging.info("finished already, see %s", report)
         else:
-            result = run(run_args)
+            result = run(run_args, experiment)
         results.append(result)
     if recipe.compare is not None:
         reports.append(Path(args.output_dir) / "report")

@@ -1,4 +1,7 @@
-"""What there is to know of a pretrained model before it is loaded."""
+"""What there is to know of a pretrained model before it is loaded, and what it is told of the data."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -57,3 +60,12 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
     if not name.endswith("ForSequenceClassification"):
         raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
     return False
+
+
+def label_options(names: Sequence[str]) -> dict[str, Any]:
+    """The options of a classifier's configuration that say how many classes there are, and what they are called."""
+    return {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+    }

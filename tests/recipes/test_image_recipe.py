@@ -33,6 +33,7 @@ from hf_focal import LossConfig, Temperature
 from hf_focal.data import ImageDataset, PixelFormat, load_digits
 from hf_focal.data.images import decode_images
 from hf_focal.losses import class_balanced_weights
+from hf_focal.recipes import prepare_or_exit
 from hf_focal.reports import RunResult
 
 # Networks that have learnt next to nothing.
@@ -476,7 +477,7 @@ def test_errors_come_before_training_in_one_line_and_leave_no_folder(
     argv = command_line(tmp_path / "out", **digits.files | options)
     monkeypatch.setattr(sys, "argv", ["image_classification.py", *argv])
     with pytest.raises(SystemExit) as error:
-        recipe.prepare_or_exit(recipe.prepare)
+        prepare_or_exit(recipe.prepare)
     assert error.value.code == 2
     lines = [line for line in capsys.readouterr().err.strip().splitlines() if "error:" in line]
     assert len(lines) == 1 and lines[0].startswith("image_classification.py: error: ")

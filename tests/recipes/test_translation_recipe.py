@@ -479,7 +479,7 @@ def test_every_config_holds_arguments_of_the_recipe():
         _, model, settings, args = recipe.parse(["--config", str(path), "--use_cpu", "true"])
         assert model.model_name_or_path == "transformer"
         assert (args.generation_num_beams, settings.length_penalty) == (4, 0.6)
-        recipe.check_averaging(settings, args)
+        recipe.check_averaging(settings.average_checkpoints, args)
 
 
 def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
