@@ -1,5 +1,6 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
+from ._results import read_result
 from .card import model_card
 from .claims import Comparison, PairedTest, claims_section, compare_focal_losses, significance_table
 from .class_weights import class_weights_figure, normalised_weights, training_loss_figure
@@ -24,7 +25,6 @@ from .reproduction import (
     PaperCell,
     Results,
     read_paper_tables,
-    read_result,
     reproduction_table,
     write_reproduction_csv,
 )

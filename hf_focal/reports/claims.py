@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from ._cells import MISSING, columns_table
 from .reproduction import Results, measured
-from .tables import _MISSING, _markdown
 
 FAMILY = "focal family"
 # How much larger the error may be and still be called "not worse", in percentage points.
@@ -139,10 +139,10 @@ def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -
         raise ValueError("comparisons must hold one at least, got none")
     cells = []
     for row in comparisons:
-        numbers = [_signed(row.test.mean), _interval(row.test.interval), _p(row.test.p_t), _p(row.test.p_wilcoxon)]
+        numbers = [_signed(row.test.mean), _bounds(row.test.interval), _p(row.test.p_t), _p(row.test.p_wilcoxon)]
         cells.append([row.row, row.loss, str(row.test.size), *numbers])
     titles = ["Row", "Loss", "pairs", "mean difference", "95 % interval", "p, t-test", "p, Wilcoxon"]
-    lines = [_markdown(titles, list(zip(*cells, strict=True)))]
+    lines = [columns_table(titles, list(zip(*cells, strict=True)))]
     for row in comparisons:
         if row.decides and row.test.size > 1:
             shown = "Shown" if row.test.p_t < level else "Not shown"
@@ -170,12 +170,12 @@ def claims_section(results: Results) -> str:
 
 
 def _signed(value: float) -> str:
-    return _MISSING if math.isnan(value) else f"{value:+.2f}"
+    return MISSING if math.isnan(value) else f"{value:+.2f}"
 
 
-def _interval(bounds: tuple[float, float]) -> str:
-    return _MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
+def _bounds(bounds: tuple[float, float]) -> str:
+    return MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
 
 
 def _p(value: float, equals: str = "") -> str:
-    return _MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{equals}{value:.3f}"
+    return MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{equals}{value:.3f}"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ._cells import MISSING, columns_table
 from .folder import RunResult
-from .page import _read_metrics
-from .tables import _MISSING, _markdown
 from .translation import TranslationResult
 
 # A cell of a table without its metric, (dataset, model, loss), and its runs by their seeds.
@@ -88,11 +87,6 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     return tables
 
 
-def read_result(path: str | Path) -> RunResult | TranslationResult:
-    """The result of a run's report/metrics.json."""
-    return _read_metrics(Path(path))
-
-
 def measured(result: RunResult | TranslationResult, metric: str, stage: str) -> float:
     """What a run measured of a printed metric, in the printed unit; NaN where it did not.
 
@@ -120,7 +114,7 @@ def _values(runs: Mapping[int, RunResult | TranslationResult], cell: PaperCell) 
 
 def _mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
     if not values:
-        return _MISSING
+        return MISSING
     mean = f"{np.mean(values):.{decimals}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
 
@@ -151,19 +145,19 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
         for metric, stage in columns:
             cell = printed.get((name, metric, stage))
             if cell is None:
-                row += [_MISSING, _MISSING]
+                row += [MISSING, MISSING]
                 continue
             mark = "°" if cell.note.startswith(_READ_FROM) else f" [{notes.index(cell.note) + 1}]" if cell.note else ""
             row += [f"{cell.value:.2f}{mark}", _mean_and_deviation(_values(runs, cell))]
         if with_temperatures:
             own = [cell.temperature for cell in cells if cell.name == name and cell.temperature is not None]
-            row += [f"{own[0]:g}" if own else _MISSING, _mean_and_deviation(_temperatures(runs))]
+            row += [f"{own[0]:g}" if own else MISSING, _mean_and_deviation(_temperatures(runs))]
         rows.append([*row, str(len(runs))])
     titles = ["Row", "Loss"]
     for metric, stage in columns:
         titles += [f"{METRICS[metric][0]}{_STAGES[stage]}, paper", "ours"]
     titles += ["T, paper", "ours"] if with_temperatures else []
-    lines = [_markdown([*titles, "seeds"], list(zip(*rows, strict=True)))]
+    lines = [columns_table([*titles, "seeds"], list(zip(*rows, strict=True)))]
     if any(cell.note.startswith(_READ_FROM) for cell in cells):
         lines.append("° A dot, bracket or letter of the printed number was lost and is filled in: the CSV says how.\n")
     lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .tables import _bold, _markdown, _number
+from ._cells import columns_table, format_number, in_bold
 
 if TYPE_CHECKING:
     from .folder import RunResult
@@ -81,5 +81,5 @@ def shots_table(results: Sequence["RunResult"]) -> str:
     recalls = [shot_recall(counts, result.details["class_recall"]) for result in results]
     table = [[result.loss for result in results]]
     for name in ("all", *GROUPS):
-        table.append(_bold([_number(recall[name], 100, 2) for recall in recalls], True, max))
-    return _markdown(titles, table)
+        table.append(in_bold([format_number(recall[name], 100, 2) for recall in recalls], True, max))
+    return columns_table(titles, table)
