@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's other colours, for the runs of a comparison.
-
 _STYLES = ("-", "--", "-.", ":")
 # (measure, label, factor); errors are drawn in per cent.
 _NORMS = (

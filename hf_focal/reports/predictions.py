@@ -14,7 +14,7 @@ import torch
 from ..metrics._checks import Array, check_count
 from ..metrics._rows import read_rows
 from ..temperature import Temperature
-from ._cells import columns_table, format_number
+from ._cells import check_results, columns_table, format_number
 from ._style import ACCURACY, GREY, wrapped
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def confidence_table(results: Sequence["RunResult"]) -> str:
     Raises:
         ValueError: no results.
     """
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
+    check_results(results)
     columns = {
         "S99 %": "s99",
         "accuracy of S99 %": "s99_accuracy",

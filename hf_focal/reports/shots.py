@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._cells import columns_table, format_number, in_bold
+from ._cells import check_results, columns_table, format_number, in_bold
 
 if TYPE_CHECKING:
     from .folder import RunResult
@@ -65,8 +65,7 @@ def shots_table(results: Sequence["RunResult"]) -> str:
     Raises:
         ValueError: no results, or training data that differ.
     """
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
+    check_results(results)
     counts = results[0].details["class_counts"]
     for result in results:
         if result.details["class_counts"] != counts:
