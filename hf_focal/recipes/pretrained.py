@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerBase
 
+from ..tasks import classifier_task
+
 
 def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
     """Tokens that a pretrained model has positions for, None where its configuration sets no limit.
@@ -55,11 +57,10 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
         ValueError: of neither.
     """
     name = (config.architectures or [type(config).__name__])[0]
-    if config.model_type == "timm_wrapper" or name.endswith("ForImageClassification"):
-        return True
-    if not name.endswith("ForSequenceClassification"):
+    task = "image-classification" if config.model_type == "timm_wrapper" else classifier_task(name)
+    if task not in ("image-classification", "text-classification"):
         raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
-    return False
+    return task == "image-classification"
 
 
 def label_options(names: Sequence[str]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+# What `hf_focal.data.load_one_split` knows itself, by a name that could be a Hub id.
+_BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
 
 _CLASSIFIER = """\
@@ -112,7 +114,7 @@ def model_card(
 
     The metadata hold the results after the temperature, and before it under names that say so; a metric that is NaN
     is left out. A dataset or base model that is no Hub id, such as a file or a folder, is named in the text by the
-    last part of its path, and in no field that takes ids.
+    last part of its path, and in no field that takes ids. Nor is the built-in dataset `digits`.
 
     Args:
         result: the test set's results; one whose loss `LossConfig.parse` refuses is said to have been trained so.
@@ -298,10 +300,10 @@ def _citations(config: LossConfig | None, objective: str) -> str:
 
 
 def _hub_id(name: str | None) -> str | None:
-    """The name where it is a Hub id; None for a path."""
+    """The name where it is a Hub id; None for a path, and for data that comes with a library."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-    if not name or name.lower().endswith(_DATA_FILES) or Path(name).exists():
+    if not name or name in _BUILT_IN or name.lower().endswith(_DATA_FILES) or Path(name).exists():
         return None
     try:
         validate_repo_id(name)

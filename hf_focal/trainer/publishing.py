@@ -14,6 +14,7 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from ..fold import fold_temperature
 from ..hub import HubError, create_repository, how_to_push, publish
 from ..reports import RunResult, TranslationResult, model_card, write_report
+from ..tasks import PIPELINES, classifier_task
 from ..temperature import Temperature
 from .adafocal import gamma_history
 from .checks import Head
@@ -21,14 +22,7 @@ from .measuring import MeasuringTrainer
 
 _logger = logging.getLogger(__name__)
 
-# The ends of the names of models' classes -> the Hub's name of what they are for.
-_TASKS = {
-    "ForSequenceClassification": "text-classification",
-    "ForImageClassification": "image-classification",
-    "ForTokenClassification": "token-classification",
-    "ForSemanticSegmentation": "image-segmentation",
-}
-_GENERATIVE = {Head.NEXT_TOKENS: "text-generation", Head.TARGET_TOKENS: "translation"}
+_GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # What a card lists of the training's arguments, where they say anything, under which names.
 _SETTINGS = {
     "num_train_epochs": "epochs",
@@ -183,10 +177,10 @@ class PublishingTrainer(MeasuringTrainer):
         name = type(model).__name__
         if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
             return "audio-classification"
-        found = [task for ending, task in _TASKS.items() if name.endswith(ending)]
-        if not found:
+        task = classifier_task(name)
+        if task is None:
             raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
-        return found[0]
+        return task
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
