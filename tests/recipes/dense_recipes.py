@@ -1,18 +1,4 @@
-"""The recipes for pixels and for tokens as modules."""
-
-import importlib.util
-import sys
-from pathlib import Path
-
-FOLDER = Path(__file__).parents[2] / "recipes"
-
-
-def import_recipe(name: str):
-    spec = importlib.util.spec_from_file_location(f"{name}_recipe", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+"""What the tests of the recipes for pixels and for tokens share."""
 
 
 def command_line(folder, **options) -> list[str]:

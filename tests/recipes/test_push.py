@@ -1,20 +1,18 @@
 """`--push_to_hub` of the recipes, on the smallest run there is."""
 
 import ast
-import importlib.util
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from hub_server import READER, WRITER
 from huggingface_hub import ModelCard
+from recipe_modules import import_recipe
 
 from hf_focal.hub import HubError
 from hf_focal.recipes import run_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = {
     "num_generated": 90,
     "validation_size": 40,
@@ -29,10 +27,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("pushed_text_classification", RECIPES / "text_classification.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_recipe("text_classification")
 
 
 def line(folder, **options):

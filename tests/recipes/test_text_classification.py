@@ -1,7 +1,6 @@
 """The text classification recipe from its command line to its report, on tiny networks."""
 
 import csv
-import importlib.util
 import json
 import random
 import re
@@ -17,6 +16,7 @@ import pytest
 import torch
 import transformers
 from matplotlib.image import imread
+from recipe_modules import FOLDER, import_recipe
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -31,19 +31,11 @@ from hf_focal.data import generate_topics, train_word_tokenizer
 from hf_focal.data.trees import TreeCollator, encode_trees
 from hf_focal.reports import RunResult
 
-PATH = Path(__file__).parents[2] / "recipes" / "text_classification.py"
+PATH = FOLDER / "text_classification.py"
 REPORT = {"metrics.json", "table.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
 
 
-def import_recipe():
-    spec = importlib.util.spec_from_file_location("text_classification_recipe", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = import_recipe()
+recipe = import_recipe("text_classification")
 
 
 def run(folder, **options):
@@ -421,7 +413,7 @@ def test_a_config_file_under_the_command_line(tmp_path):
 
 
 def test_every_config_holds_arguments_of_the_recipe():
-    configs = PATH.parent / "configs"
+    configs = FOLDER / "configs"
     found = [configs / "demo.yaml", *configs.glob("newsgroups/*.yaml"), *configs.glob("sst/*.yaml")]
     models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
     assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}

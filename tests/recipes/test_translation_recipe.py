@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from launched_translation import PATH, recipe
+from launched_translation import recipe
 from matplotlib.image import imread
 from processes import output_of, start
+from recipe_modules import FOLDER
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -450,9 +451,9 @@ def test_an_error_of_the_user_is_one_line_before_training(options, message, inpu
         return str(text).replace("{tmp}", str(inputs)).replace("{data}", str(inputs / "data"))
 
     options = {name: filled(value) for name, value in options.items()}
-    monkeypatch.setattr(sys, "argv", [str(PATH), *command_line(tmp_path / "out", **options)])
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "translation.py"), *command_line(tmp_path / "out", **options)])
     with pytest.raises(SystemExit) as exit_:
-        runpy.run_path(str(PATH), run_name="__main__")
+        runpy.run_path(str(FOLDER / "translation.py"), run_name="__main__")
     assert exit_.value.code == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("translation.py: error: ")
@@ -473,7 +474,7 @@ def inputs(tmp_path_factory):
 
 
 def test_every_config_holds_arguments_of_the_recipe():
-    found = [path for path in (PATH.parent / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
+    found = [path for path in (FOLDER / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
     assert {path.stem for path in found} >= {"translation_demo", "transformer_small", "transformer_base"}
     for path in found:
         _, model, settings, args = recipe.parse(["--config", str(path), "--use_cpu", "true"])
