@@ -1,5 +1,6 @@
 """What the recipes share."""
 
+from ..hub import repository_of
 from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArguments
 from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
 from .command import prepare_or_exit, print_written, run_recipe
@@ -7,7 +8,7 @@ from .comparison import claim_folders, runs_of, train_classifiers
 from .measuring import measure_classifier, measure_dense, show_classes, watch_classes, watch_samples
 from .pretrained import input_length, is_image_classifier, label_options, model_positions
 from .processors import image_processor, timm_settings
-from .publishing import dataset_of, publish_runs, repository_of
+from .publishing import dataset_of, publish_runs
 from .sgd import MilestonesTrainer, OptimizerArguments
 from .training import BatchStatisticsTrainer, NextEpoch
 from .translating import translate

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..hub import HubError, create_repository
+from ..hub import HubError, create_repository, repository_of
 from ..losses import LossConfig
 from ..reports import RunResult, write_comparison, write_dynamics_comparison
 from ..runs import claim_output_dir, folder_of
 from ..trainer import FocalTrainingArguments
 from .arguments import RecipeArguments
-from .publishing import repository_of
 
 
 def runs_of(

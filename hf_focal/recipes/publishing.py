@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..hub import HubError, create_repository, publish
+from ..hub import HubError, create_repository, publish, repository_of
 from ..trainer import FocalTrainingArguments
 
 
@@ -14,11 +14,6 @@ def dataset_of(data: Any, default: str) -> str:
     if data.dataset_name is None and data.train_file is not None:
         return str(Path(data.train_file).absolute())
     return data.dataset_name or default
-
-
-def repository_of(args: FocalTrainingArguments) -> str:
-    """Where a run is published: `hub_model_id`, or the name of its folder, as Trainer has it."""
-    return args.hub_model_id or Path(args.output_dir).absolute().name
 
 
 def publish_runs(runs: Sequence[FocalTrainingArguments]) -> None:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ..fold import fold_temperature
-from ..hub import HubError, create_repository, how_to_push, publish
+from ..hub import HubError, create_repository, how_to_push, publish, repository_of
 from ..reports import RunResult, TranslationResult, model_card, write_report
 from ..tasks import PIPELINES, classifier_task
 from ..temperature import Temperature
@@ -138,7 +138,7 @@ class PublishingTrainer(MeasuringTrainer):
         config = getattr(self.model, "config", None)
         card = model_card(
             result,
-            model_name=model_name or self.hub_model_id or self.args.hub_model_id or folder.absolute().name,
+            model_name=model_name or self.hub_model_id or repository_of(self.args),
             task=task,
             base_model=finetuned_from or getattr(config, "name_or_path", None) or None,
             dataset=_first(dataset_tags) or _first(dataset),
@@ -185,9 +185,9 @@ class PublishingTrainer(MeasuringTrainer):
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
             return
-        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         private = self.args.hub_private_repo if private is None else private
-        self.hub_model_id = create_repository(name, private=private, token=token or self.args.hub_token)
+        token = token or self.args.hub_token
+        self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
         self.push_in_progress = None
 
     def push_to_hub(
@@ -230,7 +230,7 @@ class PublishingTrainer(MeasuringTrainer):
         if not self.is_world_process_zero():
             return None
         folder, revision = self.args.output_dir, revision or self.args.hub_revision
-        name = self.hub_model_id or self.args.hub_model_id or Path(folder).absolute().name
+        name = self.hub_model_id or repository_of(self.args)
         if problem is not None:
             private = self.args.hub_private_repo if private is None else private
             raise HubError(f"{problem}. {how_to_push(folder, name, private, revision)}") from problem
