@@ -1,10 +1,12 @@
-"""The recipes, which are scripts, as modules."""
+"""The recipes, which are scripts, as modules, and their command lines."""
 
 import functools
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 
@@ -16,3 +18,19 @@ def import_recipe(name: str) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def flags(values: Mapping[str, Any]) -> list[str]:
+    """The values as a command line; an option that is None is left out, a list is several values."""
+    parts = []
+    for name, value in values.items():
+        if value is not None:
+            parts += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return parts
+
+
+class NoTrainer:
+    """In the place of a recipe's trainer, where nothing is to be trained."""
+
+    def __init__(self, *args, **kwargs):
+        raise AssertionError("a finished run was started again")

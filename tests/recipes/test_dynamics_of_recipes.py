@@ -1,7 +1,7 @@
 """`--dynamics` of the recipes: what is measured, where the figures are, and who refuses it."""
 
 import pytest
-from recipe_modules import import_recipe
+from recipe_modules import flags, import_recipe
 
 from hf_focal.reports import RunResult
 
@@ -18,7 +18,7 @@ def command_line(folder, **options):
         "disable_tqdm": "true",
         "dynamics": "true",
     } | options
-    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
+    return flags(values)
 
 
 def test_texts_one_figure_a_run_and_one_of_all(tmp_path):

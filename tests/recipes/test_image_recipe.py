@@ -12,6 +12,7 @@ import pytest
 import torch
 from launched_images import BoxesTrainer, recipe
 from PIL import Image as PILImage
+from recipe_modules import NoTrainer, flags
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
@@ -79,20 +80,11 @@ def command_line(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    parts = []
-    for name, value in values.items():
-        if value is not None:
-            parts += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return parts
+    return flags(values)
 
 
 def run(folder, **options):
     return recipe.main(command_line(folder, **options))
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 class Recording(recipe.ImageTrainer):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from hub_server import READER, WRITER
 from huggingface_hub import ModelCard
-from recipe_modules import import_recipe
+from recipe_modules import flags, import_recipe
 
 from hf_focal.hub import HubError
 from hf_focal.recipes import run_recipe
@@ -33,7 +33,7 @@ def recipe():
 def line(folder, **options):
     values = TEXTS | {"output_dir": folder, "num_train_epochs": 1, "save_strategy": "epoch", "use_cpu": "true"}
     values |= {"disable_tqdm": "true", "push_to_hub": "true"} | options
-    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
+    return flags(values)
 
 
 def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, monkeypatch):

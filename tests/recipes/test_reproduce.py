@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from recipe_modules import FOLDER, import_recipe
+from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
 from hf_focal.data import generate_topics
@@ -204,7 +204,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
         for model in entry["models"].values():
             for data in (entry.get("hub", {}), files):
                 options = fixed | data | model
-                parsed = script.parse([part for key, value in options.items() for part in (f"--{key}", str(value))])
+                parsed = script.parse(flags(options))
                 assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
 
 

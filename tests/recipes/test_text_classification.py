@@ -16,7 +16,7 @@ import pytest
 import torch
 import transformers
 from matplotlib.image import imread
-from recipe_modules import FOLDER, import_recipe
+from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -57,8 +57,7 @@ def run(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    given = [(name, str(value)) for name, value in values.items() if value is not None]
-    return recipe.main([part for name, value in given for part in (f"--{name}", value)])
+    return recipe.main(flags(values))
 
 
 def strict_json(path):
@@ -66,11 +65,6 @@ def strict_json(path):
         raise ValueError(f"{constant} is no JSON")
 
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import torch
 from launched_translation import recipe
 from matplotlib.image import imread
 from processes import output_of, start
-from recipe_modules import FOLDER
+from recipe_modules import FOLDER, NoTrainer, flags
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -58,8 +58,7 @@ def command_line(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    given = [(name, str(value)) for name, value in values.items() if value is not None]
-    return [part for name, value in given for part in (f"--{name}", value)]
+    return flags(values)
 
 
 def run(folder, **options):
@@ -96,11 +95,6 @@ def generate(folder, sources, num_beams=4, length_penalty=0.6, max_length=24):
     options = {"num_beams": num_beams, "length_penalty": length_penalty, "max_length": max_length}
     rows = (model.generate(**tokenizer(source, return_tensors="pt"), **options) for source in sources)
     return [" ".join(tokenizer.decode(ids[0], skip_special_tokens=True).split()) for ids in rows]
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 class Untrained(FocalSeq2SeqTrainer):
