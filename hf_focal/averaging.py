@@ -1,12 +1,28 @@
 """The mean of the weights of several checkpoints [Vaswani et al. 2017, section 6.1]."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainingArguments
 
 _logger = logging.getLogger(__name__)
+
+
+def check_averaging(number: int, args: TrainingArguments) -> None:
+    """Raise `ValueError` where the last checkpoints will not be so many, or not what `average_checkpoints` takes."""
+    sharded = os.environ.get("ACCELERATE_USE_FSDP") == "true"
+    problems = {
+        f"save_total_limit {args.save_total_limit}": (args.save_total_limit or number) < number,
+        f"save_strategy {args.save_strategy.value!r}": args.save_strategy not in ("epoch", "steps"),
+        "save_only_model": args.save_only_model,  # such checkpoints are not known to be complete
+        "load_best_model_at_end": args.load_best_model_at_end,  # whose place the mean would take
+        "DeepSpeed or FSDP": args.deepspeed_plugin is not None or sharded,  # which cut the model up
+    }
+    for problem, found in problems.items():
+        if found and number > 1:
+            raise ValueError(f"average_checkpoints must be 1 with {problem}, got {number}")
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:

@@ -18,13 +18,11 @@ from .generation import apply_calibrated_generation
 from .hub import HubError, create_repository, publish
 from .reports import RunResult, model_card, write_report
 from .reports.summary import summary
+from .tasks import PIPELINES
 from .temperature import check_objective
 from .trained import TrainedModel, trained_model
 
 __all__ = ["InputError", "NotPublishedError", "calibrate_model", "evaluate_model", "summary"]
-
-# What model cards call the tasks of language models.
-_PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation"}
 
 
 class NotPublishedError(InputError):
@@ -231,7 +229,7 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, pla
     card = model_card(
         result,
         model_name=name,
-        task=_PIPELINES.get(trained.task, trained.task),
+        task=PIPELINES.get(trained.task, trained.task),
         base_model=trained.name,
         dataset=dataset,
         figures=[f"report/reliability_{when}.png" for when in ("before", "after")],

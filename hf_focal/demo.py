@@ -10,6 +10,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, set_s
 from .data import generate_topics, train_word_tokenizer, true_calibration_error
 from .losses import LossConfig
 from .models import GPCNNConfig, GPCNNForSequenceClassification
+from .recipes import label_options
 from .reports import RunResult, results_table, write_comparison, write_report
 from .runs import folder_of
 from .trainer import FocalTrainer, FocalTrainingArguments
@@ -61,7 +62,7 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15
 def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase) -> RunResult:
     set_seed(args.seed)
     names = splits["train"].features["label"].names
-    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    labels = label_options(names)
     config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=64, num_filters=64, num_layers=1, **labels)
     encoded = {
         name: split.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns="text")

@@ -85,7 +85,7 @@ def fold_temperature(model, temperature: "Temperature | float"):
 
 def _fold_classifier(model, value: float) -> None:
     _check_classifier(model)
-    layers = _last_layers(model)
+    layers = last_layers(model)
     parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, parameters)
     _divide(parameters, value)
@@ -101,7 +101,7 @@ def _check_classifier(model) -> None:
         raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
 
 
-def _last_layers(model) -> list[nn.Module]:
+def last_layers(model) -> list[nn.Module]:
     """The layers whose output is the logits."""
     if hasattr(model, "timm_model"):
         found = model.timm_model.get_classifier()

@@ -2,11 +2,15 @@
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from huggingface_hub import CommitInfo, HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-__all__ = ["HubError", "create_repository", "publish"]
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+__all__ = ["HubError", "create_repository", "publish", "repository_of"]
 
 # What stays at home: checkpoints, what names paths of this machine, a pickle that holds the arguments' token, and the
 # rows of the test set. (Patterns of names, in which "*" also stands for "/".)
@@ -20,6 +24,11 @@ _REPLACED = (*_LEFT_OUT, "temperature.json", "report/*")
 
 class HubError(OSError):
     """The Hub refused, or could not be reached; the message is one line that says what to do."""
+
+
+def repository_of(args: "TrainingArguments") -> str:
+    """Where a run is published: `hub_model_id`, or the name of its folder, as `transformers.Trainer` has it."""
+    return args.hub_model_id or Path(args.output_dir).absolute().name
 
 
 def create_repository(repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:

@@ -35,6 +35,7 @@ from .metrics import CalibrationMetrics
 from .recipes import input_length
 from .reports import RunResult
 from .reports.folder import known_loss
+from .tasks import classifier_task
 from .temperature import Temperature
 from .trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 
@@ -44,13 +45,6 @@ _AUTO = {
     "token-classification": AutoModelForTokenClassification,
     "causal-lm": AutoModelForCausalLM,
     "seq2seq-lm": AutoModelForSeq2SeqLM,
-}
-_ENDINGS = {
-    "ForSequenceClassification": "text-classification",
-    "ForImageClassification": "image-classification",
-    "ForTokenClassification": "token-classification",
-    "ForCausalLM": "causal-lm",
-    "LMHeadModel": "causal-lm",
 }
 # Tokenizers that begin words with a space only where they are asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
@@ -70,21 +64,21 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
         return task
     if isinstance(config, TimmWrapperConfig):
         return "image-classification"
-    name = (config.architectures or [None])[0]
+    name = (config.architectures or [""])[0]
     if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
         return "seq2seq-lm"
-    if str(name).endswith("Segmentation"):
+    if name.endswith("Segmentation"):
         raise ValueError(
             f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, which "
             "labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and `fit_temperature`"
         )
-    found = [task for ending, task in _ENDINGS.items() if str(name).endswith(ending)]
-    if not found:
+    task = "causal-lm" if name.endswith(("ForCausalLM", "LMHeadModel")) else classifier_task(name)
+    if task is None:
         raise ValueError(
             f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, whose "
             f"config names {name or 'no architecture: say which with task'}"
         )
-    return found[0]
+    return task
 
 
 def loss_of(model: str | Path) -> str:

@@ -16,17 +16,11 @@ what was interrupted and reuses what was finished.
 
 import logging
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
 from pathlib import Path
 
 import torch
 from datasets import DatasetDict
-from transformers import (
-    AutoModelForImageClassification,
-    BitImageProcessorPil,
-    TimmWrapperConfig,
-    set_seed,
-)
+from transformers import AutoModelForImageClassification, TimmWrapperConfig, set_seed
 
 from hf_focal import FocalTrainingArguments
 from hf_focal.config_file import parse_arguments
@@ -45,7 +39,9 @@ from hf_focal.data import (
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
+    MilestonesTrainer,
     NextEpoch,
+    OptimizerArguments,
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
@@ -53,10 +49,14 @@ from hf_focal.recipes import (
     check_test_file,
     claim_folders,
     dataset_of,
+    image_processor,
+    label_options,
     measure_classifier,
-    prepare_or_exit,
+    print_written,
     publish_runs,
+    run_recipe,
     runs_of,
+    timm_settings,
     train_classifiers,
     watch_samples,
 )
@@ -159,34 +159,6 @@ class ModelArguments:
                 f"{given[0]} must not be given for a pretrained model, which has its own, got "
                 f"{getattr(self, given[0])} and {self.model_name_or_path!r}"
             )
-
-
-@dataclass
-class OptimizerArguments:
-    """What the papers' training has beside `transformers.TrainingArguments`."""
-
-    momentum: float = field(
-        default=0.9, metadata={"help": "Of --optim sgd, which decays all weights, as the papers'."}
-    )
-    milestones: str | None = field(
-        default=None,
-        metadata={"help": "Shares of the training after which the learning rate is divided by 10: '150/350,250/350'."},
-    )
-
-    def __post_init__(self):
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum}")
-        shares = self.shares()
-        if sorted(shares) != shares or not all(0 < share < 1 for share in shares):
-            raise ValueError(f"milestones must be ascending shares between 0 and 1, got {self.milestones!r}")
-
-    def shares(self) -> list[Fraction]:
-        try:
-            return [Fraction(share.strip()) for share in self.milestones.split(",")] if self.milestones else []
-        except (ValueError, ZeroDivisionError) as error:
-            raise ValueError(
-                f"milestones must be shares such as '150/350,250/350', got {self.milestones!r}"
-            ) from error
 
 
 @dataclass
@@ -319,11 +291,7 @@ def pixel_format(model: ModelArguments) -> PixelFormat:
 def build_model(experiment: Experiment):
     """The model, and its image processor where it is saved beside it."""
     name, pixels = experiment.model.model_name_or_path, experiment.pixels
-    labels = {
-        "num_labels": len(experiment.labels),
-        "id2label": dict(enumerate(experiment.labels)),
-        "label2id": {label: i for i, label in enumerate(experiment.labels)},
-    }
+    labels = label_options(experiment.labels)
     if name in CIFAR_NAMES:
         model = AutoModelForImageClassification.from_config(cifar_config(name.removeprefix("cifar_"), **labels))
         return model, image_processor(pixels)
@@ -339,65 +307,26 @@ def build_model(experiment: Experiment):
     if not isinstance(model.config, TimmWrapperConfig):
         return model, image_processor(pixels)
     # What the image processor of a timm model goes by.
-    model.config.pretrained_cfg = (getattr(model.config, "pretrained_cfg", None) or {}) | {
-        "input_size": [3, pixels.size, pixels.size],
-        "crop_pct": pixels.size / (pixels.stored_size + 1e-6),  # timm rounds the quotient of both down
-        "crop_mode": "center",
-        "mean": list(pixels.mean),
-        "std": list(pixels.std),
-        "interpolation": "bilinear",
-    }
+    model.config.pretrained_cfg = (getattr(model.config, "pretrained_cfg", None) or {}) | timm_settings(pixels)
     return model, None
 
 
-def image_processor(pixels: PixelFormat) -> BitImageProcessorPil:
-    """What makes the same pixel values of an image."""
-    return BitImageProcessorPil(
-        size={"shortest_edge": pixels.stored_size},
-        crop_size={"height": pixels.size, "width": pixels.size},
-        resample=2,  # bilinear
-        image_mean=list(pixels.mean),
-        image_std=list(pixels.std),
-    )
-
-
-class ImageTrainer(BatchStatisticsTrainer):
+class ImageTrainer(MilestonesTrainer, BatchStatisticsTrainer):
     """A trainer with the papers' SGD and milestones, which makes pixel values of uint8 images on its device."""
 
-    def __init__(self, *args, optimizer_arguments: OptimizerArguments, pixels: PixelFormat, **kwargs):
-        self.optimizer_arguments, self.pixels = optimizer_arguments, pixels
+    def __init__(self, *args, pixels: PixelFormat, **kwargs):
+        self.pixels = pixels
         super().__init__(*args, **kwargs)
         self.add_callback(NextEpoch())  # whose images are cut anew
 
     def _prepare_inputs(self, inputs):
         return prepare_batch(super()._prepare_inputs(inputs), self.pixels)
 
-    def create_optimizer(self, model=None):
-        if self.optimizer is None and self.args.optim == "sgd":
-            self.optimizer = torch.optim.SGD(
-                (self.model if model is None else model).parameters(),
-                lr=self.args.learning_rate,
-                momentum=self.optimizer_arguments.momentum,
-                weight_decay=self.args.weight_decay,
-            )
-        return super().create_optimizer(model)
-
-    def create_scheduler(self, num_training_steps, optimizer=None):
-        shares = self.optimizer_arguments.shares()
-        if self.lr_scheduler is None and shares:
-            steps = [round(share * num_training_steps) for share in shares]
-            optimizer = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, steps, gamma=0.1)
-        return super().create_scheduler(num_training_steps, optimizer)
-
 
 def train(experiment: Experiment) -> list[RunResult]:
     """Train what is not finished yet, and report all of it."""
-    args = experiment.args
-    results, reports = train_classifiers(
-        experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
-    )
-    if args.process_index == 0:
+    results, reports = train_classifiers(experiment, run)
+    if experiment.args.process_index == 0:
         show_confidences(reports, results, experiment)
         print_summary(reports, results)
     publish_runs(experiment.runs)
@@ -445,8 +374,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     train_labels = images["train"].labels
     result = measure_classifier(trainer, trained, temperature, logits, labels, train_labels=train_labels)
     trainer.save_calibrated()
-    dataset = dataset_of(experiment.data, default="scikit-learn's digits")
-    trainer.create_model_card(result=result, dataset=dataset)
+    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="scikit-learn's digits"))
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"
         report.mkdir(parents=True, exist_ok=True)
@@ -460,9 +388,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print(confidence_table(results))
     print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.")
     print("S99: the images with a confidence of at least 99 %.")
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+    print_written(reports)
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  out-of-distribution images: recipes/ood.py --models <the runs' folders>")
@@ -470,4 +396,4 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
 
 
 if __name__ == "__main__":
-    train(prepare_or_exit(prepare))
+    run_recipe(prepare, train)

@@ -15,7 +15,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,13 @@ import yaml
 
 from hf_focal.config_file import parse_arguments
 from hf_focal.launches import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history
-from hf_focal.recipes import check_at_least, prepare_or_exit
+from hf_focal.recipes import check_at_least, check_choice, prepare_or_exit
 from hf_focal.reports import (
     PaperCell,
-    Results,
-    compare_focal_losses,
+    claims_section,
     read_paper_tables,
     read_result,
     reproduction_table,
-    significance_table,
     write_reproduction_csv,
 )
 
@@ -39,15 +36,6 @@ RECIPES = Path(__file__).resolve().parent
 TABLES = RECIPES / "tables"
 # What a run has of its own, so that no override may say otherwise.
 RESERVED = ("config", "loss", "compare", "seed", "output_dir")
-# How much larger the error may be and still be called "not worse", in percentage points.
-ERROR_MARGIN = 1.0
-ABOUT_TESTS = """\
-Differences from cross-entropy in percentage points, paired over seeds; one-sided tests. The focal family is the mean
-of the row's focal, FLSc and FLSD losses. The t-test of the line "mean of the rows" decides (of one row: of "focal
-family"), for these rows: a seed is one observation. With each row and seed as one there are more, but not of as many
-tasks. The other lines are to be looked at: their p-values are not corrected for their number. With n pairs Wilcoxon's
-p cannot be below 1 / 2ⁿ (0.125 for three).
-"""
 # What is written by hand stands above it in the page.
 MARK = "<!-- What follows is written by recipes/reproduce.py. -->\n"
 
@@ -150,13 +138,6 @@ def prepare(argv: list[str]) -> Plan:
     without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
     devices = [] if arguments.report_only else devices_of(arguments.jobs, arguments.processes_per_run)
     return Plan(arguments, tables, runs, without_recipe, devices)
-
-
-def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        near = get_close_matches(value, choices, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 
 def pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
@@ -362,7 +343,7 @@ def write_pages(plan: Plan, problems: Mapping[Job, str] | None = None) -> list[P
         sections.append(text)
     page = Path(plan.arguments.page or folder / "reproduction.md")
     above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.is_file() else "# Reproduction\n\n"
-    sections = [how_it_was_run(plan), *sections, tests_of_claims(results), missing(plan, problems or {})]
+    sections = [how_it_was_run(plan), *sections, claims_section(results), missing(plan, problems or {})]
     page.write_text(above + MARK + "\n" + "\n".join(filter(None, sections)), encoding="utf-8")
     return [*paths, page]
 
@@ -371,10 +352,8 @@ def how_it_was_run(plan: Plan) -> str:
     """The command without the folders of this machine, and what differs from the paper."""
     arguments, rows_file = plan.arguments, read_rows_file()
     given = {"table": arguments.table, "rows": arguments.rows, "losses": arguments.losses, "seeds": arguments.seeds}
-    given |= {
-        "data": [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data],
-        "overrides": arguments.overrides,
-    }
+    given["data"] = [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data]
+    given["overrides"] = arguments.overrides
     given["processes_per_run"] = [arguments.processes_per_run] if arguments.processes_per_run > 1 else []
     parts = [f"--{name} {shlex.join(map(str, values))}" for name, values in given.items() if values]
     command = " \\\n    ".join(["python recipes/reproduce.py", *parts, "--output_dir out/reproduce"])
@@ -401,21 +380,6 @@ def how_it_was_run(plan: Plan) -> str:
         lines.append("What is trained, and what differs from the paper:\n\n" + "".join(differs))
     if plan.without_recipe:
         lines.append(f"Without a recipe, and so without ours: {', '.join(plan.without_recipe)}.\n")
-    return "\n".join(lines)
-
-
-def tests_of_claims(results: Results) -> str:
-    """The paper's claims, tested on our runs: the focal losses are better calibrated, and not less accurate."""
-    claims = {
-        "ECE before the temperature is smaller": ("ece", "pre_t", 0.0),
-        "ECE after the temperature is smaller": ("ece", "post_t", 0.0),
-        f"The error is not larger by {ERROR_MARGIN:g} point or more": ("error", "pre_t", ERROR_MARGIN),
-    }
-    lines = [f"## Tests over seeds: focal losses against cross-entropy\n\n{ABOUT_TESTS}"]
-    for title, (metric, stage, margin) in claims.items():
-        comparisons = compare_focal_losses(results, metric, stage, margin)
-        text = significance_table(comparisons) if comparisons else "There are no runs to compare yet.\n"
-        lines.append(f"### {title}\n\n{text}")
     return "\n".join(lines)
 
 

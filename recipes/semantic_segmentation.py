@@ -50,9 +50,11 @@ from hf_focal.recipes import (
     check_test_file,
     claim_folders,
     dataset_of,
+    label_options,
     measure_dense,
-    prepare_or_exit,
+    print_written,
     publish_runs,
+    run_recipe,
     runs_of,
     show_classes,
     train_classifiers,
@@ -241,11 +243,7 @@ def image_format(model: ModelArguments) -> ImageFormat:
 
 def build_model(experiment: Experiment):
     name, names = experiment.model.model_name_or_path, experiment.labels
-    labels = {
-        "num_labels": len(names),
-        "id2label": dict(enumerate(names)),
-        "label2id": {label: i for i, label in enumerate(names)},
-    }
+    labels = label_options(names)
     if name in FROM_SCRATCH:
         return AutoModelForSemanticSegmentation.from_config(SegformerConfig(**FROM_SCRATCH[name], **labels))
     config = AutoConfig.from_pretrained(name, **labels)
@@ -264,11 +262,8 @@ def image_processor(pixels: ImageFormat) -> SegformerImageProcessorPil:
 
 def train(experiment: Experiment) -> list[RunResult]:
     """Train what is not finished yet, and report all of it."""
-    args = experiment.args
-    results, reports = train_classifiers(
-        experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
-    )
-    if args.process_index == 0:
+    results, reports = train_classifiers(experiment, run)
+    if experiment.args.process_index == 0:
         show_classes(reports, results)
         print_summary(reports, results)
     publish_runs(experiment.runs)
@@ -305,9 +300,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print(f"\n{results_table(results)}\n")
     print("Before → after temperature scaling, of each pixel of the test set; bold is best.")
     print(f"\n{class_table(results)}\nAccuracy of each class, %:\n\n{per_class_table(results)}")
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+    print_written(reports)
     print("\nNext:")
     print("  load a model, its temperature folded in:")
     print("    AutoModelForSemanticSegmentation.from_pretrained(<the run's folder>)")
@@ -315,4 +308,4 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
 
 
 if __name__ == "__main__":
-    train(prepare_or_exit(prepare))
+    run_recipe(prepare, train)

@@ -64,9 +64,11 @@ from hf_focal.recipes import (
     claim_folders,
     dataset_of,
     input_length,
+    label_options,
     measure_classifier,
-    prepare_or_exit,
+    print_written,
     publish_runs,
+    run_recipe,
     runs_of,
     train_classifiers,
     watch_samples,
@@ -290,11 +292,7 @@ def check_root_labels(splits: DatasetDict) -> None:
 
 def build_model(experiment: Experiment):
     model, tokenizer, names = experiment.model, experiment.tokenizer, label_names(experiment.splits)
-    labels = {
-        "num_labels": len(names),
-        "id2label": dict(enumerate(names)),
-        "label2id": {n: i for i, n in enumerate(names)},
-    }
+    labels = label_options(names)
     if model.model_name_or_path not in FROM_SCRATCH:
         return AutoModelForSequenceClassification.from_pretrained(model.model_name_or_path, **labels)
     words = {
@@ -325,20 +323,15 @@ def build_optimizer(model, args: FocalTrainingArguments, embedding_learning_rate
         {"params": others, "weight_decay": args.weight_decay},
         {"params": [vectors], "lr": embedding_learning_rate, "weight_decay": 0.0},
     ]
-    if kind is torch.optim.Adagrad:
-        options["fused"] = (
-            args.device.type == "cpu"
-        )  # half the time of a Tree-LSTM's step, which Trainer does not ask for
+    if kind is torch.optim.Adagrad:  # fused: half the time of a Tree-LSTM's step, which Trainer does not ask for
+        options["fused"] = args.device.type == "cpu"
     return kind(groups, **options)
 
 
 def train(experiment: Experiment) -> list[RunResult]:
     """Train what is not finished yet, and report all of it."""
-    args = experiment.args
-    results, reports = train_classifiers(
-        experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
-    )
-    if args.process_index == 0:
+    results, reports = train_classifiers(experiment, run)
+    if experiment.args.process_index == 0:
         print_summary(reports, results)
     publish_runs(experiment.runs)
     return results
@@ -394,9 +387,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.")
     if results[0].true_calibration_error is not None:
         print("true ECE: against the posterior that the texts were generated from, instead of the sampled labels.")
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+    print_written(reports)
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  load a model, its temperature folded in: import hf_focal.models, then")
@@ -405,4 +396,4 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
 
 
 if __name__ == "__main__":
-    train(prepare_or_exit(prepare))
+    run_recipe(prepare, train)

@@ -41,9 +41,11 @@ from hf_focal.recipes import (
     claim_folders,
     dataset_of,
     input_length,
+    label_options,
     measure_dense,
-    prepare_or_exit,
+    print_written,
     publish_runs,
+    run_recipe,
     runs_of,
     show_classes,
     train_classifiers,
@@ -183,11 +185,7 @@ def labels_of(encoded: Dataset) -> list[int]:
 
 def build_model(experiment: Experiment):
     model, names = experiment.model, experiment.tags
-    labels = {
-        "num_labels": len(names),
-        "id2label": dict(enumerate(names)),
-        "label2id": {name: i for i, name in enumerate(names)},
-    }
+    labels = label_options(names)
     if model.model_name_or_path != "encoder":
         network = AutoModelForTokenClassification.from_pretrained(
             model.model_name_or_path, ignore_mismatched_sizes=True, **labels
@@ -210,11 +208,8 @@ def build_model(experiment: Experiment):
 
 def train(experiment: Experiment) -> list[RunResult]:
     """Train what is not finished yet, and report all of it."""
-    args = experiment.args
-    results, reports = train_classifiers(
-        experiment.recipe, args, experiment.runs, lambda run_args: run(run_args, experiment)
-    )
-    if args.process_index == 0:
+    results, reports = train_classifiers(experiment, run)
+    if experiment.args.process_index == 0:
         show_classes(reports, results)
         print_summary(reports, results)
     publish_runs(experiment.runs)
@@ -251,9 +246,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print(f"\n{results_table(results)}\n")
     print("Before → after temperature scaling, of each word of the test set; bold is best.")
     print(f"\n{class_table(results)}\nAccuracy of each tag (recall), %:\n\n{per_class_table(results)}")
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+    print_written(reports)
     print("\nNext:")
     print("  load a model, its temperature folded in:")
     print("    AutoModelForTokenClassification.from_pretrained(<the run's folder>)")
@@ -261,4 +254,4 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
 
 
 if __name__ == "__main__":
-    train(prepare_or_exit(prepare))
+    run_recipe(prepare, train)

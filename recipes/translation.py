@@ -17,15 +17,12 @@ interrupted and reuses what was finished.
 import itertools
 import logging
 import math
-import os
 import re
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, DatasetDict
 from sacrebleu.metrics import BLEU
 from transformers import (
@@ -38,8 +35,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, calibrated_generation
-from hf_focal.averaging import average_checkpoints
+from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
+from hf_focal.averaging import average_checkpoints, check_averaging
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     encode_pairs,
@@ -60,9 +57,11 @@ from hf_focal.recipes import (
     claim_folders,
     dataset_of,
     model_positions,
-    prepare_or_exit,
+    print_written,
     publish_runs,
+    run_recipe,
     runs_of,
+    translate,
 )
 from hf_focal.reports import (
     TranslationResult,
@@ -199,7 +198,7 @@ def prepare(argv: list[str]) -> Experiment:
     data, model, recipe, args = parse(argv)
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
-    check_averaging(recipe, args)
+    check_averaging(recipe.average_checkpoints, args)
     check_pretrained(model)
     bleu = BLEU(trg_lang=data.target_lang)  # raises where the language's words need a package
     with args.main_process_first(desc="loading the data"):
@@ -226,21 +225,6 @@ def parse(argv: list[str]) -> tuple:
     if args.generation_num_beams is None:
         args.generation_num_beams = 4
     return data, model, recipe, args
-
-
-def check_averaging(recipe: TranslationArguments, args: FocalSeq2SeqTrainingArguments) -> None:
-    """Raise where the checkpoints to average will not be there, or will not be what is wanted."""
-    number, sharded = recipe.average_checkpoints, os.environ.get("ACCELERATE_USE_FSDP") == "true"
-    problems = {
-        f"save_total_limit {args.save_total_limit}": (args.save_total_limit or number) < number,
-        f"save_strategy {args.save_strategy.value!r}": args.save_strategy not in ("epoch", "steps"),
-        "save_only_model": args.save_only_model,  # such checkpoints are not known to be complete
-        "load_best_model_at_end": args.load_best_model_at_end,  # whose place the mean would take
-        "DeepSpeed or FSDP": args.deepspeed_plugin is not None or sharded,  # which cut the model up
-    }
-    for problem, found in problems.items():
-        if found and number > 1:
-            raise ValueError(f"average_checkpoints must be 1 with {problem}, got {number}")
 
 
 def check_pretrained(model: ModelArguments) -> None:
@@ -362,7 +346,8 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
     before, after = trainer.measure(encoded["test"])
     test = experiment.splits["test"]
     references = list(test["target"])
-    translations = {T: translate("test", T, trainer, experiment) for T in sorted({*temperatures, temperature.value})}
+    tried = sorted({*temperatures, temperature.value})
+    translations = {T: translate_split("test", T, trainer, experiment) for T in tried}
     scores = {T: experiment.bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
     details = {
         "train_metrics": trained.metrics,
@@ -403,31 +388,10 @@ def generation_options(experiment: Experiment) -> dict:
     return options if num_beams == 1 else {**options, "length_penalty": experiment.recipe.length_penalty}
 
 
-def translate(name: str, temperature: float, trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> list[str]:
-    """The translations of a split by beam search on softmax(z / T), kept in a file a sentence a line."""
-    path = Path(trainer.args.output_dir) / "translations" / f"{name}_T{temperature}.txt"
-    kept = [None]  # what the first process finds: others may come when it has written the file
-    if trainer.args.process_index == 0 and path.exists():
-        kept = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
-    (lines,) = broadcast_object_list(kept)
-    if lines is not None:
-        return lines
-    logging.info("translating %s at temperature %g", name, temperature)
-    sources = experiment.encoded[name].remove_columns("labels")
-    # Longest first: batches of one length, and what does not fit into memory shows at once.
-    order = np.argsort([-len(ids) for ids in sources["input_ids"]], kind="stable")
-    ids = trainer.predict(
-        sources.select(order), **generation_options(experiment) | calibrated_generation(temperature)
-    ).predictions
-    tokenizer = experiment.tokenizer
-    texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
-    lines = [" ".join(texts[place].split()) for place in np.argsort(order)]
-    if trainer.args.process_index == 0:
-        path.parent.mkdir(exist_ok=True)
-        partial = path.with_suffix(".partial")  # half a file would pass for all of it
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        partial.replace(path)
-    return lines
+def translate_split(name: str, temperature: float, trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> list[str]:
+    """The translations of a split by beam search on softmax(z / T)."""
+    options = generation_options(experiment)
+    return translate(name, experiment.encoded[name], temperature, trainer, experiment.tokenizer, **options)
 
 
 def score_other(trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> dict:
@@ -435,7 +399,7 @@ def score_other(trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> dict:
     references, scores = list(experiment.splits["other_test"]["target"]), {}
     measured = trainer.measure(experiment.encoded["other_test"])
     for when, T, metrics in zip(("pre", "post"), (1.0, trainer.temperature.value), measured, strict=True):
-        lines = translate("other_test", T, trainer, experiment)
+        lines = translate_split("other_test", T, trainer, experiment)
         scores[when] = metrics.compute() | {"bleu": experiment.bleu.corpus_score(lines, [references]).score}
     return scores
 
@@ -453,9 +417,7 @@ def print_summary(reports: list[Path], results: list[TranslationResult]) -> None
                 f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f} %, "
                 f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
             )
-    print("\nWritten:")
-    for report in reports:
-        print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")
+    print_written(reports)
     print("\nNext:")
     print("  read samples.md, and see in curves.png what a temperature does to BLEU")
     print("  load a model, its temperature folded in: AutoModelForSeq2SeqLM.from_pretrained(<the run's folder>)")
@@ -463,4 +425,4 @@ def print_summary(reports: list[Path], results: list[TranslationResult]) -> None
 
 
 if __name__ == "__main__":
-    train(prepare_or_exit(prepare))
+    run_recipe(prepare, train)

@@ -13,7 +13,7 @@ from datasets import Dataset, Features, Value
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..temperature import Temperature
-from .synthetic import _word, true_calibration_error
+from .synthetic import pseudo_word, true_calibration_error
 
 _logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ END = ""  # the "word" that ends a target sentence
 _NUM_WORDS = {"t": 8, "d": 4, "a": 15, "n": 40, "v": 20, "p": 6}
 _SENTENCE = re.compile("(?P<adverb>t?)(?P<subject>da?n)(?P<verb>v)(?P<object>da?n)(?P<place>(?:pdn)?)")
 _TARGET_ORDER = "dnaptv"  # within a phrase: the adjective follows its noun, and prepositions are postpositions
-_FEMININE = "n"  # ending of determiners and adjectives; no word of `_word` ends in a consonant
+_FEMININE = "n"  # ending of determiners and adjectives; no word of `pseudo_word` ends in a consonant
 
 # Probabilities in the plain and in the formal register; the ambiguity is a factor of the last three.
 _REGISTERS = ((0, 0.6), (1, 0.4))  # their numbers and probabilities
@@ -59,7 +59,7 @@ class Grammar:
             raise ValueError(f"ambiguity must be from 0 to 1, got {ambiguity}")
         self.ambiguity = ambiguity
         rng = np.random.default_rng(language_seed)
-        names = iter([_word(number) for number in rng.permutation(4000)])
+        names = iter([pseudo_word(number) for number in rng.permutation(4000)])
         self._words = {kind: [next(names) for _ in range(size)] for kind, size in _NUM_WORDS.items()}
         self._kind = {word: kind for kind, words in self._words.items() for word in words}
         self._particle = next(names)

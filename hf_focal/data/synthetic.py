@@ -65,7 +65,7 @@ def generate_topics(
     words = _draw_words(distributions, np.repeat(topics, np.diff(ends, prepend=0)), rng)
     others = (topics + rng.integers(1, num_topics, size=num_samples)) % num_topics
     labels = np.where(rng.random(num_samples) < label_noise, others, topics)
-    names = np.array([_word(i) for i in range(vocab_size)])
+    names = np.array([pseudo_word(i) for i in range(vocab_size)])
     return Dataset.from_dict(
         {
             "text": [" ".join(text) for text in np.split(names[words], ends[:-1])],
@@ -145,7 +145,7 @@ def _draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Ge
     return words
 
 
-def _word(number: int) -> str:
+def pseudo_word(number: int) -> str:
     """A pronounceable word of at least two syllables, different for each number."""
     number += len(_SYLLABLES)
     word = ""

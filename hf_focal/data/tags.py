@@ -3,7 +3,7 @@
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from .synthetic import _word
+from .synthetic import pseudo_word
 
 # Kinds of names, from the most to the least frequent, with the probability that one begins at a word's place.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}
@@ -63,7 +63,7 @@ def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[in
             owner = 0 if rng.random() < _BORROWED else kind
             words.append(_FIRST_NAME + owner * _NUM_NAMES + int(rng.integers(_NUM_NAMES)))
             tags.append(1 + 2 * kind + min(place, 1))
-    return [_word(number) for number in words[:length]], tags[:length]
+    return [pseudo_word(number) for number in words[:length]], tags[:length]
 
 
 def _plain(rng: np.random.Generator) -> int:

@@ -1,6 +1,8 @@
 """Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
 
+from ._results import read_result
 from .card import model_card
+from .claims import Comparison, PairedTest, claims_section, compare_focal_losses, significance_table
 from .class_weights import class_weights_figure, normalised_weights, training_loss_figure
 from .classes import class_table, per_class_table
 from .detection import (
@@ -20,15 +22,10 @@ from .page import comparison_page
 from .predictions import Predictions, choose_examples, confidence_table, examples_figure
 from .reproduction import (
     METRICS,
-    Comparison,
-    PairedTest,
     PaperCell,
     Results,
-    compare_focal_losses,
     read_paper_tables,
-    read_result,
     reproduction_table,
-    significance_table,
     write_reproduction_csv,
 )
 from .shots import shot_groups, shot_recall, shots_table
@@ -53,6 +50,7 @@ __all__ = [
     "RunResult",
     "TranslationResult",
     "choose_examples",
+    "claims_section",
     "class_table",
     "class_weights_figure",
     "compare_focal_losses",

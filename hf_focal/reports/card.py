@@ -7,14 +7,17 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from ..losses import LOSSES, LossConfig
+from ._cells import escaped
 from .folder import RunResult, known_loss, results_table
-from .translation import TranslationResult, _escape, translation_table
+from .translation import TranslationResult, translation_table
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+# What `hf_focal.data.load_one_split` knows itself, by a name that could be a Hub id.
+_BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
 
 _CLASSIFIER = """\
@@ -111,7 +114,7 @@ def model_card(
 
     The metadata hold the results after the temperature, and before it under names that say so; a metric that is NaN
     is left out. A dataset or base model that is no Hub id, such as a file or a folder, is named in the text by the
-    last part of its path, and in no field that takes ids.
+    last part of its path, and in no field that takes ids. Nor is the built-in dataset `digits`.
 
     Args:
         result: the test set's results; one whose loss `LossConfig.parse` refuses is said to have been trained so.
@@ -161,11 +164,11 @@ def model_card(
 
 
 def _heading(model_name: str, base_model: str | None, data_name: str | None, fine_tuned: bool) -> str:
-    origin = f"{'A fine-tuned ' * fine_tuned}{_escape(base_model)}" if base_model else "A model"
+    origin = f"{'A fine-tuned ' * fine_tuned}{escaped(base_model)}" if base_model else "A model"
     done = "trained" if fine_tuned else "corrected with a temperature"
-    data = f", {done} on {_escape(data_name)}," if data_name else ""
+    data = f", {done} on {escaped(data_name)}," if data_name else ""
     return (
-        f"# {_escape(model_name)}\n\n{origin}{data} whose probabilities are calibrated: of the predictions made with "
+        f"# {escaped(model_name)}\n\n{origin}{data} whose probabilities are calibrated: of the predictions made with "
         "a confidence of 80 %, about 80 % should be right. How far that holds is measured below.\n"
     )
 
@@ -173,12 +176,12 @@ def _heading(model_name: str, base_model: str | None, data_name: str | None, fin
 def _training(result: RunResult | TranslationResult, task: str, settings: Mapping[str, Any]) -> str:
     config = known_loss(result.loss)
     if config is None:
-        lines = [f"## Training\n\nLoss: {_escape(result.loss)}.\n"]
+        lines = [f"## Training\n\nLoss: {escaped(result.loss)}.\n"]
     else:
         spec = LOSSES[config.name]
         prefix = "FocalSeq2Seq" if task in ("translation", "summarization") else "Focal"
         lines = [
-            f"## Training\n\nLoss: `{config}`, {_escape(spec.summary)} ({spec.source}).\n\n",
+            f"## Training\n\nLoss: `{config}`, {escaped(spec.summary)} ({spec.source}).\n\n",
             "To train with it again:\n\n",
             f"```python\nfrom hf_focal import {prefix}Trainer, {prefix}TrainingArguments\n\n",
             f'args = {prefix}TrainingArguments(output_dir="out", loss="{config}")\n',
@@ -188,7 +191,7 @@ def _training(result: RunResult | TranslationResult, task: str, settings: Mappin
         ]
     if settings:
         lines.append("\n| Setting | Value |\n| --- | --- |\n")
-        lines += [f"| {_escape(str(name))} | {_escape(str(value))} |\n" for name, value in settings.items()]
+        lines += [f"| {escaped(str(name))} | {escaped(str(value))} |\n" for name, value in settings.items()]
     return "".join(lines)
 
 
@@ -198,7 +201,7 @@ def _results(
     translation = isinstance(result, TranslationResult)
     table = translation_table([result]) if translation else results_table([result])
     intervals = not translation and result.pre_intervals
-    where = f"the {_escape(split)} set" + (f" of {_escape(data_name)}" if data_name else "")
+    where = f"the {escaped(split)} set" + (f" of {escaped(data_name)}" if data_name else "")
     rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
     sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
     text = (
@@ -232,12 +235,12 @@ def _temperature(
         "nll": "that with the smallest negative log-likelihood (NLL)",
     }[fitted.objective]
     rows = _UNITS.get(task, "samples")
-    apart = f"not on the {_escape(measured_on)} set"
+    apart = f"not on the {escaped(measured_on)} set"
     if same_rows:
         apart = "the rows that are measured above, whose figures flatter it"
     text = (
         f"## Temperature\n\nT = {fitted.value:.6g}, {how}, fitted on {fitted.num_samples} {rows} of the "
-        f"{_escape(fitted_on)} split, {apart}. What it did there, with {fitted.num_bins} bins: ECE "
+        f"{escaped(fitted_on)} split, {apart}. What it did there, with {fitted.num_bins} bins: ECE "
         f"{100 * fitted.ece_before:.2f} → {100 * fitted.ece_after:.2f} %, NLL {fitted.nll_before:.3f} → "
         f"{fitted.nll_after:.3f}."
     )
@@ -297,10 +300,10 @@ def _citations(config: LossConfig | None, objective: str) -> str:
 
 
 def _hub_id(name: str | None) -> str | None:
-    """The name where it is a Hub id; None for a path."""
+    """The name where it is a Hub id; None for a path, and for data that comes with a library."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
-    if not name or name.lower().endswith(_DATA_FILES) or Path(name).exists():
+    if not name or name in _BUILT_IN or name.lower().endswith(_DATA_FILES) or Path(name).exists():
         return None
     try:
         validate_repo_id(name)

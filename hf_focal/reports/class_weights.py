@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .figures import _GREY, _clean, _title_above
+from ._style import GREY, clean_axes, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,11 +81,11 @@ def class_weights_figure(
         axes.set_ylabel(name)
         highest = np.nanmax(ratio if values is ratio else [focal, recall], initial=0)
         axes.set_ylim(0, 1.05 * highest or 1)
-        _clean(axes)
-    panels[2].axhline(1, color=_GREY, linewidth=0.9, linestyle="--")
+        clean_axes(axes)
+    panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
     figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training rows of the class", pad=0.02)
     if title:
-        _title_above(figure, title)
+        title_above(figure, title)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
@@ -117,7 +117,7 @@ def training_loss_figure(
     axes.set_ylabel("Training loss")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    _clean(axes)
+    clean_axes(axes)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure

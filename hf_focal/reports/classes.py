@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .tables import _bold, _markdown, _number
+from ._cells import check_results, columns_table, format_number, in_bold
 
 if TYPE_CHECKING:
     from .folder import RunResult
@@ -28,9 +28,11 @@ def class_table(results: Sequence["RunResult"]) -> str:
     Raises:
         ValueError: no results.
     """
-    _check_results(results)
-    cells = [_bold([_number(run.pre.get(key), 100, 2) for run in results], True, max) for key in _MEANS.values()]
-    return _markdown(["Loss", *_MEANS], [[run.loss for run in results], *cells])
+    check_results(results)
+    columns = [[run.loss for run in results]]
+    for key in _MEANS.values():
+        columns.append(in_bold([format_number(run.pre.get(key), 100, 2) for run in results], True, max))
+    return columns_table(["Loss", *_MEANS], columns)
 
 
 def per_class_table(results: Sequence["RunResult"], key: str = "accuracy") -> str:
@@ -47,18 +49,13 @@ def per_class_table(results: Sequence["RunResult"], key: str = "accuracy") -> st
     Raises:
         ValueError: no results.
     """
-    _check_results(results)
+    check_results(results)
     classes = [run.details["classes"] for run in results]
     count = classes[0]["count"]
     order = sorted(range(len(count)), key=lambda index: -count[index])
     columns = [
         [classes[0]["name"][index] for index in order],
-        [_number(count[index] / max(1, sum(count)), 100, 2) for index in order],
+        [format_number(count[index] / max(1, sum(count)), 100, 2) for index in order],
     ]
-    rows = [_bold([_number(own[key][index], 100, 2) for own in classes], True, max) for index in order]
-    return _markdown(["Class", "share %", *(run.loss for run in results)], [*columns, *zip(*rows, strict=True)])
-
-
-def _check_results(results: Sequence["RunResult"]) -> None:
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
+    rows = [in_bold([format_number(own[key][index], 100, 2) for own in classes], True, max) for index in order]
+    return columns_table(["Class", "share %", *(run.loss for run in results)], [*columns, *zip(*rows, strict=True)])

@@ -18,10 +18,10 @@ import torch
 from ..metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from ..metrics._checks import Array, check_positive
 from ..metrics.detection import KINDS
-from .figures import _GREY, _clean, _wrap
-from .folder import _nan_for_null, _plain
-from .tables import _bold, _markdown, _number, markdown_table
-from .translation import _COLOURS, _MARKERS, _before_after, _check_results
+from ._cells import before_after, check_results, columns_table, format_number, in_bold
+from ._json import nan_for_null, plain
+from ._style import COLOURS, GREY, MARKERS, clean_axes, wrapped
+from .tables import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,14 +112,14 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
     Raises:
         ValueError: no results.
     """
-    _check_results(results)
+    check_results(results)
     sections = []
     for out_set in _names(run.detection for run in results):
         columns = {"Loss": [run.loss for run in results], "T": [f"{run.temperature:.2f}" for run in results]}
         for title, kind, metric, best in _COLUMNS:
             pairs = [tuple(_metric(run, out_set, side, kind, metric) for side in _SIDES) for run in results]
-            columns[title] = _before_after(pairs, 100, 2, best)
-        sections.append(f"## {out_set}\n\n{_markdown(list(columns), list(columns.values()))}")
+            columns[title] = before_after(pairs, 100, 2, best)
+        sections.append(f"## {out_set}\n\n{columns_table(list(columns), list(columns.values()))}")
     return "\n".join(sections)
 
 
@@ -139,12 +139,12 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
     losses, ece, accuracy = [run.loss for run in results], [], []
     for severity in severities:
         rows = [run.get(severity, {}) for run in runs]
-        ece.append(_before_after([tuple(_value(row, side, "ece") for side in _SIDES) for row in rows], 100, 2, min))
-        accuracy.append(_bold([_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
+        ece.append(before_after([tuple(_value(row, side, "ece") for side in _SIDES) for row in rows], 100, 2, min))
+        accuracy.append(in_bold([format_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
     titles = ["Loss", *(f"severity {severity}" for severity in severities)]
     return (
-        f"## {corruption}: ECE %\n\n{_markdown(titles, [losses, *ece])}\n"
-        f"## {corruption}: accuracy %\n\n{_markdown(titles, [losses, *accuracy])}"
+        f"## {corruption}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
+        f"## {corruption}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
     )
 
 
@@ -162,15 +162,15 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     Raises:
         ValueError: no results, or none of them has the set.
     """
-    _check_results(results)
+    check_results(results)
     runs = [run for run in results if out_set in run.curves]
     if not runs:
         raise ValueError(f"out_set must be one of {_names(run.curves for run in results)}, got {out_set!r}")
     labels = []
     for run in runs:
-        areas = " → ".join(_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
+        areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
         # No line ends inside the numbers.
-        labels.append(_wrap(f"{run.loss}, " + f"AUROC {areas} %".replace(" ", "\xa0"), 48))
+        labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas} %".replace(" ", "\xa0"), 48))
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
         for number, run in enumerate(runs):
@@ -178,12 +178,12 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
             # Markers a tenth of the diagonal apart, and no two runs' at the same places.
             marks = (0.1 * (number + 0.5) / len(runs), 0.1)
             _draw_line(axes, number, curve.false_positive_rate, curve.true_positive_rate, markevery=marks)
-        axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=1.2, zorder=1)
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
         axes.set_title(f"{title} temperature scaling", fontsize=11)
         axes.set_xlabel("False positive rate (in distribution)")
         axes.set(xlim=(0, 1), ylim=(0, 1.02))
-        _clean(axes)
-    panels[0].set_ylabel(f"True positive rate\n({_wrap(out_set, 40)})")
+        clean_axes(axes)
+    panels[0].set_ylabel(f"True positive rate\n({wrapped(out_set, 40)})")
     return _finish(figure, labels, path)
 
 
@@ -202,18 +202,18 @@ def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str 
         ValueError: no results, or none of them has the corruption.
     """
     shifts = _shifts(results, corruption)
-    labels = [_wrap(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
+    labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
     shifts = [shift for shift in shifts if shift]
     figure, panels = _panels(3, 3.4, labels)
     panels[1].sharey(panels[0])
     drawn = (("ECE before T, %", "pre", "ece"), ("ECE after T, %", "post", "ece"), ("Accuracy, %", "pre", "accuracy"))
     for axes, (title, side, metric) in zip(panels, drawn, strict=True):
         for number, shift in enumerate(shifts):
-            values = [100 * _nan_for_null(_value(shift[severity], side, metric)) for severity in sorted(shift)]
+            values = [100 * nan_for_null(_value(shift[severity], side, metric)) for severity in sorted(shift)]
             _draw_line(axes, number, sorted(shift), values)
         axes.set_title(title, fontsize=11)
         axes.set_xticks(sorted({severity for shift in shifts for severity in shift}))
-        _clean(axes)
+        clean_axes(axes)
     panels[0].set_ylim(bottom=0)
     panels[1].set_xlabel(f"Severity of {corruption}")
     return _finish(figure, labels, path)
@@ -232,7 +232,7 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     Raises:
         ValueError: no results, or two sets or two corruptions whose files would have one name.
     """
-    _check_results(results)
+    check_results(results)
     folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
     corruptions = [
         name for name in _names(run.shift for run in results) if any(run.shift.get(name) for run in results)
@@ -304,7 +304,7 @@ def _value(entry: Mapping, side: str, metric: str) -> float | None:
 
 def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[int, Mapping]]:
     """The entries of each run by severity, none where it lacks the corruption."""
-    _check_results(results)
+    check_results(results)
     if not any(run.shift.get(corruption) for run in results):
         raise ValueError(f"corruption must be one of {_names(run.shift for run in results)}, got {corruption!r}")
     return [{entry["severity"]: entry for entry in run.shift.get(corruption, [])} for run in results]
@@ -320,7 +320,7 @@ def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure",
 
 
 def _draw_line(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], **style: Any) -> None:
-    look = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
+    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
     axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
 
 
@@ -335,7 +335,7 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
 
 
 def _write_json(path: str | Path, value: Any) -> None:
-    Path(path).write_text(json.dumps(_plain(value), indent=2) + "\n", encoding="utf-8")
+    Path(path).write_text(json.dumps(plain(value), indent=2) + "\n", encoding="utf-8")
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:
@@ -359,4 +359,4 @@ def _restore(value: Any) -> Any:
     """Make null NaN again, at any depth."""
     if isinstance(value, dict):
         return {key: _restore(item) for key, item in value.items()}
-    return [_restore(item) for item in value] if isinstance(value, list) else _nan_for_null(value)
+    return [_restore(item) for item in value] if isinstance(value, list) else nan_for_null(value)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..metrics import ReliabilityBins
-from .figures import _ACCURACY, _GAP, _GREY, _clean, _draw_reliability, _title_above, _wrap
+from ._style import ACCURACY, COLOURS, GAP, GREY, clean_axes, title_above, wrapped
+from .figures import draw_reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 
-# Okabe and Ito's other colours, for the runs of a comparison.
-_COLOURS = (_ACCURACY, _GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":")
 # (measure, label, factor); errors are drawn in per cent.
 _NORMS = (
@@ -90,7 +89,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     figure = Figure(figsize=(9.6, 5.4), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=False):
-        for measure, colour in (("nll", _GAP), ("entropy", _ACCURACY)):
+        for measure, colour in (("nll", GAP), ("entropy", ACCURACY)):
             for suffix, style in (("", "-"), ("_correct", "--"), ("_incorrect", ":")):
                 name = f"{split}_{measure}{suffix}"
                 words = {"": "", "_correct": ", right", "_incorrect": ", wrong"}[suffix]
@@ -100,17 +99,17 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     panel = axes[0, 2]
     for split, style in (("train", "--"), ("test", "-")):
-        for measure, words, colour in (("error", "error", _GREY), ("ece", "ECE", _GAP)):
+        for measure, words, colour in (("error", "error", GREY), ("ece", "ECE", GAP)):
             _draw(panel, history, f"{split}_{measure}", colour, style, 100, label=f"{split} {words}")
     panel.set_ylabel("Error and ECE, %")
     _from_0(panel)
     panel.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
     for panel, (name, label, _) in zip(axes[1], _NORMS, strict=True):
-        _draw(panel, history, name, _ACCURACY, "-")
+        _draw(panel, history, name, ACCURACY, "-")
         panel.set_ylabel(label)
     _finish(axes)
     if title:
-        _title_above(figure, title)
+        title_above(figure, title)
     return figure
 
 
@@ -124,9 +123,9 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
     axes = figure.subplots(2, 4, sharex=True)
     for number, (run, history) in enumerate(histories.items()):
         _check(history)
-        colour, style = _COLOURS[number % len(_COLOURS)], _STYLES[number % len(_STYLES)]
+        colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
-            _draw(panel, history, name, colour, style, factor, label=_wrap(run, 40))
+            _draw(panel, history, name, colour, style, factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
     _finish(axes)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
@@ -144,7 +143,7 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
         # What is undefined was kept as None.
         fields = {name: np.array(values, dtype=float) for name, values in entry[f"{split}_bins"].items()}
         bins = ReliabilityBins(**fields)
-        _draw_reliability(axes[0, column], bins, font_size=9)
+        draw_reliability(axes[0, column], bins, font_size=9)
         axes[0, column].set_title(f"Epoch {entry['epoch']:g}", fontsize=10)
         axes[1, column].bar(
             bins.edges[:-1],
@@ -157,12 +156,12 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
         )
         axes[1, column].set_ylim(0, 100)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        _clean(axes[1, column])
+        clean_axes(axes[1, column])
     axes[0, 0].set_ylabel("Accuracy")
     axes[1, 0].set_ylabel(f"{split.capitalize()} samples, %")
     figure.supxlabel("Confidence", fontsize=10)
     if title:
-        _title_above(figure, title)
+        title_above(figure, title)
     return figure
 
 
@@ -176,11 +175,11 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     handles = {}
     seen = np.nonzero(sum(np.array(e["gradient_norms"]["count"]) for history in histories.values() for e in history))
     for number, (run, history) in enumerate(histories.items()):
-        colour, style = _COLOURS[number % len(_COLOURS)], _STYLES[number % len(_STYLES)]
+        colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
         for entry in history:
             panel = axes[epochs.index(entry["epoch"])]
             count = np.array(entry["gradient_norms"]["count"])
-            handles[_wrap(run, 40)] = panel.stairs(
+            handles[wrapped(run, 40)] = panel.stairs(
                 100 * count / count.sum(),
                 entry["gradient_norms"]["edges"],
                 color=colour,
@@ -194,7 +193,7 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
             10 ** np.floor(np.log10(edges[seen[0].min()])), 10 ** np.ceil(np.log10(edges[seen[0].max() + 1]))
         )
         panel.set_title(f"Epoch {epoch:g}", fontsize=10)
-        _clean(panel)
+        clean_axes(panel)
     axes[0].set_ylabel("Training samples, %")
     figure.supxlabel("Gradient norm of the last layer", fontsize=10)
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False)
@@ -220,9 +219,9 @@ def _from_0(panel: "Axes") -> None:
 def _finish(axes: np.ndarray) -> None:
     for panel in axes.flat:
         panel.xaxis.get_major_locator().set_params(integer=True)
-        _clean(panel)
+        clean_axes(panel)
         if not panel.lines:
-            panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=_GREY)
+            panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=GREY)
     for panel in axes[-1]:
         panel.set_xlabel("Epoch")
 

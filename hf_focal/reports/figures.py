@@ -3,8 +3,6 @@
 Figures are made without pyplot: nothing global changes, no window opens, and they work without a display.
 """
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +13,11 @@ import torch
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics._checks import Array, check_positive
 from ..temperature import Temperature
+from ._style import ACCURACY, GAP, GREY, clean_axes, title_above, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito's colours, which the common forms of colour blindness keep apart; the hatching does without colour.
-_ACCURACY, _GAP, _GREY = "#0072B2", "#D55E00", "#595959"
 
 
 def reliability_diagram(
@@ -67,13 +63,13 @@ def reliability_diagram(
 
     figure = Figure(figsize=(5, 6.2), layout="constrained")
     diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
-    _draw_reliability(diagram, bins, font_size=12)
+    draw_reliability(diagram, bins, font_size=12)
     diagram.set_ylabel("Accuracy")
     handles = [diagram.containers[0], diagram.containers[1], diagram.lines[0]]
     _legend_above(diagram, handles, ["accuracy", "gap to confidence", "calibrated"])
     _draw_histogram(histogram, bins)
     if title:
-        _title_above(figure, title)
+        title_above(figure, title)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
@@ -102,8 +98,8 @@ def comparison_figure(
     axes = figure.subplots(2, len(runs), sharex=True, sharey=True, squeeze=False)
     for column, (name, before_and_after) in enumerate(runs.items()):
         for row, bins in enumerate(before_and_after):
-            _draw_reliability(axes[row, column], bins, font_size=9)
-        axes[0, column].set_title(_wrap(name, 18), fontsize=10)
+            draw_reliability(axes[row, column], bins, font_size=9)
+        axes[0, column].set_title(wrapped(name, 18), fontsize=10)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
@@ -114,18 +110,7 @@ def comparison_figure(
     return figure
 
 
-def _title_above(figure: "Figure", title: str) -> None:
-    """Write the title, in several lines where the figure is too narrow for one: about 10 characters an inch."""
-    width = int(10 * figure.get_figwidth())
-    figure.suptitle(title if len(title) <= width else _wrap(title, width), fontsize=12)
-
-
-def _wrap(name: str, width: int) -> str:
-    """End lines behind the commas and colons of a loss's name, not inside its words or at the sign of a number."""
-    return textwrap.fill(re.sub("([:,])(?! )", r"\1 ", name), width, break_on_hyphens=False)
-
-
-def _draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
+def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
     """Draw bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
     total = bins.count.sum()
     if not total:
@@ -133,19 +118,19 @@ def _draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> 
     filled = bins.count > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-    axes.bar(left, accuracy, width, align="edge", color=_ACCURACY + "A6", edgecolor="white", linewidth=0.6)
+    axes.bar(left, accuracy, width, align="edge", color=ACCURACY + "A6", edgecolor="white", linewidth=0.6)
     axes.bar(
         left,
         confidence - accuracy,
         width,
         bottom=accuracy,
         align="edge",
-        facecolor=_GAP + "40",
-        edgecolor=_GAP,
+        facecolor=GAP + "40",
+        edgecolor=GAP,
         hatch="////",
         linewidth=0.6,
     )
-    axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=1.2)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((bins.count[filled] * np.abs(confidence - accuracy)).sum() / total)
     axes.text(
         0.96,
@@ -155,11 +140,11 @@ def _draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> 
         ha="right",
         va="bottom",
         fontsize=font_size,
-        bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": _GREY, "linewidth": 0.6, "alpha": 0.9},
+        bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREY, "linewidth": 0.6, "alpha": 0.9},
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    _clean(axes)
+    clean_axes(axes)
 
 
 def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
@@ -176,14 +161,14 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
         edgecolor="white",
         linewidth=0.6,
     )
-    axes.axvline(accuracy, color=_ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
+    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
     axes.axvline(
-        confidence, color=_GAP, linewidth=1.8, linestyle="--", label=f"mean confidence {100 * confidence:.1f} %"
+        confidence, color=GAP, linewidth=1.8, linestyle="--", label=f"mean confidence {100 * confidence:.1f} %"
     )
     _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
     axes.set_xlabel("Confidence")
     axes.set_ylabel("Samples, %")
-    _clean(axes)
+    clean_axes(axes)
 
 
 def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
@@ -197,9 +182,3 @@ def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> Non
         frameon=False,
         columnspacing=1.2,
     )
-
-
-def _clean(axes: "Axes") -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
-    axes.set_axisbelow(True)

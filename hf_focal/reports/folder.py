@@ -1,19 +1,17 @@
 """A run's report folder: its result as JSON, a Markdown table and figures."""
 
-import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 from torch import Tensor
 
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
+from ._json import nan_for_null, read_fields, write_fields
 from .class_weights import class_weights_figure, training_loss_figure
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
@@ -121,14 +119,14 @@ class RunResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
-        _write_fields(path, self)
+        write_fields(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> "RunResult":
         """Read what `save` wrote."""
-        fields = _read_fields(path)
+        fields = read_fields(path)
         for name in ("pre_intervals", "post_intervals"):
-            fields[name] = {key: tuple(map(_nan_for_null, bounds)) for key, bounds in fields[name].items()}
+            fields[name] = {key: tuple(map(nan_for_null, bounds)) for key, bounds in fields[name].items()}
         if fields["true_calibration_error"] is not None:
             fields["true_calibration_error"] = tuple(fields["true_calibration_error"])
         return cls(**fields)
@@ -146,7 +144,7 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
         The files, the JSON last: where it exists, the report is complete.
     """
     folder, metrics = Path(folder), Path(folder, "metrics.json")
-    paths = [*_write_run(folder, result, results_table([result])), *_write_shots(folder, [result])]
+    paths = [*write_run_files(folder, result, results_table([result])), *_write_shots(folder, [result])]
     if history := result.details.get("class_weights"):
         paths.append(folder / "class_weights.png")
         class_weights_figure(history, result.details["class_counts"], title=result.loss, path=paths[-1])
@@ -161,7 +159,7 @@ def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[P
     the `training_loss_figure` of their "training_losses".
     """
     folder = Path(folder)
-    paths = [*_write_runs(folder, results, results_table(results)), *_write_shots(folder, results)]
+    paths = [*write_comparison_files(folder, results, results_table(results)), *_write_shots(folder, results)]
     averages = [result for result in results if _averages_recall(result)]
     if len(averages) > 1:
         paths.append(folder / "training_loss.png")
@@ -183,7 +181,7 @@ def _write_shots(folder: Path, results: Sequence[RunResult]) -> list[Path]:
     return [path]
 
 
-def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
+def write_run_files(folder: Path, result: Any, markdown: str) -> list[Path]:
     """Write what the report of any one run has: the table, the diagrams before and after scaling, the loss, and γ."""
     folder.mkdir(parents=True, exist_ok=True)
     table, loss = folder / "table.md", folder / "loss.yaml"
@@ -206,7 +204,7 @@ def _write_run(folder: Path, result: Any, markdown: str) -> list[Path]:
     return paths
 
 
-def _write_runs(folder: Path, results: Sequence[Any], markdown: str) -> list[Path]:
+def write_comparison_files(folder: Path, results: Sequence[Any], markdown: str) -> list[Path]:
     """Write what the comparison of any runs has: the table and the diagrams side by side."""
     folder.mkdir(parents=True, exist_ok=True)
     table, figure = folder / "table.md", folder / "comparison.png"
@@ -235,35 +233,3 @@ def known_loss(name: str) -> LossConfig | None:
         return LossConfig.parse(name)
     except ValueError:
         return None
-
-
-def _write_fields(path: str | Path, result: Any) -> None:
-    """Write a result, a dataclass, as JSON; NaN becomes null."""
-    Path(path).write_text(json.dumps(_plain(asdict(result)), indent=2) + "\n", encoding="utf-8")
-
-
-def _read_fields(path: str | Path) -> dict[str, Any]:
-    """Read the fields that `_write_fields` wrote: those that every result has are what they were, others plain."""
-    fields = json.loads(Path(path).read_text(encoding="utf-8"))
-    fields["temperature"] = Temperature.from_dict(fields["temperature"])
-    for name in ("pre", "post"):
-        fields[name] = {key: _nan_for_null(value) for key, value in fields[name].items()}
-        bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
-        fields[f"{name}_bins"] = ReliabilityBins(**{**bins, "count": bins["count"].astype(np.int64)})
-    return fields
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _nan_for_null(value: float | None) -> float:
-    return math.nan if value is None else value

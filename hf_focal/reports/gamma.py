@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .figures import _ACCURACY, _GAP, _GREY, _clean, _title_above
+from ._style import ACCURACY, GAP, GREY, clean_axes, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
     bound = max(-lowest, highest)
     # The reports' two colours, each from pale to dark without a common white: the sign shows at small γ too.
-    colours = [(0, _DARK_INVERSE), (0.25, _GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, _ACCURACY), (1, "#00263D")]
+    colours = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
     corners = np.arange(num_bins + 1) + 0.5
     mesh = heat.pcolormesh(
         epochs,
@@ -87,16 +87,16 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     bar.ax.axhspan(lowest, 0, **hatched)
     bar.ax.set_ylim(lowest, highest)
 
-    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color=_GREY, linewidth=0.9)
+    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color=GREY, linewidth=0.9)
     inner.set_ylim(0, 1)
     inner.set_xlim(epochs[0], epochs[-1])
     inner.xaxis.get_major_locator().set_params(integer=True)
     inner.set_xlabel("Epoch")
     inner.set_ylabel("Inner edges,\nprobability")
-    _clean(inner)
+    clean_axes(inner)
     figure.align_ylabels()
     if title:
-        _title_above(figure, title)
+        title_above(figure, title)
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure

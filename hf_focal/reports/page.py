@@ -3,7 +3,6 @@
 import base64
 import html
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +10,12 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from ._cells import format_number
+from ._results import read_result
 from .detection import DetectionResult, detection_table, read_detection_results, roc_figure, shift_figure, shift_table
 from .figures import reliability_diagram
 from .folder import RunResult, results_table
 from .gamma import gamma_heatmap
-from .tables import _number
 from .translation import TranslationResult, temperature_curves, translation_table
 
 if TYPE_CHECKING:
@@ -113,13 +113,8 @@ def _read(places: Sequence[Path]) -> _Runs:
     )
 
 
-def _read_metrics(path: Path) -> RunResult | TranslationResult:
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    return (TranslationResult if "bleu" in fields else RunResult).load(path)
-
-
 _FILES: dict[str, Callable[[Path], Any]] = {
-    "metrics.json": _read_metrics,
+    "metrics.json": read_result,
     "detection.json": read_detection_results,
 }
 
@@ -168,7 +163,7 @@ def _diagrams(runs: _Runs) -> Iterator[str]:
         yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}</p>\n"
         yield '<div class="pictures">\n'
         for when, bins, metrics in sides:
-            caption = f"{when}: ECE {_number(metrics.get('ece'), 100, 2)} %"
+            caption = f"{when}: ECE {format_number(metrics.get('ece'), 100, 2)} %"
             yield _picture(reliability_diagram(metrics=bins), f"Reliability diagram of {name}. {caption}", caption)
         yield "</div>\n</div>\n"
     yield "</div>\n</section>\n"

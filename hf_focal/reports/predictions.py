@@ -14,8 +14,8 @@ import torch
 from ..metrics._checks import Array, check_count
 from ..metrics._rows import read_rows
 from ..temperature import Temperature
-from .figures import _ACCURACY, _GREY, _wrap
-from .tables import _markdown, _number
+from ._cells import check_results, columns_table, format_number
+from ._style import ACCURACY, GREY, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Of the figure of examples: inches; points; characters in a line of a run's and of a label's name; colours of text.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
 _FONT_SIZE, _NAME_WIDTH, _LABEL_WIDTH = 8.5, 28, 13
-_RIGHT, _WRONG = _ACCURACY, "#A84300"
+_RIGHT, _WRONG = ACCURACY, "#A84300"
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ def confidence_table(results: Sequence["RunResult"]) -> str:
     Raises:
         ValueError: no results.
     """
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
+    check_results(results)
     columns = {
         "S99 %": "s99",
         "accuracy of S99 %": "s99_accuracy",
@@ -98,8 +97,9 @@ def confidence_table(results: Sequence["RunResult"]) -> str:
     }
     table = [[run.loss for run in results]]
     for key in columns.values():
-        table.append([" → ".join(_number(side.get(key), 100, 2) for side in (run.pre, run.post)) for run in results])
-    return _markdown(["Loss", *columns], table)
+        sides = ([format_number(side.get(key), 100, 2) for side in (run.pre, run.post)] for run in results)
+        table.append([" → ".join(cells) for cells in sides])
+    return columns_table(["Loss", *columns], table)
 
 
 def choose_examples(
@@ -170,7 +170,7 @@ def examples_figure(
         raise ValueError(f"label_names must name class {last} too, got {len(label_names)} names")
 
     heads = [_label(label_names[labels[row]]) for row in rows]
-    names = [_wrap(name, _NAME_WIDTH) for name in predictions]
+    names = [wrapped(name, _NAME_WIDTH) for name in predictions]
     cells = [[_cell(run, row, label_names) for row in rows] for run in predictions.values()]
     corner = "Predicted label\nand its confidence,\nbefore → after T"
     heights = [_height([name, *texts]) for name, texts in zip(names, cells, strict=True)]
@@ -192,8 +192,8 @@ def examples_figure(
             written.set_fontsize(_FONT_SIZE * room / needed)
 
     indent, room, cell = _MARGIN + 0.08, left - _MARGIN - 0.14, {"room": _COLUMN - 0.04, "ha": "center"}
-    write(indent, _MARGIN + head_height / 2, "True label", room, color=_GREY)
-    write(indent, bottom - 1.5 * _LINE, corner, room, color=_GREY)
+    write(indent, _MARGIN + head_height / 2, "True label", room, color=GREY)
+    write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
     # Few pixels are shown as squares, many are smoothed.
     interpolation = "nearest" if images.shape[2] <= 100 else "antialiased"
     centres = [left + _COLUMN * (column + 0.5) for column in range(len(rows))]

@@ -1,17 +1,15 @@
-"""A paper's tables with our own runs beside each printed cell, and tests over seeds of what the paper claims."""
+"""A paper's tables with our own runs beside each printed cell."""
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
+from ._cells import MISSING, columns_table
 from .folder import RunResult
-from .page import _read_metrics
-from .tables import _MISSING, _markdown
 from .translation import TranslationResult
 
 # A cell of a table without its metric, (dataset, model, loss), and its runs by their seeds.
@@ -35,7 +33,6 @@ METRICS = {
 _STAGES = {"pre_t": "", "post_t": " after T"}
 # How the CSV marks a number of which a dot, a bracket or a digit had to be filled in.
 _READ_FROM = "read from "
-FAMILY = "focal family"
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,6 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     return tables
 
 
-def read_result(path: str | Path) -> RunResult | TranslationResult:
-    """The result of a run's report/metrics.json."""
-    return _read_metrics(Path(path))
-
-
 def measured(result: RunResult | TranslationResult, metric: str, stage: str) -> float:
     """What a run measured of a printed metric, in the printed unit; NaN where it did not.
 
@@ -122,7 +114,7 @@ def _values(runs: Mapping[int, RunResult | TranslationResult], cell: PaperCell) 
 
 def _mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
     if not values:
-        return _MISSING
+        return MISSING
     mean = f"{np.mean(values):.{decimals}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
 
@@ -153,19 +145,19 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
         for metric, stage in columns:
             cell = printed.get((name, metric, stage))
             if cell is None:
-                row += [_MISSING, _MISSING]
+                row += [MISSING, MISSING]
                 continue
             mark = "°" if cell.note.startswith(_READ_FROM) else f" [{notes.index(cell.note) + 1}]" if cell.note else ""
             row += [f"{cell.value:.2f}{mark}", _mean_and_deviation(_values(runs, cell))]
         if with_temperatures:
             own = [cell.temperature for cell in cells if cell.name == name and cell.temperature is not None]
-            row += [f"{own[0]:g}" if own else _MISSING, _mean_and_deviation(_temperatures(runs))]
+            row += [f"{own[0]:g}" if own else MISSING, _mean_and_deviation(_temperatures(runs))]
         rows.append([*row, str(len(runs))])
     titles = ["Row", "Loss"]
     for metric, stage in columns:
         titles += [f"{METRICS[metric][0]}{_STAGES[stage]}, paper", "ours"]
     titles += ["T, paper", "ours"] if with_temperatures else []
-    lines = [_markdown([*titles, "seeds"], list(zip(*rows, strict=True)))]
+    lines = [columns_table([*titles, "seeds"], list(zip(*rows, strict=True)))]
     if any(cell.note.startswith(_READ_FROM) for cell in cells):
         lines.append("° A dot, bracket or letter of the printed number was lost and is filled in: the CSV says how.\n")
     lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]
@@ -189,143 +181,3 @@ def write_reproduction_csv(cells: Sequence[PaperCell], results: Results, path: s
             ours += [np.mean(temperatures) if temperatures else "", " ".join(map(str, runs))]
             printed = [getattr(cell, field.name) for field in fields(PaperCell)]
             writer.writerow(["" if value is None else value for value in (*printed, *ours)])
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """Whether a difference between paired values is below a margin.
-
-    Attributes:
-        size: pairs.
-        mean: of the differences; NaN without pairs.
-        interval: two-sided 95 % t interval of the mean; NaN with fewer than two pairs.
-        p_t: of the one-sided paired t-test of "the mean difference is below the margin"; NaN likewise.
-        p_wilcoxon: of Wilcoxon's one-sided signed-rank test of the same. With n pairs it cannot be below 1 / 2^n.
-    """
-
-    size: int
-    mean: float
-    interval: tuple[float, float]
-    p_t: float
-    p_wilcoxon: float
-
-    @classmethod
-    def of(cls, differences: Iterable[float], margin: float = 0.0) -> "PairedTest":
-        """The tests of differences, against a margin: 0 for "smaller", more for "not larger by so much"."""
-        values = np.asarray(list(differences), dtype=float)
-        nan = math.nan
-        if len(values) < 2:
-            return cls(len(values), float(values.mean()) if len(values) else nan, (nan, nan), nan, nan)
-        test = stats.ttest_1samp(values, margin, alternative="less")
-        interval = stats.ttest_1samp(values, margin).confidence_interval(0.95)
-        wilcoxon = stats.wilcoxon(values - margin, alternative="less")
-        bounds = float(interval.low), float(interval.high)
-        return cls(len(values), float(values.mean()), bounds, float(test.pvalue), float(wilcoxon.pvalue))
-
-
-def is_focal(loss: str) -> bool:
-    """Whether a loss of the tables is of the focal family of Mukhoti et al. 2020: focal_N, flsc_N, flsd_N."""
-    return loss.startswith(("focal_", "flsc_", "flsd_"))
-
-
-def differences(results: Results, baseline: str, metric: str, stage: str) -> dict[tuple[str, str], dict]:
-    """By how much losses exceed the baseline's value of a metric, for each row and seed that has both.
-
-    Returns:
-        (dataset, model) -> loss -> seed -> difference, in the unit of `METRICS`. "focal family" stands for the mean
-        over the row's focal losses (`is_focal`), for seeds that have them all.
-    """
-    rows: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    for (dataset, model, loss), runs in results.items():
-        base = results.get((dataset, model, baseline), {})
-        if loss != baseline and runs:
-            rows.setdefault((dataset, model), {})[loss] = {
-                seed: measured(run, metric, stage) - measured(base[seed], metric, stage)
-                for seed, run in runs.items()
-                if seed in base
-            }
-    for losses in rows.values():
-        family = [of_seed for loss, of_seed in losses.items() if is_focal(loss)]
-        if family:
-            seeds = [seed for seed in family[0] if all(seed in of_seed for of_seed in family)]
-            losses[FAMILY] = {seed: float(np.mean([of_seed[seed] for of_seed in family])) for seed in seeds}
-    return rows
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A test of one loss, or of their family, against the baseline, in one row of the tables or in all."""
-
-    row: str
-    loss: str
-    test: PairedTest
-    decides: bool
-
-
-def compare_focal_losses(
-    results: Results, metric: str, stage: str, margin: float = 0.0, baseline: str = "cross_entropy"
-) -> list[Comparison]:
-    """One-sided tests, paired over seeds, of the focal losses against the baseline.
-
-    One for each focal loss (and AdaFocal) of each dataset and model, one for their family (`differences`), and last,
-    of several datasets or models, two for all: of the mean over them for each seed that all have, which decides, and
-    of every seed of each. Of a single one its family decides.
-
-    Args:
-        results: the runs.
-        metric, stage: as `measured` takes them.
-        margin: the difference that must be shown to be undercut; 0 for "smaller than the baseline".
-        baseline: the loss that the others are compared with.
-
-    Returns:
-        The tests; none where no focal loss has a seed in common with the baseline.
-    """
-    rows = differences(results, baseline, metric, stage)
-    families = [losses[FAMILY] for losses in rows.values() if losses.get(FAMILY)]
-    single = len(families) == 1
-    comparisons = [
-        Comparison(", ".join(row), loss, PairedTest.of(of_seed.values(), margin), single and loss == FAMILY)
-        for row, losses in rows.items()
-        for loss, of_seed in losses.items()
-        if of_seed and (is_focal(loss) or loss in ("adafocal", FAMILY))
-    ]
-    if families and not single:
-        shared = [seed for seed in families[0] if all(seed in family for family in families)]
-        means = PairedTest.of((np.mean([family[seed] for family in families]) for seed in shared), margin)
-        pairs = PairedTest.of((value for family in families for value in family.values()), margin)
-        comparisons.append(Comparison("all", f"{FAMILY}, mean of the rows", means, True))
-        comparisons.append(Comparison("all", f"{FAMILY}, each row and seed", pairs, False))
-    return comparisons
-
-
-def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -> str:
-    """The Markdown table of comparisons, and a line that says whether the deciding t-test is significant.
-
-    Raises:
-        ValueError: no comparisons.
-    """
-    if not comparisons:
-        raise ValueError("comparisons must hold one at least, got none")
-    cells = []
-    for row in comparisons:
-        numbers = [_signed(row.test.mean), _interval(row.test.interval), _p(row.test.p_t), _p(row.test.p_wilcoxon)]
-        cells.append([row.row, row.loss, str(row.test.size), *numbers])
-    titles = ["Row", "Loss", "pairs", "mean difference", "95 % interval", "p, t-test", "p, Wilcoxon"]
-    lines = [_markdown(titles, list(zip(*cells, strict=True)))]
-    for row in comparisons:
-        if row.decides and row.test.size > 1:
-            shown = "Shown" if row.test.p_t < level else "Not shown"
-            lines.append(f"**{shown}** at the {100 * level:g} % level by {row.loss} (p {_p(row.test.p_t, '= ')}).\n")
-    return "\n".join(lines)
-
-
-def _signed(value: float) -> str:
-    return _MISSING if math.isnan(value) else f"{value:+.2f}"
-
-
-def _interval(bounds: tuple[float, float]) -> str:
-    return _MISSING if math.isnan(bounds[0]) else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}"
-
-
-def _p(value: float, equals: str = "") -> str:
-    return _MISSING if math.isnan(value) else "< 0.001" if value < 0.001 else f"{equals}{value:.3f}"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .tables import _bold, _markdown, _number
+from ._cells import check_results, columns_table, format_number, in_bold
 
 if TYPE_CHECKING:
     from .folder import RunResult
@@ -65,8 +65,7 @@ def shots_table(results: Sequence["RunResult"]) -> str:
     Raises:
         ValueError: no results, or training data that differ.
     """
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
+    check_results(results)
     counts = results[0].details["class_counts"]
     for result in results:
         if result.details["class_counts"] != counts:
@@ -81,5 +80,5 @@ def shots_table(results: Sequence["RunResult"]) -> str:
     recalls = [shot_recall(counts, result.details["class_recall"]) for result in results]
     table = [[result.loss for result in results]]
     for name in ("all", *GROUPS):
-        table.append(_bold([_number(recall[name], 100, 2) for recall in recalls], True, max))
-    return _markdown(titles, table)
+        table.append(in_bold([format_number(recall[name], 100, 2) for recall in recalls], True, max))
+    return columns_table(titles, table)

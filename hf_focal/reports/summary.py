@@ -1,7 +1,7 @@
 """What was measured of a model that was trained already, as text: the words and the table that the commands print."""
 
+from ._cells import format_interval, format_number
 from .folder import RunResult
-from .tables import _interval, _number
 
 # What is counted where it is not rows.
 _UNITS = {"causal-lm": "tokens", "seq2seq-lm": "tokens", "token-classification": "words"}
@@ -47,8 +47,8 @@ def _table(result: RunResult) -> str:
     figures = [figure for figure in _FIGURES if figure[0] in result.pre]
     cells = [[title for _, title, _, _ in figures]]
     for metrics, intervals in columns:
-        bounds = [_interval(intervals["ece"], 100, 2) if name == "ece" else "" for name, *_ in figures]
-        numbers = [_number(metrics[name], factor, decimals) for name, _, factor, decimals in figures]
+        bounds = [format_interval(intervals["ece"], 100, 2) if name == "ece" else "" for name, *_ in figures]
+        numbers = [format_number(metrics[name], factor, decimals) for name, _, factor, decimals in figures]
         cells.append([number + bound for number, bound in zip(numbers, bounds, strict=True)])
     widths = [max(map(len, [title, *column])) for title, column in zip(titles, cells, strict=True)]
     lines = [titles, ["-" * width for width in widths], *zip(*cells, strict=True)]

@@ -1,7 +1,8 @@
 """Tables that compare losses, in Markdown, with the columns of the papers' tables."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+
+from ._cells import columns_table, format_interval, format_number, in_bold
 
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
 _COLUMNS = (
@@ -12,7 +13,6 @@ _COLUMNS = (
     ("mce", "MCE %", 100, 2),
 )
 _TRUE = ("true_calibration_error", "true ECE %", 100, 2)
-_MISSING = "–"
 
 
 def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
@@ -39,27 +39,21 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
     if not rows:
         raise ValueError("rows must hold at least one run, got none")
     columns = [*_COLUMNS, *([_TRUE] if any("true_calibration_error" in row for row in rows) else [])]
-    errors = [_number(row["pre"].get("error"), 100, 2) for row in rows]
-    table = [[row["loss"] for row in rows], _bold(errors, bold_best)]
+    errors = [format_number(row["pre"].get("error"), 100, 2) for row in rows]
+    table = [[row["loss"] for row in rows], in_bold(errors, bold_best)]
     for key, _, factor, decimals in columns:
         before, after = ([_value(row, key, when, factor, decimals) for row in rows] for when in ("pre", "post"))
-        before, after = _bold(before, bold_best), _bold(after, bold_best)
+        before, after = in_bold(before, bold_best), in_bold(after, bold_best)
         cells = []
         for row, first, second in zip(rows, before, after, strict=True):
-            first += _interval(row.get("intervals", {}).get(key), factor, decimals)
-            second += _interval(row.get("post_intervals", {}).get(key), factor, decimals)
+            first += format_interval(row.get("intervals", {}).get(key), factor, decimals)
+            second += format_interval(row.get("post_intervals", {}).get(key), factor, decimals)
             cells.append(f"{first} → {second}" if row.get("post") else first)
         table.append(cells)
-    table.append([_number(row.get("temperature"), 1, 2) for row in rows])
+    table.append([format_number(row.get("temperature"), 1, 2) for row in rows])
 
     titles = ["Loss", "Error %", *(title for _, title, _, _ in columns), "T"]
-    return _markdown(titles, table)
-
-
-def _markdown(titles: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Set the columns of cells under their titles, the first to the left, the others to the right."""
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(*columns, strict=True)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return columns_table(titles, table)
 
 
 def _value(row: Mapping, key: str, when: str, factor: float, decimals: int) -> str:
@@ -67,19 +61,4 @@ def _value(row: Mapping, key: str, when: str, factor: float, decimals: int) -> s
         value = row[key][when == "post"] if key in row else None
     else:
         value = (row.get(when) or {}).get(key)
-    return _number(value, factor, decimals)
-
-
-def _number(value: float | None, factor: float, decimals: int) -> str:
-    return _MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
-
-
-def _interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:
-    return "" if bounds is None else f" [{', '.join(_number(bound, factor, decimals) for bound in bounds)}]"
-
-
-def _bold(cells: list[str], wanted: bool, best: Callable = min) -> list[str]:
-    numbers = [float(cell) for cell in cells if cell != _MISSING]
-    if not wanted or len(numbers) < 2:
-        return cells
-    return [f"**{cell}**" if cell != _MISSING and float(cell) == best(numbers) else cell for cell in cells]
+    return format_number(value, factor, decimals)

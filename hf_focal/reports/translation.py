@@ -2,8 +2,7 @@
 
 import csv
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -12,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..temperature import Temperature
 from ..temperature_stream import TemperatureCurves
-from .figures import _ACCURACY, _GAP, _clean, _wrap
-from .folder import _nan_for_null, _read_fields, _write_fields, _write_run, _write_runs
-from .tables import _bold, _markdown, _number
+from ._cells import before_after, check_results, columns_table, escaped
+from ._json import nan_for_null, read_fields, write_fields
+from ._style import COLOURS, MARKERS, clean_axes, wrapped
+from .folder import write_comparison_files, write_run_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours but yellow, too pale for a line. There is one marker more, so that 56 lines differ.
-_COLOURS = (_ACCURACY, _GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 
 
 @dataclass(frozen=True)
@@ -80,14 +78,14 @@ class TranslationResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) become null."""
-        _write_fields(path, self)
+        write_fields(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> "TranslationResult":
         """Read what `save` wrote."""
-        fields = _read_fields(path)
+        fields = read_fields(path)
         for name in ("bleu", "validation_ece"):
-            fields[name] = {float(key): _nan_for_null(value) for key, value in fields[name].items()}
+            fields[name] = {float(key): nan_for_null(value) for key, value in fields[name].items()}
         return cls(**fields)
 
 
@@ -104,17 +102,17 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
     Raises:
         ValueError: no results.
     """
-    _check_results(results)
-    ece = _before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
+    check_results(results)
+    ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
     bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
     columns = {
         "Loss": [run.loss for run in results],
         "ECE % (T)": [f"{cell} ({run.temperature.value:.2f})" for cell, run in zip(ece, results, strict=True)],
-        "NLL": _before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
-        "BLEU": _before_after(bleu, 1, 2, max),
+        "NLL": before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
+        "BLEU": before_after(bleu, 1, 2, max),
     }
     signatures = "\n".join(f"BLEU: `{signature}`\n" for signature in dict.fromkeys(run.signature for run in results))
-    return f"{_markdown(list(columns), list(columns.values()))}\n{signatures}"
+    return f"{columns_table(list(columns), list(columns.values()))}\n{signatures}"
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
@@ -135,7 +133,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     """
     from matplotlib.figure import Figure
 
-    _check_results(results)
+    check_results(results)
     measured = [temperature for run in results for temperature in run.bleu]
     if not measured:
         raise ValueError("results must have BLEU at one temperature at least, got none")
@@ -143,11 +141,11 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     lowest, highest = min(measured) - margin, max(measured) + margin
 
     # No line ends between "T = " and its value; the legend's lines, in two columns, need their height.
-    labels = [_wrap(f"{run.loss}, T\xa0=\xa0{run.temperature.value:.4g}", 34) for run in results]
+    labels = [wrapped(f"{run.loss}, T\xa0=\xa0{run.temperature.value:.4g}", 34) for run in results]
     height = 5.8 + 0.14 * sum(label.count("\n") + 1 for label in labels)
     figure = Figure(figsize=(6.4, height), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    for run, label, color, marker in zip(results, labels, cycle(_COLOURS), cycle(_MARKERS), strict=False):
+    for run, label, color, marker in zip(results, labels, cycle(COLOURS), cycle(MARKERS), strict=False):
         percent = {key: 100 * value for key, value in run.validation_ece.items() if lowest <= key <= highest}
         # T need not be of the grid, but its ECE is known from the fit.
         percent.setdefault(run.temperature.value, 100 * run.temperature.ece_after)
@@ -159,7 +157,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     below.set_xlim(lowest, highest)
     below.set_ylim(bottom=0)
     for axes in (above, below):
-        _clean(axes)
+        clean_axes(axes)
     figure.align_ylabels()
     figure.legend(loc="outside upper center", ncols=min(2, len(results)), frameon=False, columnspacing=1.2)
     if path is not None:
@@ -173,7 +171,7 @@ def write_curves_csv(results: Sequence[TranslationResult], path: str | Path) -> 
     A line for each temperature of a run, ascending; empty where bleu or validation_ece was not measured, or is NaN.
     Raises `ValueError` for no results.
     """
-    _check_results(results)
+    check_results(results)
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["loss", "temperature", "bleu", "validation_ece"])
@@ -204,12 +202,12 @@ def write_translation_report(
         ValueError: a result without BLEU, or bins without samples.
     """
     folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
-    paths = [*_write_run(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
+    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
     keys = {"source": "Source", "reference": "Reference", "before": "T = 1"}
     keys["after"] = f"T = {result.temperature.value:.4g}"
-    lines = [f"# Translations, {_escape(result.loss)}\n"]
+    lines = [f"# Translations, {escaped(result.loss)}\n"]
     for number, sample in enumerate(samples, start=1):
-        lines += [f"\n## {number}\n\n", *(f"- {title}: {_escape(sample[key])}\n" for key, title in keys.items())]
+        lines += [f"\n## {number}\n\n", *(f"- {title}: {escaped(sample[key])}\n" for key, title in keys.items())]
     examples.write_text("".join(lines), encoding="utf-8")
     result.save(metrics)
     return [*paths, metrics]
@@ -221,7 +219,7 @@ def write_translation_comparison(folder: str | Path, results: Sequence[Translati
     Returns the files. Raises `ValueError` for no results, none that has BLEU, or bins without samples.
     """
     folder = Path(folder)
-    return [*_write_runs(folder, results, translation_table(results)), *_write_curves(folder, results)]
+    return [*write_comparison_files(folder, results, translation_table(results)), *_write_curves(folder, results)]
 
 
 def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Path]:
@@ -229,18 +227,6 @@ def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Pa
     temperature_curves(results, figure)
     write_curves_csv(results, table)
     return [figure, table]
-
-
-def _check_results(results: Sequence[TranslationResult]) -> None:
-    if not results:
-        raise ValueError("results must hold at least one run, got none")
-
-
-def _before_after(pairs: Sequence[tuple], factor: float, decimals: int, best: Callable) -> list[str]:
-    """Cells of (before, after), the best of each in bold."""
-    sides = ([_number(value, factor, decimals) for value in side] for side in zip(*pairs, strict=True))
-    before, after = (_bold(cells, True, best) for cells in sides)
-    return [" → ".join(cells) for cells in zip(before, after, strict=True)]
 
 
 def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResult, **style: Any) -> None:
@@ -251,8 +237,3 @@ def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResu
     axes.plot(temperatures, values, markevery=marked, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
     style = {**style, "label": None, "linestyle": "none", "markersize": 9, "markeredgecolor": "white"}
     axes.plot([fitted], [curve.get(fitted, math.nan)], zorder=3, **style)
-
-
-def _escape(text: str) -> str:
-    """Make the text one line of Markdown that shows it as it is."""
-    return re.sub(r"([\\`*_\[\]<>&~$|])", r"\\\1", " ".join(text.split()))

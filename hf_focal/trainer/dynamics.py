@@ -17,13 +17,13 @@ from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..fold import _last_layers
+from ..fold import last_layers
 from ..losses import Loss
 from ..metrics import CalibrationMetrics
 from ..metrics._checks import check_count
 from ..reports import write_dynamics
 from .checks import Head
-from .evaluation import _classes
+from .evaluation import class_indices
 
 if TYPE_CHECKING:
     from .trainer import FocalTrainer
@@ -205,7 +205,7 @@ class _Sums:
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add logits (N, ..., K) and labels (N, ...), or soft targets (N, ..., K), of the pass that was seen."""
-        classes = _classes(logits, labels)
+        classes = class_indices(logits, labels)
         self.metrics.update(logits, classes)
         if self._seen is None:
             return
@@ -254,7 +254,7 @@ class _Sums:
 
 
 def _last_linear(model: nn.Module) -> nn.Linear:
-    layers = _last_layers(model)
+    layers = last_layers(model)
     if len(layers) != 1:
         raise ValueError(f"model must have one last layer, got {type(model).__name__}, which has {len(layers)}")
     if not isinstance(layers[0], nn.Linear):

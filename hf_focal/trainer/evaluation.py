@@ -47,7 +47,7 @@ class StreamedEvaluation:
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K), of which the argmax
         is measured."""
-        classes = _classes(logits, labels)
+        classes = class_indices(logits, labels)
         self.before.update(logits, classes)
         if self.temperature is not None:
             # Half precision would round what it divides; float64 stays what it is.
@@ -98,7 +98,7 @@ class CollectedConfidences:
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K)."""
-        self.metrics.update(logits, _classes(logits, labels))
+        self.metrics.update(logits, class_indices(logits, labels))
 
     def gather(self) -> tuple[Tensor, Tensor]:
         """Confidences (M,) and whether each prediction is right (M,) of all processes, equal on each of them."""
@@ -145,7 +145,7 @@ class StreamedTemperature:
 _INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # of what `CalibrationMetrics` computes
 
 
-def _classes(logits: Tensor, labels: Tensor) -> Tensor:
+def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
     """Labels as class indices: of a soft target the likeliest, -100 if it is filled with -100."""
     if labels.is_floating_point() and labels.shape == logits.shape:
         return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)

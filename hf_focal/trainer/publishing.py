@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ..fold import fold_temperature
-from ..hub import HubError, create_repository, how_to_push, publish
+from ..hub import HubError, create_repository, how_to_push, publish, repository_of
 from ..reports import RunResult, TranslationResult, model_card, write_report
+from ..tasks import PIPELINES, classifier_task
 from ..temperature import Temperature
 from .adafocal import gamma_history
 from .checks import Head
@@ -21,14 +22,7 @@ from .measuring import MeasuringTrainer
 
 _logger = logging.getLogger(__name__)
 
-# The ends of the names of models' classes -> the Hub's name of what they are for.
-_TASKS = {
-    "ForSequenceClassification": "text-classification",
-    "ForImageClassification": "image-classification",
-    "ForTokenClassification": "token-classification",
-    "ForSemanticSegmentation": "image-segmentation",
-}
-_GENERATIVE = {Head.NEXT_TOKENS: "text-generation", Head.TARGET_TOKENS: "translation"}
+_GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # What a card lists of the training's arguments, where they say anything, under which names.
 _SETTINGS = {
     "num_train_epochs": "epochs",
@@ -144,7 +138,7 @@ class PublishingTrainer(MeasuringTrainer):
         config = getattr(self.model, "config", None)
         card = model_card(
             result,
-            model_name=model_name or self.hub_model_id or self.args.hub_model_id or folder.absolute().name,
+            model_name=model_name or self.hub_model_id or repository_of(self.args),
             task=task,
             base_model=finetuned_from or getattr(config, "name_or_path", None) or None,
             dataset=_first(dataset_tags) or _first(dataset),
@@ -183,17 +177,17 @@ class PublishingTrainer(MeasuringTrainer):
         name = type(model).__name__
         if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
             return "audio-classification"
-        found = [task for ending, task in _TASKS.items() if name.endswith(ending)]
-        if not found:
+        task = classifier_task(name)
+        if task is None:
             raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
-        return found[0]
+        return task
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
             return
-        name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
         private = self.args.hub_private_repo if private is None else private
-        self.hub_model_id = create_repository(name, private=private, token=token or self.args.hub_token)
+        token = token or self.args.hub_token
+        self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
         self.push_in_progress = None
 
     def push_to_hub(
@@ -236,7 +230,7 @@ class PublishingTrainer(MeasuringTrainer):
         if not self.is_world_process_zero():
             return None
         folder, revision = self.args.output_dir, revision or self.args.hub_revision
-        name = self.hub_model_id or self.args.hub_model_id or Path(folder).absolute().name
+        name = self.hub_model_id or repository_of(self.args)
         if problem is not None:
             private = self.args.hub_private_repo if private is None else private
             raise HubError(f"{problem}. {how_to_push(folder, name, private, revision)}") from problem

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageClassification
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
+from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.models import (
     CIFAR_NETWORKS,
     CifarDenseNetConfig,
@@ -291,17 +291,6 @@ def test_saved_and_loaded_by_the_auto_classes(config, tmp_path):
     other = AutoModelForImageClassification.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
     assert other.classifier.weight.shape[0] == 5 and other.classifier.bias.abs().max() > 0
     assert all(torch.equal(v, state[k]) for k, v in other.state_dict().items() if "classifier" not in k)
-
-
-@EVERY_SMALL
-def test_folded_temperature(config, tmp_path):
-    model, pixels = make_model(config), images(config)
-    logits = model(pixels).logits
-    fold_temperature(model, 1.7).save_pretrained(tmp_path)
-    loaded = AutoModelForImageClassification.from_pretrained(tmp_path)
-    assert loaded.config.calibration == {"temperature": 1.7}
-    expected = torch.softmax(logits.double() / 1.7, dim=1).float()
-    torch.testing.assert_close(torch.softmax(loaded(pixels).logits, dim=1), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "densenet121"])

@@ -1,22 +1,10 @@
-"""The recipes for pixels and for tokens as modules."""
+"""What the tests of the recipes for pixels and for tokens share."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
-FOLDER = Path(__file__).parents[2] / "recipes"
-
-
-def import_recipe(name: str):
-    spec = importlib.util.spec_from_file_location(f"{name}_recipe", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+from recipe_modules import flags
 
 
 def command_line(folder, **options) -> list[str]:
-    """Arguments for a run of seconds; an option that is None is left out, a list is several values."""
+    """Arguments for a run of seconds."""
     values = {
         "output_dir": folder,
         "num_train_epochs": 2,
@@ -27,13 +15,4 @@ def command_line(folder, **options) -> list[str]:
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    parts = []
-    for name, value in values.items():
-        if value is not None:
-            parts += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return parts
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
+    return flags(values)

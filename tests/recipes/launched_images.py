@@ -4,26 +4,15 @@ launched_images.py FOLDER NUM_PROCESSES ARGV: ARGV a command line as JSON. Each 
 each epoch to FOLDER.
 """
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
 from processes import leave
+from recipe_modules import import_recipe
 
-PATH = Path(__file__).parents[2] / "recipes" / "image_classification.py"
-
-
-def import_recipe():
-    spec = importlib.util.spec_from_file_location("image_classification_recipe", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = import_recipe()
+recipe = import_recipe("image_classification")
 
 
 class BoxesTrainer(recipe.ImageTrainer):

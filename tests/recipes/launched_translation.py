@@ -4,41 +4,15 @@ launched_translation.py ARGV... [--kill_at STEP]: each ARGV a command line as JS
 """
 
 import argparse
-import importlib.util
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
-from transformers import TrainerCallback
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
-from processes import leave
+from processes import KillAt, leave
+from recipe_modules import import_recipe
 
-PATH = Path(__file__).parents[2] / "recipes" / "translation.py"
-
-
-def import_recipe():
-    spec = importlib.util.spec_from_file_location("translation_recipe", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = import_recipe()
-
-
-class KillAt(TrainerCallback):
-    """SIGKILL: nothing is flushed, no handler runs."""
-
-    def __init__(self, step: int):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
+recipe = import_recipe("translation")
 
 
 def main() -> None:

@@ -1,25 +1,19 @@
 """The analyses without a network: closed forms, a solver of scipy's, and what the paper says of them."""
 
 import csv
-import importlib.util
 import math
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from recipe_modules import import_recipe
 from scipy.optimize import minimize_scalar
 
 from hf_focal import gamma_for_threshold
 
-PATH = Path(__file__).parents[2] / "recipes" / "analysis.py"
-SPEC = importlib.util.spec_from_file_location("analysis_recipe", PATH)
-recipe = importlib.util.module_from_spec(SPEC)
-sys.modules["analysis_recipe"] = recipe
-SPEC.loader.exec_module(recipe)
+recipe = import_recipe("analysis")
 
 FLSD_53 = {0.2: 5, 0.25: 3}
 

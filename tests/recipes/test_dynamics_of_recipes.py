@@ -1,23 +1,11 @@
 """`--dynamics` of the recipes: what is measured, where the figures are, and who refuses it."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from recipe_modules import flags, import_recipe
 
 from hf_focal.reports import RunResult
 
 FIGURES = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png"}
-
-
-def recipe_of(name):
-    path = Path(__file__).parents[2] / "recipes" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"dynamics_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def command_line(folder, **options):
@@ -30,14 +18,14 @@ def command_line(folder, **options):
         "disable_tqdm": "true",
         "dynamics": "true",
     } | options
-    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
+    return flags(values)
 
 
 def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
     sizes = {"num_generated": 120, "validation_size": 60, "max_length": 40, "vocab_size": 300}
     layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1}
     compare = {"compare": "cross_entropy,focal:gamma=3"}
-    recipe_of("text_classification").main(command_line(tmp_path, **sizes, **layers, **compare))
+    import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers, **compare))
     for run in ("cross_entropy", "focal_gamma_3"):
         assert {path.name for path in (tmp_path / run / "report").iterdir()} >= FIGURES
         history = RunResult.load(tmp_path / run / "report" / "metrics.json").details["dynamics_history"]
@@ -49,7 +37,7 @@ def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
 
 def test_images_as_training_sees_them(tmp_path):
     options = {"model_name_or_path": "cifar_resnet8", "num_train_epochs": 1, "per_device_train_batch_size": 128}
-    (result,) = recipe_of("image_classification").main(command_line(tmp_path, **options))
+    (result,) = import_recipe("image_classification").main(command_line(tmp_path, **options))
     history = result.details["dynamics_history"]
     assert [entry["epoch"] for entry in history] == [0, 1]
     assert history[1]["train_nll"] < history[0]["train_nll"]
@@ -59,7 +47,7 @@ def test_images_as_training_sees_them(tmp_path):
 def test_a_recipe_without_it_writes_none(tmp_path):
     sizes = {"num_generated": 60, "validation_size": 30, "max_length": 20, "vocab_size": 300, "num_train_epochs": 1}
     layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1, "dynamics": "false"}
-    (result,) = recipe_of("text_classification").main(command_line(tmp_path, **sizes, **layers))
+    (result,) = import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers))
     assert result.details["dynamics_history"] == []
     assert not {path.name for path in (tmp_path / "report").iterdir()} & FIGURES
 
@@ -67,5 +55,5 @@ def test_a_recipe_without_it_writes_none(tmp_path):
 @pytest.mark.parametrize("name", ["translation", "semantic_segmentation", "token_classification"])
 def test_recipes_that_do_not_measure_it_do_not_take_it(name, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        recipe_of(name).main(command_line(tmp_path))
+        import_recipe(name).main(command_line(tmp_path))
     assert "--dynamics" in capsys.readouterr().err

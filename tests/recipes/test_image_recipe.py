@@ -12,6 +12,7 @@ import pytest
 import torch
 from launched_images import BoxesTrainer, recipe
 from PIL import Image as PILImage
+from recipe_modules import NoTrainer, flags
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
@@ -33,6 +34,7 @@ from hf_focal import LossConfig, Temperature
 from hf_focal.data import ImageDataset, PixelFormat, load_digits
 from hf_focal.data.images import decode_images
 from hf_focal.losses import class_balanced_weights
+from hf_focal.recipes import prepare_or_exit
 from hf_focal.reports import RunResult
 
 # Networks that have learnt next to nothing.
@@ -78,20 +80,11 @@ def command_line(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    parts = []
-    for name, value in values.items():
-        if value is not None:
-            parts += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return parts
+    return flags(values)
 
 
 def run(folder, **options):
     return recipe.main(command_line(folder, **options))
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 class Recording(recipe.ImageTrainer):
@@ -476,7 +469,7 @@ def test_errors_come_before_training_in_one_line_and_leave_no_folder(
     argv = command_line(tmp_path / "out", **digits.files | options)
     monkeypatch.setattr(sys, "argv", ["image_classification.py", *argv])
     with pytest.raises(SystemExit) as error:
-        recipe.prepare_or_exit(recipe.prepare)
+        prepare_or_exit(recipe.prepare)
     assert error.value.code == 2
     lines = [line for line in capsys.readouterr().err.strip().splitlines() if "error:" in line]
     assert len(lines) == 1 and lines[0].startswith("image_classification.py: error: ")

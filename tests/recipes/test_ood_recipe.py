@@ -1,11 +1,10 @@
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from recipe_modules import import_recipe
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
@@ -15,11 +14,7 @@ from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_c
 from hf_focal.recipes import prepare_or_exit
 from hf_focal.reports import read_detection_results
 
-PATH = Path(__file__).parents[2] / "recipes" / "ood.py"
-SPEC = importlib.util.spec_from_file_location("ood_recipe", PATH)
-recipe = importlib.util.module_from_spec(SPEC)
-sys.modules["ood_recipe"] = recipe
-SPEC.loader.exec_module(recipe)
+recipe = import_recipe("ood")
 
 DIGITS = {str(i): i for i in range(10)}
 PIXELS = PixelFormat(8, 1.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

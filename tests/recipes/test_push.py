@@ -1,19 +1,18 @@
 """`--push_to_hub` of the recipes, on the smallest run there is."""
 
 import ast
-import importlib.util
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
-from hub_server import READER
+from hub_server import READER, WRITER
 from huggingface_hub import ModelCard
+from recipe_modules import flags, import_recipe
 
 from hf_focal.hub import HubError
+from hf_focal.recipes import run_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = {
     "num_generated": 90,
     "validation_size": 40,
@@ -28,16 +27,13 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("pushed_text_classification", RECIPES / "text_classification.py")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_recipe("text_classification")
 
 
 def line(folder, **options):
     values = TEXTS | {"output_dir": folder, "num_train_epochs": 1, "save_strategy": "epoch", "use_cpu": "true"}
     values |= {"disable_tqdm": "true", "push_to_hub": "true"} | options
-    return [part for name, value in values.items() for part in (f"--{name}", str(value))]
+    return flags(values)
 
 
 def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, monkeypatch):
@@ -80,6 +76,31 @@ def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, mon
     monkeypatch.setattr(recipe, "train", None)
     with pytest.raises(HubError, match=r"no permission to write there.*; without --push_to_hub nothing is published"):
         recipe.prepare(line(tmp_path / "texts"))
+
+
+def test_a_hub_that_fails_when_the_second_run_starts_is_told_in_one_line(hub, recipe, tmp_path, monkeypatch):
+    run, started = recipe.run, []
+
+    def run_and_lose_the_token(args, experiment):
+        started.append(args.loss)
+        if len(started) == 2:
+            monkeypatch.setenv("HF_TOKEN", READER)
+        return run(args, experiment)
+
+    monkeypatch.setattr(recipe, "run", run_and_lose_the_token)
+    argv = line(tmp_path / "texts", compare="flsd53,focal:gamma=1")
+    monkeypatch.setattr(sys, "argv", ["text_classification.py", *argv])
+    with pytest.raises(SystemExit) as caught:
+        run_recipe(recipe.prepare, recipe.train)
+    assert re.fullmatch(
+        "the repository 'texts-focal-gamma-1' could not be created: .* no permission to write there.*; what is "
+        "finished is kept, the same command again does the rest",
+        caught.value.code,
+    )
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    run_recipe(recipe.prepare, recipe.train)
+    assert started == ["flsd53", "focal:gamma=1", "focal:gamma=1"]
+    assert all("model.safetensors" in hub.repositories[f"me/texts-{name}"] for name in ("flsd53", "focal-gamma-1"))
 
 
 def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_path, monkeypatch, capsys):

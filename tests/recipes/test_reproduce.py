@@ -7,27 +7,19 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from datasets import Dataset
+from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
 from hf_focal.data import generate_topics
 from hf_focal.reports import RunResult
 
-PATH = Path(__file__).parents[2] / "recipes" / "reproduce.py"
-
-
-def import_recipe(name):
-    spec = importlib.util.spec_from_file_location(f"{name}_of_reproduce", PATH.with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+PATH = FOLDER / "reproduce.py"
 
 
 recipe = import_recipe("reproduce")
@@ -53,9 +45,9 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
     assert {(cell.dataset, cell.model) for cell in plan.tables["mukhoti2020:1"]} == {("20_newsgroups", "gp_cnn")}
     job = plan.runs[-1].job
     assert job.folder == tmp_path / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_5"
-    assert job.recipe == PATH.with_name("text_classification.py")
+    assert job.recipe == FOLDER / "text_classification.py"
     assert job.options == {
-        "config": PATH.parent / "configs" / "newsgroups" / "gp_cnn.yaml",
+        "config": FOLDER / "configs" / "newsgroups" / "gp_cnn.yaml",
         "dataset_name": "SetFit/20_newsgroups",
         "strip": "none",
         "loss": "flsd53",
@@ -181,11 +173,11 @@ def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
 
 
 def rows_file():
-    return yaml.safe_load((PATH.parent / "tables" / "rows.yaml").read_text())
+    return yaml.safe_load((FOLDER / "tables" / "rows.yaml").read_text())
 
 
 def test_every_printed_loss_has_one_here():
-    papers = {path.stem: recipe.read_paper_tables(path) for path in (PATH.parent / "tables").glob("*.csv")}
+    papers = {path.stem: recipe.read_paper_tables(path) for path in (FOLDER / "tables").glob("*.csv")}
     names = {cell.name for tables in papers.values() for cells in tables.values() for cell in cells}
     known = rows_file()
     assert {loss for _, _, loss in names} == set(known["losses"])
@@ -203,7 +195,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
         if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
             continue
         fixed = {
-            "config": PATH.parent / "configs" / entry["config"],
+            "config": FOLDER / "configs" / entry["config"],
             "loss": "brier",
             "seed": 1,
             "output_dir": tmp_path,
@@ -212,7 +204,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
         for model in entry["models"].values():
             for data in (entry.get("hub", {}), files):
                 options = fixed | data | model
-                parsed = script.parse([part for key, value in options.items() for part in (f"--{key}", str(value))])
+                parsed = script.parse(flags(options))
                 assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
 
 

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from dense_recipes import FOLDER, NoTrainer, command_line, import_recipe
+from dense_recipes import command_line
 from PIL import Image as PILImage
+from recipe_modules import FOLDER, NoTrainer, import_recipe
 from transformers import (
     AutoImageProcessor,
     AutoModelForSemanticSegmentation,

@@ -1,7 +1,6 @@
 """The text classification recipe from its command line to its report, on tiny networks."""
 
 import csv
-import importlib.util
 import json
 import random
 import re
@@ -17,6 +16,7 @@ import pytest
 import torch
 import transformers
 from matplotlib.image import imread
+from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -31,19 +31,11 @@ from hf_focal.data import generate_topics, train_word_tokenizer
 from hf_focal.data.trees import TreeCollator, encode_trees
 from hf_focal.reports import RunResult
 
-PATH = Path(__file__).parents[2] / "recipes" / "text_classification.py"
+PATH = FOLDER / "text_classification.py"
 REPORT = {"metrics.json", "table.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
 
 
-def import_recipe():
-    spec = importlib.util.spec_from_file_location("text_classification_recipe", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-recipe = import_recipe()
+recipe = import_recipe("text_classification")
 
 
 def run(folder, **options):
@@ -65,8 +57,7 @@ def run(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    given = [(name, str(value)) for name, value in values.items() if value is not None]
-    return recipe.main([part for name, value in given for part in (f"--{name}", value)])
+    return recipe.main(flags(values))
 
 
 def strict_json(path):
@@ -74,11 +65,6 @@ def strict_json(path):
         raise ValueError(f"{constant} is no JSON")
 
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 @pytest.fixture(scope="module")
@@ -329,8 +315,8 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
     assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.recipes.AutoConfig.from_pretrained", lambda name: None)
-            patch.setattr("hf_focal.recipes.model_positions", lambda *_, positions=positions: positions)
+            patch.setattr("hf_focal.recipes.pretrained.AutoConfig.from_pretrained", lambda name: None)
+            patch.setattr("hf_focal.recipes.pretrained.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
 
@@ -421,7 +407,7 @@ def test_a_config_file_under_the_command_line(tmp_path):
 
 
 def test_every_config_holds_arguments_of_the_recipe():
-    configs = PATH.parent / "configs"
+    configs = FOLDER / "configs"
     found = [configs / "demo.yaml", *configs.glob("newsgroups/*.yaml"), *configs.glob("sst/*.yaml")]
     models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
     assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 from datasets import Dataset
-from dense_recipes import FOLDER, NoTrainer, command_line, import_recipe
+from dense_recipes import command_line
+from recipe_modules import FOLDER, NoTrainer, import_recipe
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from hf_focal import CalibrationMetrics, LossConfig

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from launched_translation import PATH, recipe
+from launched_translation import recipe
 from matplotlib.image import imread
 from processes import output_of, start
+from recipe_modules import FOLDER, NoTrainer, flags
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -57,8 +58,7 @@ def command_line(folder, **options):
         "use_cpu": "true",
         "disable_tqdm": "true",
     } | options
-    given = [(name, str(value)) for name, value in values.items() if value is not None]
-    return [part for name, value in given for part in (f"--{name}", value)]
+    return flags(values)
 
 
 def run(folder, **options):
@@ -95,11 +95,6 @@ def generate(folder, sources, num_beams=4, length_penalty=0.6, max_length=24):
     options = {"num_beams": num_beams, "length_penalty": length_penalty, "max_length": max_length}
     rows = (model.generate(**tokenizer(source, return_tensors="pt"), **options) for source in sources)
     return [" ".join(tokenizer.decode(ids[0], skip_special_tokens=True).split()) for ids in rows]
-
-
-class NoTrainer:
-    def __init__(self, *args, **kwargs):
-        raise AssertionError("a finished run was started again")
 
 
 class Untrained(FocalSeq2SeqTrainer):
@@ -450,9 +445,9 @@ def test_an_error_of_the_user_is_one_line_before_training(options, message, inpu
         return str(text).replace("{tmp}", str(inputs)).replace("{data}", str(inputs / "data"))
 
     options = {name: filled(value) for name, value in options.items()}
-    monkeypatch.setattr(sys, "argv", [str(PATH), *command_line(tmp_path / "out", **options)])
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "translation.py"), *command_line(tmp_path / "out", **options)])
     with pytest.raises(SystemExit) as exit_:
-        runpy.run_path(str(PATH), run_name="__main__")
+        runpy.run_path(str(FOLDER / "translation.py"), run_name="__main__")
     assert exit_.value.code == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("translation.py: error: ")
@@ -473,13 +468,13 @@ def inputs(tmp_path_factory):
 
 
 def test_every_config_holds_arguments_of_the_recipe():
-    found = [path for path in (PATH.parent / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
+    found = [path for path in (FOLDER / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
     assert {path.stem for path in found} >= {"translation_demo", "transformer_small", "transformer_base"}
     for path in found:
         _, model, settings, args = recipe.parse(["--config", str(path), "--use_cpu", "true"])
         assert model.model_name_or_path == "transformer"
         assert (args.generation_num_beams, settings.length_penalty) == (4, 0.6)
-        recipe.check_averaging(settings, args)
+        recipe.check_averaging(settings.average_checkpoints, args)
 
 
 def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):

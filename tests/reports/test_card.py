@@ -140,6 +140,14 @@ def test_a_path_is_no_id_and_only_its_end_is_told(given, name):
     assert "/home" not in str(card) and "C:" not in str(card)
 
 
+@pytest.mark.parametrize("name", ["digits", "scikit-learn's digits", "a generated corpus", "generated shapes"])
+def test_data_that_is_built_in_or_generated_is_of_no_hub(name):
+    card = card_of(dataset=name)
+    assert "datasets" not in front_matter(card)
+    assert {(entry.dataset_name, entry.dataset_type) for entry in card.data.eval_results} == {(name, "unknown")}
+    assert f"trained on {name}, whose" in card.text
+
+
 def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
     (tmp_path / "corpus").mkdir()
     assert card_of(dataset="corpus").data.datasets == "corpus"

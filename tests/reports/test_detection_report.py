@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from readable import assert_apart, assert_inside, tick_boxes
 
 from hf_focal.metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from hf_focal.reports.detection import (
@@ -227,18 +228,12 @@ def test_texts_do_not_overlap(kind, number):
         for axis in (axes.xaxis, axes.yaxis):
             if axis.label.get_text():
                 boxes.append(axis.label.get_window_extent())
-            low, high = sorted(axis.get_view_interval())
-            labels = zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
-            boxes += [label.get_window_extent() for label, value in labels if low <= value <= high]
-    for i, box in enumerate(boxes):
-        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
+            boxes += tick_boxes(axis)
+    assert_apart(boxes)
     texts = [text.get_window_extent() for text in legend.get_texts()]
-    for i, box in enumerate(texts):
-        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in texts[i + 1 :])
-    extents = np.array([box.extents for box in boxes])
-    width, height = figure.canvas.get_width_height()
-    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
-    assert figure.axes[0].get_window_extent().height > 0.45 * height
+    assert_apart(texts)
+    assert_inside(figure, boxes)
+    assert figure.axes[0].get_window_extent().height > 0.45 * figure.canvas.get_width_height()[1]
 
 
 def test_the_report(tmp_path):

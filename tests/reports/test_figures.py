@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from readable import assert_apart, assert_inside
 
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import comparison_figure, reliability_diagram
@@ -110,11 +110,8 @@ def test_texts_do_not_overlap():
     boxes = [figure._suptitle.get_window_extent()]
     boxes += [axes.get_legend().get_window_extent() for axes in (diagram, histogram)]
     boxes += [diagram.get_window_extent(), histogram.get_window_extent()]
-    for i, box in enumerate(boxes):
-        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
-    width, height = figure.canvas.get_width_height()
-    extents = np.array([box.extents for box in boxes])
-    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+    assert_apart(boxes)
+    assert_inside(figure, boxes)
 
 
 def test_a_long_title_stays_inside_the_figure():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from readable import assert_apart, assert_inside, tick_boxes
 
 from hf_focal.reports import gamma_heatmap
 
@@ -110,14 +111,9 @@ def test_texts_do_not_overlap(num_bins, ticks, updates):
     boxes = [axes.get_window_extent() for axes in figure.axes] + [figure._suptitle.get_window_extent()]
     boxes += [axis.label.get_window_extent() for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis)]
     for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis):
-        low, high = sorted(axis.get_view_interval())
-        labels = zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
-        boxes += [label.get_window_extent() for label, value in labels if low <= value <= high]
-    for i, box in enumerate(boxes):
-        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
-    extents = np.array([box.extents for box in boxes])
-    width, height = figure.canvas.get_width_height()
-    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+        boxes += tick_boxes(axis)
+    assert_apart(boxes)
+    assert_inside(figure, boxes)
 
 
 @pytest.mark.filterwarnings("error")

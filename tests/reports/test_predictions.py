@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from readable import assert_apart, assert_inside
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature
 from hf_focal.reports import RunResult
@@ -227,11 +228,8 @@ def test_texts_neither_overlap_nor_leave_the_figure(num_pictures, shape):
     figure.draw_without_rendering()
     (axes,) = figure.axes
     boxes = [artist.get_window_extent() for artist in (*axes.texts, *axes.images)]
-    for i, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
-    extents = np.array([box.extents for box in boxes])
-    width, height = figure.canvas.get_width_height()
-    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
+    assert_apart(boxes, share=1)
+    assert_inside(figure, boxes)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from readable import assert_apart, assert_inside, tick_boxes
 
 from hf_focal import LossConfig, Temperature
 from hf_focal.metrics import ReliabilityBins
@@ -161,15 +162,10 @@ def test_texts_do_not_overlap(number):
     boxes = [legend.get_window_extent(), above.get_window_extent(), below.get_window_extent()]
     boxes += [axis.label.get_window_extent() for axis in (above.yaxis, below.yaxis, below.xaxis)]
     for axis in (above.yaxis, below.yaxis, below.xaxis):
-        low, high = sorted(axis.get_view_interval())
-        labels = zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
-        boxes += [label.get_window_extent() for label, value in labels if low <= value <= high]
-    for i, box in enumerate(boxes):
-        assert not any(box.shrunk(0.98, 0.98).overlaps(other.shrunk(0.98, 0.98)) for other in boxes[i + 1 :])
-    extents = np.array([box.extents for box in boxes])
-    width, height = figure.canvas.get_width_height()
-    assert extents.min() >= 0 and extents[:, 2].max() <= width and extents[:, 3].max() <= height
-    assert above.get_window_extent().height > 0.25 * height
+        boxes += tick_boxes(axis)
+    assert_apart(boxes)
+    assert_inside(figure, boxes)
+    assert above.get_window_extent().height > 0.25 * figure.canvas.get_width_height()[1]
 
 
 @pytest.mark.filterwarnings("error")

@@ -2,29 +2,15 @@
 
 import argparse
 import json
-import os
-import signal
 from pathlib import Path
 
 import torch
 from accelerate.utils import gather_object
-from processes import leave
+from processes import KillAt, leave
 from tiny_models import rows, settings, tiny_bert, weights
-from transformers import TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.runs import last_complete_checkpoint
-
-
-class KillAt(TrainerCallback):
-    """SIGKILL: nothing is flushed, no handler runs."""
-
-    def __init__(self, step: int):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:

@@ -1,0 +1,50 @@
+"""What the recipes share."""
+
+from ..hub import repository_of
+from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArguments
+from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
+from .command import prepare_or_exit, print_written, run_recipe
+from .comparison import claim_folders, runs_of, train_classifiers
+from .measuring import measure_classifier, measure_dense, show_classes, watch_classes, watch_samples
+from .pretrained import input_length, is_image_classifier, label_options, model_positions
+from .processors import image_processor, timm_settings
+from .publishing import dataset_of, publish_runs
+from .sgd import MilestonesTrainer, OptimizerArguments
+from .training import BatchStatisticsTrainer, NextEpoch
+from .translating import translate
+
+__all__ = [
+    "BatchStatisticsTrainer",
+    "ClassifierArguments",
+    "MilestonesTrainer",
+    "NextEpoch",
+    "OptimizerArguments",
+    "RecipeArguments",
+    "SampleClassifierArguments",
+    "check_at_least",
+    "check_calibration_size",
+    "check_choice",
+    "check_model_name",
+    "check_test_file",
+    "claim_folders",
+    "dataset_of",
+    "image_processor",
+    "input_length",
+    "is_image_classifier",
+    "label_options",
+    "measure_classifier",
+    "measure_dense",
+    "model_positions",
+    "prepare_or_exit",
+    "print_written",
+    "publish_runs",
+    "repository_of",
+    "run_recipe",
+    "runs_of",
+    "show_classes",
+    "timm_settings",
+    "train_classifiers",
+    "translate",
+    "watch_classes",
+    "watch_samples",
+]

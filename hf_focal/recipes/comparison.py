@@ -1,0 +1,103 @@
+"""The runs of a comparison: their arguments, their folders, and what is trained of them."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..hub import HubError, create_repository, repository_of
+from ..losses import LossConfig
+from ..reports import RunResult, write_comparison, write_dynamics_comparison
+from ..runs import claim_output_dir, folder_of
+from ..trainer import FocalTrainingArguments
+from .arguments import RecipeArguments
+
+
+def runs_of(
+    recipe: RecipeArguments, args: FocalTrainingArguments, parse: Callable[[list[str]], tuple], argv: list[str]
+) -> list[FocalTrainingArguments]:
+    """The training arguments of each run: `args` or, of a comparison, those of each loss in a folder of its own.
+
+    Args:
+        recipe: says what is compared.
+        args: those of the command line.
+        parse: makes them, and what else it returns before them, of a command line. It is asked again for each loss:
+            some defaults depend on it.
+        argv: the command line.
+
+    Raises:
+        ValueError: no output folder, a loss beside the comparison, or a comparison under DeepSpeed.
+    """
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if recipe.compare is None:
+        return [args]
+    if args.loss != type(args).loss:
+        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {recipe.compare!r}")
+    if args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"compare must not be given under DeepSpeed, which allows a process one training, got "
+            f"{recipe.compare!r}: start a run with --loss for each"
+        )
+    runs = []
+    for loss in LossConfig.parse_list(recipe.compare):
+        own = ["--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))]
+        if args.push_to_hub:
+            own += ["--hub_model_id", f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"]
+        runs.append(parse([*argv, *own])[-1])
+    return runs
+
+
+def claim_folders(
+    args: FocalTrainingArguments,
+    runs: Sequence[FocalTrainingArguments],
+    settings_of: Callable[[FocalTrainingArguments], Mapping[str, Any]],
+) -> None:
+    """`claim_output_dir` of the comparison, if there is one, and of each of the runs that `runs_of` gave.
+
+    With `push_to_hub` the runs' repositories are created, too: what is wrong with the token shows before the training.
+    """
+    write = args.process_index == 0
+    if runs[0] is not args:
+        claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
+    for run in runs:
+        claim_output_dir(run.output_dir, settings_of(run), write)
+        if run.push_to_hub and write:
+            try:
+                create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)
+            except HubError as error:
+                raise HubError(f"{error}; without --push_to_hub nothing is published") from error
+
+
+def train_classifiers(
+    experiment: Any, run: Callable[[FocalTrainingArguments, Any], RunResult]
+) -> tuple[list[RunResult], list[Path]]:
+    """Run what is not finished yet, and compare.
+
+    Args:
+        experiment: the recipe's; its `recipe`, `args` and `runs` are what `runs_of` took and gave.
+        run: trains with a run's arguments and the experiment, and returns what it measured; all processes call it.
+
+    Returns:
+        The results, and the folders of the reports, that of the comparison last.
+    """
+    recipe, args, runs = experiment.recipe, experiment.args, experiment.runs
+    results, reports = [], [Path(run_args.output_dir) / "report" for run_args in runs]
+    for number, (run_args, report) in enumerate(zip(runs, reports, strict=True), start=1):
+        logging.info("%s (%d of %d)", run_args.loss, number, len(runs))
+        finished = report / "metrics.json"
+        result = RunResult.load(finished) if finished.exists() else None
+        if result is not None and result.temperature.objective == recipe.temperature_objective:
+            logging.info("finished already, see %s", report)
+        else:
+            result = run(run_args, experiment)
+        results.append(result)
+    if recipe.compare is not None:
+        reports.append(Path(args.output_dir) / "report")
+        if args.process_index == 0:
+            write_comparison(reports[-1], results)
+            histories = {result.loss: result.details.get("dynamics_history") for result in results}
+            if all(histories.values()):
+                write_dynamics_comparison(reports[-1], histories)
+    return results, reports

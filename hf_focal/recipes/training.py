@@ -1,0 +1,29 @@
+"""What the training of pictures takes: batch statistics that are shared, and a set that is cut anew each epoch."""
+
+from accelerate.utils import broadcast
+from transformers import TrainerCallback
+
+from ..trainer import FocalTrainer
+
+
+class BatchStatisticsTrainer(FocalTrainer):
+    """`FocalTrainer` of models with batch normalisation: all processes measure with the same statistics."""
+
+    def evaluation_loop(self, *args, **kwargs):
+        self.share_buffers()
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _collect(self, *args, **kwargs):
+        self.share_buffers()
+        return super()._collect(*args, **kwargs)
+
+    def share_buffers(self) -> None:
+        """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""
+        broadcast(list(self.model.buffers()))
+
+
+class NextEpoch(TrainerCallback):
+    """Tells the training set, at `set_epoch`, which epoch begins. (accelerate does so on one process alone.)"""
+
+    def on_epoch_begin(self, args, state, control, train_dataloader, **kwargs):
+        train_dataloader.dataset.set_epoch(int(state.epoch))

@@ -1,0 +1,33 @@
+"""How all figures look: colours, axes, and names that are too long for a line."""
+
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which the common forms of colour blindness keep apart; the hatching does without colour.
+ACCURACY, GAP, GREY = "#0072B2", "#D55E00", "#595959"
+# What several runs are told apart by.
+COLOURS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+
+
+def title_above(figure: "Figure", title: str) -> None:
+    """Write the title, in several lines where the figure is too narrow for one: about 10 characters an inch."""
+    width = int(10 * figure.get_figwidth())
+    figure.suptitle(title if len(title) <= width else wrapped(title, width), fontsize=12)
+
+
+def wrapped(name: str, width: int) -> str:
+    """End lines behind the commas and colons of a loss's name, not inside its words or at the sign of a number."""
+    return textwrap.fill(re.sub("([:,])(?! )", r"\1 ", name), width, break_on_hyphens=False)
+
+
+def clean_axes(axes: "Axes") -> None:
+    """Leave out what says nothing: two of the spines, and most of the grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
+    axes.set_axisbelow(True)
