@@ -93,8 +93,8 @@ def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tens
     # What is traced (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
     traced = torch.compiler.is_compiling() or type(p) is not Tensor
     make = _tensor_of if traced else _cached_tensor_of
-    edges, values = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
-    return values[torch.bucketize(p, edges, right=True)]
+    bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
+    return of_bins[torch.bucketize(p, bounds, right=True)]
 
 
 def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

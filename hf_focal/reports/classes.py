@@ -59,6 +59,6 @@ def per_class_table(results: Sequence["RunResult"], key: str = "accuracy") -> st
     return _markdown(["Class", "share %", *(run.loss for run in results)], [*columns, *zip(*rows, strict=True)])
 
 
-def _check_results(results: Sequence["RunResult"]) -> None:
+def _check_results(results: Sequence) -> None:
     if not results:
         raise ValueError("results must hold at least one run, got none")

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -85,7 +86,8 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
                 if row[column] not in choices:
                     raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
             temperature = float(row["temperature"]) if row["temperature"] else None
-            cell = PaperCell(**row | {"value": float(row["value"]), "temperature": temperature})
+            values: dict[str, Any] = {**row, "value": float(row["value"]), "temperature": temperature}
+            cell = PaperCell(**values)
             tables.setdefault(int(number), []).append(cell)
     return tables
 

@@ -231,7 +231,7 @@ def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Pa
     return [figure, table]
 
 
-def _check_results(results: Sequence[TranslationResult]) -> None:
+def _check_results(results: Sequence) -> None:
     if not results:
         raise ValueError("results must hold at least one run, got none")
 
