@@ -83,6 +83,12 @@ def _flsd(thresholds: Numbers, gammas: Numbers | None, p0: Numbers | None = None
     return CrossEntropyFamily(ByProbability(thresholds, gammas or ()))
 
 
+def _adafocal(bins: int, **options: float) -> Loss:
+    if bins < 1:  # by the option's name
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    return CrossEntropyFamily(ByBin(bins, **options))
+
+
 def _class_balanced(beta: float | None, gamma: float, weights: Numbers | None) -> Loss:
     if beta is None:
         return ClassBalanced(gamma=gamma, weights=weights)
@@ -153,7 +159,7 @@ LOSSES: dict[str, LossSpec] = {
         "Ghosh et al. 2022",
     ),
     "adafocal": LossSpec(
-        lambda bins, **options: CrossEntropyFamily(ByBin(bins, **options)),
+        _adafocal,
         {
             "bins": Option("integer", 15, "number of bins, each with its own γ"),
             "lam": Option("number", 1.0, "λ, how fast γ follows the calibration gap"),
@@ -206,8 +212,8 @@ class LossConfig:
         known = LOSSES[self.name].options
         for key in self.options:
             if key not in known:
-                expected = f"takes {', '.join(known)}" if known else "takes no options"
-                raise ValueError(f"loss {self.name} {expected}, got {key!r}{_nearest(key, known)}")
+                expected = f"be among {', '.join(known)}" if known else "be none"
+                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{_nearest(key, known)}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
@@ -246,7 +252,7 @@ class LossConfig:
             raise TypeError(f"loss must be a string, a mapping or a LossConfig, got {value!r}")
         options = dict(value)
         if "name" not in options:
-            raise ValueError(f"loss needs a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
+            raise ValueError(f"loss must have a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
         return cls(str(options.pop("name")), options)
 
     @classmethod
@@ -285,7 +291,7 @@ class LossConfig:
             if not equals or not option.strip():
                 raise ValueError(f"loss options must be written name:key=value,key=value, got {item!r} in {text!r}")
             if key.strip() in options:
-                raise ValueError(f"loss option {key.strip()!r} is given twice in {text!r}")
+                raise ValueError(f"loss option {key.strip()!r} must be given once, got it twice in {text!r}")
             options[key.strip()] = option.strip()
         return cls(name.strip(), options)
 

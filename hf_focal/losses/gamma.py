@@ -143,10 +143,15 @@ class ByBin(GammaPolicy):
     moves = True
 
     def __init__(
-        self, num_bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20, gamma_min: float = -2
+        self,
+        num_bins: int = 15,
+        lam: float = 1.0,
+        switch: float = 0.2,
+        gamma_max: float = 20.0,
+        gamma_min: float = -2.0,
     ):
         if num_bins < 1:
-            raise ValueError(f"bins must be at least 1, got {num_bins}")
+            raise ValueError(f"num_bins must be at least 1, got {num_bins}")
         self.lam = at_least_0("lam", lam)
         self.switch = finite("switch", switch)
         self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)

@@ -53,7 +53,7 @@ class CalibrationMetrics:
     """
 
     def __init__(
-        self, num_bins: int = 15, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
+        self, num_bins: int = 15, *, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
     ) -> None:
         check_num_bins(num_bins)
         self.num_bins = num_bins
@@ -81,7 +81,12 @@ class CalibrationMetrics:
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets an object of its own, so that one that raises halfway leaves nothing behind.
-        batch = CalibrationMetrics(self.num_bins, self.ignore_index, self.classwise, self.keep_samples)
+        batch = CalibrationMetrics(
+            self.num_bins,
+            ignore_index=self.ignore_index,
+            classwise=self.classwise,
+            keep_samples=self.keep_samples,
+        )
         num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
         batch._add(blocks, num_classes)
         self.merge(batch)
@@ -121,9 +126,7 @@ class CalibrationMetrics:
         for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
-                raise ValueError(
-                    f"{name} must be the same to add samples: it is {mine} here and {others} in the other"
-                )
+                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
         if self.num_classes is None:
             self.num_classes = other.num_classes
         self._scores = self._scores + other._scores

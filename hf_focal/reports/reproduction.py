@@ -174,7 +174,7 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
     return "\n".join(lines)
 
 
-def write_reproduction_csv(cells: Sequence[PaperCell], results: Results, path: str | Path) -> None:
+def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results: Results) -> None:
     """Write the printed cells with ours as CSV: the columns of `PaperCell`, then mean, deviation, T and seeds.
 
     ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a

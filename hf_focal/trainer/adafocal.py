@@ -147,7 +147,7 @@ def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
     found = 0
     for batch in batches:
         if batch.get("labels") is None:
-            raise ValueError("calibration_dataset must have labels: a column 'label' or 'labels'")
+            raise ValueError(f"calibration_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
         found += num_labelled(batch["labels"])
         if found >= num_bins:
             return

@@ -30,8 +30,8 @@ def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
         raise ValueError(
-            f"train_dataset must not be a stream with loss {trainer.loss_config}, which counts its labels beforehand: "
-            "give class_balanced:weights="
+            f"train_dataset must have a length with loss {trainer.loss_config}, which counts its labels beforehand, "
+            f"got {type(dataset).__name__}, a stream: give class_balanced:weights="
         )
     if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
         return _count([dataset.labels]).tolist()
@@ -75,7 +75,7 @@ def _flat(column: Any) -> Tensor:
 def _labels(batch: Mapping[str, Any], head: Head) -> Tensor:
     labels = batch.get("labels")
     if labels is None:
-        raise ValueError("train_dataset must have labels: a column 'label' or 'labels'")
+        raise ValueError(f"train_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
     if labels.is_floating_point():
         raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
     return labels[..., 1:] if head is Head.NEXT_TOKENS else labels

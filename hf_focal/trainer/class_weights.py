@@ -49,7 +49,9 @@ class ClassWeights(TrainerCallback):
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self.trainer._linear_head is not None:
-            raise ValueError("args.linear_loss must be 'off' with ClassWeights, which needs logits")
+            raise ValueError(
+                f"args.linear_loss must be 'off' with ClassWeights, which needs logits, got {args.linear_loss!r}"
+            )
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._see)
 

@@ -23,7 +23,7 @@ class LossFunction:
         self, outputs: Any, labels: Tensor | None, num_items_in_batch: float | Tensor | None = None
     ) -> Tensor:
         if labels is None:
-            raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
+            raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         logits, labels = self.rows(outputs, labels)
         loss: Callable[..., Tensor] = partial(self.loss, logits)
         if isinstance(logits, DeferredLogits):
@@ -76,6 +76,7 @@ def loss_func(
     built = build_loss(loss)
     if built.driving is not None:
         raise ValueError(
-            f"loss {LossConfig.parse(loss)} {built.driving}, which a stock Trainer does not drive: use FocalTrainer"
+            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which {built.driving}: "
+            "use FocalTrainer"
         )
     return LossFunction(built, reduction, shift_labels)

@@ -53,7 +53,7 @@ class MeasuringTrainer(Trainer):
         dataset = self._evaluation_set(name, dataset)
         if dataset is None:
             raise ValueError(
-                f"{name} must be given: the trainer has neither a calibration_dataset nor an eval_dataset"
+                f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
             )
         if isinstance(dataset, dict):
             raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
@@ -172,7 +172,7 @@ class MeasuringTrainer(Trainer):
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
         if self._labels_required and inputs.get("labels") is None:
-            raise ValueError("the dataset to measure must have labels: a column 'label' or 'labels'")
+            raise ValueError(f"the dataset to measure must have a column 'label' or 'labels', got {', '.join(inputs)}")
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     @contextmanager
@@ -187,8 +187,8 @@ class MeasuringTrainer(Trainer):
     def _check_measurable(self, dataloader: DataLoader) -> None:
         if isinstance(dataloader.dataset, IterableDatasetShard) and self.args.world_size > 1:
             raise ValueError(
-                "args.accelerator_config must not have dispatch_batches=False for a stream that is measured: the rows "
-                "that fill up its last batch cannot be told from its own"
+                "args.accelerator_config must have dispatch_batches for a stream that is measured, got "
+                "dispatch_batches=False: the rows that fill up its last batch cannot be told from its own"
             )
         check_not_empty("the dataset to measure", dataloader.dataset)
 

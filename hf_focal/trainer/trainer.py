@@ -95,7 +95,7 @@ class FocalTrainer(PublishingTrainer):
                 "over the rows of all processes"
             )
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
-            raise ValueError("compute_loss_func must not be given: the loss is args.loss")
+            raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
         self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
