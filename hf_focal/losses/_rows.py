@@ -184,9 +184,11 @@ def _blocks(logits: Tensor, buffer: Tensor | None) -> Iterator[tuple[slice, Tens
     dtype = accumulation_dtype(logits)
     in_place = buffer is not None and buffer.dtype == dtype
     scratch = None if in_place else torch.empty(size, num_classes, dtype=dtype, device=logits.device)
+    work = buffer if scratch is None else scratch
+    assert work is not None  # for in place there is a buffer
     for start in range(0, max(1, num_rows), size):
         rows = slice(start, min(start + size, num_rows))
-        yield rows, buffer[rows] if scratch is None else scratch[: rows.stop - rows.start]
+        yield rows, work[rows] if in_place else work[: rows.stop - rows.start]
 
 
 def _scale(buffer: Tensor) -> float:

@@ -68,6 +68,7 @@ def reliability_diagram(
         raise TypeError(
             f"temperature must be None with metrics, whose logits are gone, got {temperature}: give logits and labels"
         )
+    assert metrics is not None  # given or made
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
     figure = Figure(figsize=(5, 6.2), layout="constrained")

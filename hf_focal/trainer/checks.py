@@ -56,9 +56,9 @@ class Head(Enum):
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 
-def head_of(model: nn.Module) -> Head:
+def head_of(model: Any) -> Head:
     """What the model's class, or the nearest that it is derived from, is for Transformers."""
-    model: Any = _without_adapter(model)
+    model = _without_adapter(model)
     for kind in type(model).__mro__:
         if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
             # Transformers' list has speech models besides that put sounds before the text of one decoder.

@@ -13,7 +13,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from ..losses import Loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
-from ..temperature import OBJECTIVES, Temperature, fit_temperature
+from ..temperature import Temperature, check_objective, fit_temperature
 from ..temperature_stream import TemperatureCurves
 from .adafocal import GammaUpdates
 from .checks import Head, check_not_empty
@@ -246,8 +246,7 @@ class MeasuringTrainer(Trainer):
             ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
                 what `hf_focal.fit_temperature` raises.
         """
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        check_objective(objective)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head is Head.CLASSES:
             logits, labels = self._collect(dataset, CollectedLogits())

@@ -310,7 +310,7 @@ def test_every_loss_says_what_it_is():
         ("adafocal:bins=0", "loss adafocal: bins must be at least 1, got 0"),
         ("adafocal:switch=2", r"loss adafocal: switch must be within \(0, 1\], got 2.0"),
         ("recall:ema=0", r"loss recall: ema must be within \(0, 1\], got 0.0"),
-        ("recall:alpha=0.1", "loss recall takes ema, gamma, got 'alpha'"),
+        ("recall:alpha=0.1", "options of loss recall must be among ema, gamma, got 'alpha'"),
         ("recall:gamma=-1", "loss recall: gamma must be at least 0, got -1.0"),
         ("class_balanced:beta=1.5", r"loss class_balanced: beta must be within \[0, 1\], got 1.5"),
         ("class_balanced:beta=0.9,weights=1/2", "loss class_balanced: beta must not be given with weights, got both"),
