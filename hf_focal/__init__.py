@@ -4,6 +4,7 @@ The names below are loaded when they are first used: a loss needs no Transformer
 """
 
 from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0.dev0"
 
@@ -29,7 +30,7 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

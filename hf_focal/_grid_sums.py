@@ -9,6 +9,7 @@ narrow bins. Both know how far off their confidences can be. What is summed over
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ class GridSums:
 
     @classmethod
     def zeros(cls, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> "GridSums":
-        options = {"dtype": torch.float64, "device": device}
+        options: Any = {"dtype": torch.float64, "device": device}
         near = torch.zeros(num_temperatures, **options)
         surplus = torch.zeros(num_temperatures, num_bins, **options)
         return cls(surplus, near, near.clone(), torch.zeros((), **options))
@@ -78,8 +79,7 @@ class GridSums:
 
     def cpu(self) -> "GridSums":
         """The same sums on the CPU."""
-        tensors = (self.surplus, self.near, self.log_sums, self.label_gap)
-        return GridSums(*(tensor.cpu() for tensor in tensors), self.count)
+        return GridSums(self.surplus.cpu(), self.near.cpu(), self.log_sums.cpu(), self.label_gap.cpu(), self.count)
 
     def __add__(self, other: "GridSums") -> "GridSums":
         return GridSums(

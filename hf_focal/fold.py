@@ -1,6 +1,7 @@
 """A fitted temperature moved into the weights of the model, so that nobody has to remember it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -9,6 +10,8 @@ from .metrics._checks import check_positive
 
 if TYPE_CHECKING:
     from .temperature import Temperature
+
+Model = TypeVar("Model", bound=Any)
 
 # Where Transformers' classification models keep their heads; the first name that a model has is its head.
 _HEADS = (
@@ -27,7 +30,7 @@ _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 
 
-def fold_temperature(model, temperature: "Temperature | float"):
+def fold_temperature(model: Model, temperature: "Temperature | float") -> Model:
     """Divide the logits by T by changing the model's weights, so that plain `from_pretrained` is calibrated.
 
     Every prediction stays what it was; the logits become `logits / T` up to the rounding of the weights' dtype. The
@@ -83,7 +86,7 @@ def fold_temperature(model, temperature: "Temperature | float"):
     return model
 
 
-def _fold_classifier(model, value: float) -> None:
+def _fold_classifier(model: Any, value: float) -> None:
     _check_classifier(model)
     layers = last_layers(model)
     parameters = [parameter for layer in layers for parameter in _parameters(layer)]
@@ -91,7 +94,7 @@ def _fold_classifier(model, value: float) -> None:
     _divide(parameters, value)
 
 
-def _check_classifier(model) -> None:
+def _check_classifier(model: Any) -> None:
     """Raise unless the model's probabilities are a softmax over at least two classes."""
     problem = getattr(model.config, "problem_type", None)
     if problem not in (None, "single_label_classification"):
@@ -101,7 +104,7 @@ def _check_classifier(model) -> None:
         raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
 
 
-def last_layers(model) -> list[nn.Module]:
+def last_layers(model: Any) -> list[nn.Module]:
     """The layers whose output is the logits."""
     if hasattr(model, "timm_model"):
         found = model.timm_model.get_classifier()
@@ -118,14 +121,14 @@ def last_layers(model) -> list[nn.Module]:
     return [_last_layer(head, model) for head in heads]
 
 
-def _part(model, path: str) -> nn.Module | None:
+def _part(model: Any, path: str) -> Any:
     """The module at a path such as "decode_head.classifier", None where there is none."""
     for name in path.split("."):
         model = getattr(model, name, None)
     return model
 
 
-def _last_layer(head: nn.Module, model) -> nn.Module:
+def _last_layer(head: nn.Module, model: Any) -> nn.Module:
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # what is linear needs no T
     else:
@@ -139,7 +142,7 @@ def _last_layer(head: nn.Module, model) -> nn.Module:
     return layer
 
 
-def _fold_generative(model, value: float) -> None:
+def _fold_generative(model: Any, value: float) -> None:
     name = type(model).__name__
     if hasattr(model, "peft_config"):
         raise TypeError(f"model must have its adapters merged, got a {name} with some: only they would be saved")
@@ -184,14 +187,16 @@ def _fold_generative(model, value: float) -> None:
 
 
 @torch.no_grad()
-def _probe(model, head: nn.Module, scale: float = 1.0) -> tuple[torch.Tensor, float, nn.Module | None]:
+def _probe(model: Any, head: nn.Module, scale: float = 1.0) -> tuple[torch.Tensor, float, nn.Module | None]:
     """Return two tokens' logits where the head's outputs are scaled, the largest output, and the norm before the head.
 
     The norm is the last layer that ran before the head and has a vector for its weight; None where none has.
     """
-    ran, outputs, norms = [], [], []
+    ran: list[nn.Module] = []
+    outputs: list[torch.Tensor] = []
+    norms: list[nn.Module | None] = []
 
-    def at_head(module, args, output):
+    def at_head(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
         outputs.append(output)
         norms.append(ran[-1] if ran else None)
         return output * scale
@@ -225,14 +230,14 @@ def _is_half(logits: torch.Tensor, of: torch.Tensor, tolerance: float) -> bool:
     return torch.allclose(2 * logits.float(), of, rtol=0, atol=tolerance * largest)
 
 
-def _parameters(layer: nn.Module) -> list[nn.Parameter]:
+def _parameters(layer: Any) -> list[nn.Parameter]:
     """The weight, and the bias where there is one."""
     bias = getattr(layer, "bias", None)
     return [layer.weight] if bias is None else [layer.weight, bias]
 
 
 @torch.no_grad()
-def _divide(tensors: list[torch.Tensor], value: float, offset: int = 0) -> None:
+def _divide(tensors: Sequence[torch.Tensor], value: float, offset: int = 0) -> None:
     """Divide in place; the first, to which a layer adds `offset`, so that the sum is divided."""
     first, *others = tensors
     if offset:
@@ -244,13 +249,13 @@ def _divide(tensors: list[torch.Tensor], value: float, offset: int = 0) -> None:
         tensor.div_(value)
 
 
-def _uses(model, parameters: list[nn.Parameter]) -> list[str]:
+def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
     """The names that the parameters go by in the model: of one that is shared, several."""
     own = {id(parameter) for parameter in parameters}
     return [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
 
 
-def _check_foldable(model, parameters: list[nn.Parameter]) -> None:
+def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
     uses = _uses(model, parameters)
     if len(uses) != len(parameters):
         raise TypeError(f"the weights that T is folded into must be their layer's own, but they are shared: {uses}")
@@ -261,7 +266,7 @@ def _check_foldable(model, parameters: list[nn.Parameter]) -> None:
             raise TypeError("the weights that T is folded into must be in memory, got some on the meta device")
 
 
-def _check_whole(model) -> None:
+def _check_whole(model: Any) -> None:
     """Raise where FSDP or ZeRO-3 cut the model up among processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return

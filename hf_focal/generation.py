@@ -12,8 +12,10 @@ may change, `fold_temperature` makes that superfluous: what it saves generates s
 """
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
-from transformers import LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper
 
 from .metrics._checks import check_positive
 from .temperature import Temperature
@@ -21,7 +23,7 @@ from .temperature import Temperature
 __all__ = ["apply_calibrated_generation", "calibrated_generation"]
 
 
-def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict:
+def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict[str, Any]:
     """Return the arguments of `generate` for generating from softmax(z / T).
 
     ```python
@@ -61,7 +63,9 @@ def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict
     }
 
 
-def apply_calibrated_generation(model: PreTrainedModel, temperature: Temperature | float | None = None):
+def apply_calibrated_generation(
+    model: PreTrainedModel, temperature: Temperature | float | None = None
+) -> PreTrainedModel:
     """Make plain `model.generate(...)` generate from softmax(z / T), with the T of `model.config.calibration`.
 
     T is read at each call. Call this again on what `from_pretrained` loads: the config is saved with the model, the
@@ -96,7 +100,14 @@ def apply_calibrated_generation(model: PreTrainedModel, temperature: Temperature
     return model
 
 
-def _generate(model, inputs=None, generation_config=None, logits_processor=None, *args, **kwargs):
+def _generate(
+    model: PreTrainedModel,
+    inputs: Any = None,
+    generation_config: Any = None,
+    logits_processor: Iterable[LogitsProcessor] | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     processors = list(logits_processor or [])
     if not any(isinstance(processor, TemperatureLogitsWarper) for processor in processors):
         calibrated = calibrated_generation(model)

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from .metrics._bins import bin_index
 from .metrics._checks import Array, check_num_bins, check_positive, check_scores
 
 __all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
+
+ArrayT = TypeVar("ArrayT", torch.Tensor, np.ndarray)
 
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
@@ -80,7 +83,7 @@ class Temperature:
         """Whether there is a before and an after: not of what `unfitted` returns."""
         return self.objective != "none"
 
-    def apply(self, logits):
+    def apply(self, logits: ArrayT) -> ArrayT:
         """Divide logits, a torch tensor or a NumPy array of a floating dtype, which is kept, by T."""
         return logits / self.value
 

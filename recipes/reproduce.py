@@ -338,7 +338,7 @@ def write_pages(plan: Plan, problems: Mapping[Job, str] | None = None) -> list[P
         paper, number = table.split(":")
         text = f"## Table {number} of {paper}\n\n{reproduction_table(cells, results)}"
         path.write_text(text.removeprefix("#"), encoding="utf-8")
-        write_reproduction_csv(cells, results, path.with_suffix(".csv"))
+        write_reproduction_csv(path.with_suffix(".csv"), cells, results)
         paths += [path, path.with_suffix(".csv")]
         sections.append(text)
     page = Path(plan.arguments.page or folder / "reproduction.md")

@@ -41,6 +41,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ("import hf_focal", {"torch", "transformers", "matplotlib", "datasets", "accelerate"}),
         ("import hf_focal.losses, hf_focal.metrics", {"transformers", "matplotlib", "datasets", "accelerate"}),
         ("from hf_focal import fit_temperature", {"transformers", "matplotlib", "datasets", "accelerate"}),
+        ("from hf_focal import build_loss", {"transformers", "matplotlib", "datasets", "accelerate"}),
         ("from hf_focal import loss_func", {"matplotlib"}),
     ],
 )

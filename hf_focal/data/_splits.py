@@ -42,7 +42,7 @@ def read_splits(
     dataset_name: str | None,
     dataset_config_name: str | None,
     files: Mapping[str, str | Path | None],
-    load: Callable[[str, Path], Dataset] = load_file,
+    load: Callable[[str, Any], Dataset] = load_file,
     test_split: str = "test",
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
     """The splits of a dataset on the Hub or of files as they lie there, and what errors call each of them."""

@@ -24,7 +24,7 @@ def encode_pairs(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length:
     """
     truncation = {"truncation": True, "max_length": max_length} if cut else {}
 
-    def encode(rows):
+    def encode(rows: dict[str, list]) -> dict[str, list]:
         tokens = tokenizer(rows["source"], text_target=rows["target"], **truncation)
         sides = zip(tokens["input_ids"], tokens["labels"], strict=True)
         fit = [max(len(source), len(target)) <= max_length for source, target in sides]

@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class Grammar:
             self._synonyms[word] = [(next(names), share) for share in shares]
             if kind == "n":
                 self._feminine |= {noun for noun, _ in self._synonyms[word] if rng.random() < 0.5}
-        self._translated = {}
+        self._translated: dict[tuple, list] = {}
 
     def sample_source(self, rng: np.random.Generator) -> str:
         """Draw a source sentence of 5 to 11 words; optional parts are there with probability 1/2."""
@@ -130,7 +131,7 @@ class Grammar:
     def _distributions(self, source: str, words: list[str], error: str) -> list[dict[str, float]]:
         """Of the next word after the first 0, 1, ... and all `words`."""
         parts = self._parse(source)
-        states = defaultdict(float)  # P(register, words left of the phrase begun, phrases left)
+        states: dict[tuple, float] = defaultdict(float)  # P(register, words left of the phrase begun, phrases left)
         for register, share in _REGISTERS:
             for order, probability in self._orders(parts, register):
                 states[register, (), order] += share * probability
@@ -180,9 +181,9 @@ class Grammar:
                 translations.append((words, math.prod(shares[register] for _, shares in choice)))
         return self._translated[phrase, register]
 
-    def _advance(self, states: dict) -> dict[str, dict]:
+    def _advance(self, states: dict) -> dict[str, Any]:
         """By the next word: P(words so far and it, state after it), a step of the forward algorithm."""
-        following = defaultdict(lambda: defaultdict(float))
+        following: dict[str, Any] = defaultdict(lambda: defaultdict(float))
         stack = list(states.items())
         while stack:
             (register, words, phrases), probability = stack.pop()
@@ -281,7 +282,8 @@ def true_translation_errors(
         ids = tokenizer(text_target=word)["input_ids"]  # the word and the end, or for `END` the end alone
         return ids[0] if len(ids) == len(word.split()) + 1 else None
 
-    confidences, expected = ([], []), []
+    confidences: tuple[list, list] = ([], [])
+    expected = []
     collate, model = DataCollatorForSeq2Seq(tokenizer, model=model), model.eval()
     for start in range(0, len(rows), batch_size):
         batch, encoded = zip(*rows[start : start + batch_size], strict=True)
@@ -309,7 +311,7 @@ def _at_least(name: str, value: int, low: int) -> None:
         raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
-def _draw(options: list | tuple, rng: np.random.Generator):
+def _draw(options: list | tuple, rng: np.random.Generator) -> Any:
     """One of the options, each given with its probability."""
     uniform = rng.random()
     for option, probability in options:

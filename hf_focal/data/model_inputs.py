@@ -74,7 +74,7 @@ class DataOptions:
     max_length: int | None = None
     max_samples: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("max_length", "max_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -150,6 +150,7 @@ def encode_rows(
         return rows.add_column("row", np.arange(len(rows))), 0
     if task == "seq2seq-lm" and (prefix := options.source_prefix):
         rows = rows.map(lambda row: {"source": prefix + row["source"]})
+    assert max_length is not None  # but for images
     encoded = _encode(task, rows, tokenizer, max_length)
     full = [row for row, length in enumerate(_lengths(task, encoded)) if length >= max_length]
     num_cut = 0

@@ -190,6 +190,6 @@ def _numbered(
     return labels
 
 
-def _some(names) -> str:
+def _some(names: Any) -> str:
     shown = ", ".join(repr(name) for name in list(names)[:5])
     return f"{shown}, ... ({len(names)})" if len(names) > 5 else shown

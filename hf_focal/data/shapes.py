@@ -45,7 +45,7 @@ def generate_shapes(num_images: int, *, size: int = 64, noise: float = 30.0, see
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
     rng = np.random.default_rng(seed)
-    rows = {"image": [], "mask": []}
+    rows: dict[str, list] = {"image": [], "mask": []}
     for _ in range(num_images):
         image, mask = _draw(size, noise, rng)
         rows["image"].append({"bytes": _png(image), "path": None})

@@ -52,9 +52,9 @@ def generate_topics(
     ):
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
-    for name, value in (("topic_share", topic_share), ("label_noise", label_noise)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must be from 0 to 1, got {value}")
+    for name, share in (("topic_share", topic_share), ("label_noise", label_noise)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {share}")
     if max_words < min_words:
         raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
 from transformers import PreTrainedTokenizerBase
@@ -71,7 +72,7 @@ def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     """
     columns = split.column_names
 
-    def tokenize(rows):
+    def tokenize(rows: dict[str, list]) -> dict[str, list]:
         encoded = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
         labels = [_first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
         return {**encoded, "labels": labels, "length": [len(ids) for ids in encoded["input_ids"]]}
@@ -123,7 +124,7 @@ def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> 
     return split if len(filled) == len(split) else split.select(filled)
 
 
-def _items(feature):
+def _items(feature: Any) -> Any:
     return feature.feature if isinstance(feature, List | LargeList) else None
 
 

@@ -48,7 +48,8 @@ def generate_tags(num_sentences: int, *, min_words: int = 8, max_words: int = 24
 
 
 def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[int]]:
-    words, tags = [], []
+    words: list[int] = []
+    tags: list[int] = []
     chances = np.cumsum(list(_KINDS.values()))
     while len(words) < length:
         kind = int(np.searchsorted(chances, rng.random(), side="right"))

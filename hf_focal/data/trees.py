@@ -56,8 +56,8 @@ class _Bracket:
 
     __slots__ = ("children", "label", "word")
 
-    def __init__(self):
-        self.label: int | None = None
+    def __init__(self) -> None:
+        self.label: Any = None  # an int, once it is read
         self.word: str | None = None
         self.children: list[int] = []
 

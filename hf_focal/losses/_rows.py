@@ -76,7 +76,7 @@ def row_losses(logits: Tensor, labels: Tensor, form: RowForm, *, ignore_index: i
 
 # An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
 @torch.compiler.disable
-def _apply(logits, index, ignored, form):
+def _apply(logits: Tensor, index: Tensor, ignored: Tensor, form: RowForm) -> Tensor:
     return _InPlaceRows.apply(logits, index, ignored, form)
 
 
@@ -84,7 +84,7 @@ class _InPlaceRows(torch.autograd.Function):
     """Rows of a loss, keeping one buffer of the logits' size that becomes their gradient in backward."""
 
     @staticmethod
-    def forward(ctx, logits, index, ignored, form):
+    def forward(ctx: Any, logits: Tensor, index: Tensor, ignored: Tensor, form: RowForm) -> Tensor:
         rows_shape = ignored.shape
         flat = logits.reshape(-1, logits.shape[-1])
         index, ignored = index.reshape(-1, 1), ignored.reshape(-1)
@@ -95,7 +95,7 @@ class _InPlaceRows(torch.autograd.Function):
         return row.value.masked_fill(ignored, 0.0).reshape(rows_shape)
 
     @staticmethod
-    def backward(ctx, grad_rows):
+    def backward(ctx: Any, grad_rows: Tensor) -> tuple[Tensor, None, None, None]:
         refuse_second_derivative()
         buffer = ctx.buffer
         if needed_again(buffer):
@@ -109,14 +109,15 @@ class _InPlaceRows(torch.autograd.Function):
 
 def turn_into_gradient(buffer: Tensor, index: Tensor, row: RowLoss, grad: Tensor) -> None:
     """Overwrite the e_k in `buffer` with the logits' gradient for the rows' gradient (R,)."""
-    linear, label, quadratic, constant = (
-        None if coefficient is None else (coefficient * grad).unsqueeze(-1)
-        for coefficient in (row.linear, row.label, row.quadratic, row.constant)
-    )
     scale = _scale(buffer)
-    if scale != 1:
-        linear = linear / scale
-        quadratic = None if quadratic is None else quadratic / scale**2
+
+    def coefficient(of_row: Tensor, power: int = 0) -> Tensor:
+        scaled = (of_row * grad).unsqueeze(-1)
+        return scaled if scale == 1 or power == 0 else scaled / scale**power
+
+    linear, label = coefficient(row.linear, power=1), coefficient(row.label)
+    quadratic = None if row.quadratic is None else coefficient(row.quadratic, power=2)
+    constant = None if row.constant is None else coefficient(row.constant)
     for rows, block in _blocks(buffer, buffer):
         if block.dtype != buffer.dtype:
             block.copy_(buffer[rows])
@@ -136,10 +137,9 @@ def row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment:
         _block_statistics(logits[rows], index[rows], block, None if buffer is None else buffer[rows], moment)
         for rows, block in _blocks(logits, buffer)
     ]
-    label_logit, others, moments = (
-        (torch.cat(parts) if len(parts) > 1 else parts[0]).squeeze(-1) if parts[0] is not None else None
-        for parts in zip(*blocks, strict=True)
-    )
+    label_logit = _joined([block[0] for block in blocks])
+    others = _joined([block[1] for block in blocks])
+    moments = _joined([block[2] for block in blocks if block[2] is not None]) if moment is not None else None
     label = label_logit.exp()
     normaliser = others + label
     # log Z, with all digits also where the label holds nearly all of Z: then z_y is the maximum and its expm1 is 0.
@@ -149,7 +149,13 @@ def row_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment:
     )
 
 
-def _block_statistics(logits, index, block, buffer, moment) -> tuple[Tensor, Tensor, Tensor | None]:
+def _joined(parts: list[Tensor]) -> Tensor:
+    return (torch.cat(parts) if len(parts) > 1 else parts[0]).squeeze(-1)
+
+
+def _block_statistics(
+    logits: Tensor, index: Tensor, block: Tensor, buffer: Tensor | None, moment: str | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment. `block` is overwritten."""
     if logits.dtype == block.dtype:
         torch.sub(logits, logits.amax(-1, keepdim=True), out=block)
@@ -178,9 +184,11 @@ def _blocks(logits: Tensor, buffer: Tensor | None) -> Iterator[tuple[slice, Tens
     dtype = accumulation_dtype(logits)
     in_place = buffer is not None and buffer.dtype == dtype
     scratch = None if in_place else torch.empty(size, num_classes, dtype=dtype, device=logits.device)
+    work = buffer if scratch is None else scratch
+    assert work is not None  # for in place there is a buffer
     for start in range(0, max(1, num_rows), size):
         rows = slice(start, min(start + size, num_rows))
-        yield rows, buffer[rows] if in_place else scratch[: rows.stop - rows.start]
+        yield rows, work[rows] if in_place else work[: rows.stop - rows.start]
 
 
 def _scale(buffer: Tensor) -> float:

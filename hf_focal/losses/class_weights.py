@@ -71,7 +71,7 @@ class RecallLoss(Loss):
         return self.recall
 
     def end_step(self) -> None:
-        if self._counts is None:
+        if self._counts is None or self.recall is None or self.ema is None:
             return
         counts, self._counts = sum_over_processes(self._counts), None
         moved = self.ema * _recall(counts) + (1 - self.ema) * self.recall
@@ -182,12 +182,12 @@ def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[flo
     """
     if not 0 <= finite("beta", beta) <= 1:
         raise ValueError(f"beta must be within [0, 1], got {beta}")
-    counts = torch.as_tensor(counts, dtype=torch.float64)
-    if counts.ndim != 1 or not counts.any() or (counts < 0).any():
-        raise ValueError(f"counts must be one number of rows a class, some above 0, got {counts.tolist()}")
-    effective = counts if beta == 1 else -torch.expm1(counts * torch.log(torch.tensor(beta, dtype=torch.float64)))
+    rows = torch.as_tensor(counts, dtype=torch.float64)
+    if rows.ndim != 1 or not rows.any() or (rows < 0).any():
+        raise ValueError(f"counts must be one number of rows a class, some above 0, got {rows.tolist()}")
+    effective = rows if beta == 1 else -torch.expm1(rows * torch.log(torch.tensor(beta, dtype=torch.float64)))
     effective = effective.where(effective > 0, torch.inf)
-    return (counts.sum() / (counts / effective).sum() / effective).tolist()
+    return (rows.sum() / (rows / effective).sum() / effective).tolist()
 
 
 @torch.no_grad()
@@ -226,6 +226,9 @@ def _recall(counts: Tensor) -> Tensor:
 
 
 def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:
+    """Rows of focal loss times the weight of their class; 0, with gradient 0, where it is 0."""
     values = functional.focal(logits, labels, Fixed(gamma))
     index = labels.long()
-    return values * weights.to(values.dtype)[index.where(index >= 0, 0)]
+    weight = weights.to(values.dtype)[index.where(index >= 0, 0)]
+    # An infinite cross-entropy (a label that is masked by -inf) of weight 0 would be NaN.
+    return values.masked_fill(weight == 0, 0.0) * weight

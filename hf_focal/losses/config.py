@@ -43,14 +43,18 @@ class Option(NamedTuple):
     always_shown: bool = False
 
 
-def _focal(gamma, schedule, switches, p0) -> Loss:
+Numbers = tuple[float, ...]
+
+
+def _focal(gamma: float | None, schedule: Numbers | None, switches: Numbers | None, p0: float | None) -> Loss:
     given = [name for name, value in (("gamma", gamma), ("schedule", schedule), ("p0", p0)) if value is not None]
     if len(given) != 1:
-        raise ValueError(f"give one of gamma, schedule and p0, got {' and '.join(given)}")
+        raise ValueError(f"gamma, schedule and p0 must be given one at a time, got {' and '.join(given)}")
     if schedule is None:
         if switches is not None:
             raise ValueError(f"switches must come with schedule, got them with {given[0]}")
-        return CrossEntropyFamily(Fixed(gamma_for_threshold(p0) if gamma is None else at_least_0("gamma", gamma)))
+        gamma = at_least_0("gamma", gamma) if p0 is None else gamma_for_threshold(p0)
+        return CrossEntropyFamily(Fixed(gamma))
     if switches is None:
         if len(schedule) != 3:
             raise ValueError(
@@ -69,21 +73,27 @@ def _focal(gamma, schedule, switches, p0) -> Loss:
     return CrossEntropyFamily(Scheduled(*zip((0.0, *switches), gammas, strict=True)))
 
 
-def _flsd(thresholds, gammas, p0) -> Loss:
-    if gammas is not None and p0 is not None:
-        raise ValueError("give one of gammas and p0, got both")
-    if gammas is None:
+def _flsd(thresholds: Numbers, gammas: Numbers | None, p0: Numbers | None = None) -> Loss:
+    if p0 is not None:
+        if gammas is not None:
+            raise ValueError("gammas must not be given with p0, got both")
         if len(p0) != len(thresholds) + 1:
             raise ValueError(f"p0 must be one more than thresholds, got {len(p0)} p0 for {len(thresholds)} thresholds")
-        gammas = [gamma_for_threshold(p) for p in p0]
-    return CrossEntropyFamily(ByProbability(thresholds, gammas))
+        gammas = tuple(gamma_for_threshold(p) for p in p0)
+    return CrossEntropyFamily(ByProbability(thresholds, gammas or ()))
 
 
-def _class_balanced(beta, gamma, weights) -> Loss:
+def _adafocal(bins: int, **options: float) -> Loss:
+    if bins < 1:  # by the option's name
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    return CrossEntropyFamily(ByBin(bins, **options))
+
+
+def _class_balanced(beta: float | None, gamma: float, weights: Numbers | None) -> Loss:
     if beta is None:
         return ClassBalanced(gamma=gamma, weights=weights)
     if weights is not None:
-        raise ValueError("give one of beta and weights, got both")
+        raise ValueError("beta must not be given with weights, got both")
     return ClassBalanced(beta, gamma)
 
 
@@ -126,9 +136,9 @@ LOSSES: dict[str, LossSpec] = {
         "(1-p)^γ · -log p",
         f"Lin et al. 2017; {_MUKHOTI}",
     ),
-    "flsd53": LossSpec(lambda: _flsd((0.2,), (5, 3), None), {}, "focal, γ = 5 if p < 0.2 else 3", _MUKHOTI),
+    "flsd53": LossSpec(lambda: _flsd((0.2,), (5, 3)), {}, "focal, γ = 5 if p < 0.2 else 3", _MUKHOTI),
     "flsd532": LossSpec(
-        lambda: _flsd((0.2, 0.5), (5, 3, 2), None), {}, "focal, γ = 5 if p < 0.2, 3 if p < 0.5, else 2", _MUKHOTI
+        lambda: _flsd((0.2, 0.5), (5, 3, 2)), {}, "focal, γ = 5 if p < 0.2, 3 if p < 0.5, else 2", _MUKHOTI
     ),
     "flsd": LossSpec(
         _flsd,
@@ -149,7 +159,7 @@ LOSSES: dict[str, LossSpec] = {
         "Ghosh et al. 2022",
     ),
     "adafocal": LossSpec(
-        lambda bins, **options: CrossEntropyFamily(ByBin(bins, **options)),
+        _adafocal,
         {
             "bins": Option("integer", 15, "number of bins, each with its own γ"),
             "lam": Option("number", 1.0, "λ, how fast γ follows the calibration gap"),
@@ -194,7 +204,7 @@ class LossConfig:
     name: str
     options: Mapping[str, Any]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.name not in LOSSES:
             raise ValueError(
                 f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}{_nearest(self.name, LOSSES)}"
@@ -202,8 +212,8 @@ class LossConfig:
         known = LOSSES[self.name].options
         for key in self.options:
             if key not in known:
-                expected = f"takes {', '.join(known)}" if known else "takes no options"
-                raise ValueError(f"loss {self.name} {expected}, got {key!r}{_nearest(key, known)}")
+                expected = f"be among {', '.join(known)}" if known else "be none"
+                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{_nearest(key, known)}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
@@ -242,7 +252,7 @@ class LossConfig:
             raise TypeError(f"loss must be a string, a mapping or a LossConfig, got {value!r}")
         options = dict(value)
         if "name" not in options:
-            raise ValueError(f"loss needs a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
+            raise ValueError(f"loss must have a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
         return cls(str(options.pop("name")), options)
 
     @classmethod
@@ -281,7 +291,7 @@ class LossConfig:
             if not equals or not option.strip():
                 raise ValueError(f"loss options must be written name:key=value,key=value, got {item!r} in {text!r}")
             if key.strip() in options:
-                raise ValueError(f"loss option {key.strip()!r} is given twice in {text!r}")
+                raise ValueError(f"loss option {key.strip()!r} must be given once, got it twice in {text!r}")
             options[key.strip()] = option.strip()
         return cls(name.strip(), options)
 
@@ -309,7 +319,7 @@ class LossConfig:
     def __hash__(self) -> int:
         return hash(str(self))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self).parse, (self.to_dict(),)
 
 

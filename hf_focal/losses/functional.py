@@ -1,5 +1,7 @@
 """Losses as functions of logits and labels that return one value a row; MMCE, one value a batch."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -70,12 +72,13 @@ def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Te
     # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
     bounded = ce.clamp(1e-30, 1e3)
     growth = torch.expm1(bounded)
+    exponent: float | Tensor
     if isinstance(gamma, Tensor):
-        inverse = gamma < 0
+        inverse, exponent = gamma < 0, gamma.abs()
         base, divisor = torch.where(inverse, 2 - u, u), torch.where(inverse, -2 - growth, growth)
     else:
+        exponent = abs(gamma)
         base, divisor = (u, growth) if gamma >= 0 else (2 - u, -2 - growth)
-    exponent = abs(gamma)
     scale = base.pow(exponent)
     return scale * ce, scale * (1 + exponent * (bounded / divisor))
 
@@ -152,6 +155,7 @@ def label_smoothing_form(alpha: float, convention: str) -> RowForm:
         return focal_form(Fixed(0))
 
     def row_function(row: RowStatistics) -> RowLoss:
+        assert row.moment is not None  # for the form asks for it
         other_target = alpha / (row.num_classes if convention == "torch" else row.num_classes - 1)
         label_target = 1 - other_target * (row.num_classes - 1)
         # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
@@ -181,6 +185,7 @@ def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor
 
 def brier_form() -> RowForm:
     def row_function(row: RowStatistics) -> RowLoss:
+        assert row.moment is not None  # for the form asks for it
         other_squares = row.moment / row.normaliser.square()
         value = row.others.square() + other_squares
         c = other_squares - row.p * row.others  # ‖softmax‖² - p
@@ -305,12 +310,12 @@ class _WithSlope(torch.autograd.Function):
     """A value with a given derivative: finite wherever value and slope are, unlike differentiating the formula."""
 
     @staticmethod
-    def forward(ctx, ce, value, slope):
+    def forward(ctx: Any, ce: Tensor, value: Tensor, slope: Tensor) -> Tensor:
         ctx.save_for_backward(slope)
         return value
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         refuse_second_derivative()
         (slope,) = ctx.saved_tensors
         return grad * slope, None, None

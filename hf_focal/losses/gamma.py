@@ -93,8 +93,8 @@ def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tens
     # What is traced (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
     traced = torch.compiler.is_compiling() or type(p) is not Tensor
     make = _tensor_of if traced else _cached_tensor_of
-    edges, values = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
-    return values[torch.bucketize(p, edges, right=True)]
+    bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
+    return of_bins[torch.bucketize(p, bounds, right=True)]
 
 
 def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -143,10 +143,15 @@ class ByBin(GammaPolicy):
     moves = True
 
     def __init__(
-        self, num_bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20, gamma_min: float = -2
+        self,
+        num_bins: int = 15,
+        lam: float = 1.0,
+        switch: float = 0.2,
+        gamma_max: float = 20.0,
+        gamma_min: float = -2.0,
     ):
         if num_bins < 1:
-            raise ValueError(f"bins must be at least 1, got {num_bins}")
+            raise ValueError(f"num_bins must be at least 1, got {num_bins}")
         self.lam = at_least_0("lam", lam)
         self.switch = finite("switch", switch)
         self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)

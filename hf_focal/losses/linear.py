@@ -6,7 +6,7 @@ benchmarks/README.md).
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -95,7 +95,7 @@ def linear_loss(
     head = _Head(
         form=loss.row_form,
         kept=kept,
-        index=index.reshape(-1, 1)[kept],
+        labels=index.reshape(-1, 1)[kept],
         dtype=_autocast_dtype(hidden) or hidden.dtype,
         logit_scale=logit_scale,
         soft_cap=soft_cap,
@@ -146,13 +146,15 @@ def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
 
 # As the loss of logits, it runs eagerly inside torch.compile.
 @torch.compiler.disable
-def _apply(function, hidden, weight, bias, head):
+def _apply(
+    function: type["_Sum | _Rows"], hidden: Tensor, weight: Tensor, bias: Tensor | None, head: "_Head"
+) -> Tensor:
     return function.apply(hidden, weight, bias, head)
 
 
 class _Chunk(NamedTuple):
     kept: Tensor  # (n,): which hidden states
-    index: Tensor  # (n, 1): their labels
+    labels: Tensor  # (n, 1): theirs
     hidden: Tensor  # (n, H)
     logits: Tensor  # (n, K)
     cap_slope: Tensor | None  # (n, K): the derivative of the soft cap
@@ -163,7 +165,7 @@ class _Head(NamedTuple):
 
     form: RowForm
     kept: Tensor  # (R,): which of the N hidden states count
-    index: Tensor  # (R, 1): their labels
+    labels: Tensor  # (R, 1): theirs
     dtype: torch.dtype  # of the matrix products
     logit_scale: float
     soft_cap: float | None
@@ -174,7 +176,7 @@ class _Head(NamedTuple):
         bias = None if bias is None else bias.to(self.dtype)
         num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
         buffer = None
-        for kept, index in zip(self.kept.tensor_split(num_chunks), self.index.tensor_split(num_chunks), strict=True):
+        for kept, labels in zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True):
             if buffer is None:  # the first chunk is the largest
                 buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
             rows, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
@@ -189,13 +191,13 @@ class _Head(NamedTuple):
                 logits.div_(self.soft_cap).tanh_()
                 cap_slope = logits.square().neg_().add_(1)
                 logits.mul_(self.soft_cap)
-            yield _Chunk(kept, index, rows, logits, cap_slope)
+            yield _Chunk(kept, labels, rows, logits, cap_slope)
 
     def add_gradients(
         self, gradients: list[Tensor | None], chunk: _Chunk, row: RowLoss, grad: Tensor, weight: Tensor
     ) -> None:
         """Add the chunk's to those of hidden states, weight and bias; its logits, by now e_k, are overwritten."""
-        turn_into_gradient(chunk.logits, chunk.index, row, grad * self.logit_scale)
+        turn_into_gradient(chunk.logits, chunk.labels, row, grad * self.logit_scale)
         if chunk.cap_slope is not None:
             chunk.logits.mul_(chunk.cap_slope)
         of_hidden, of_weight, of_bias = gradients
@@ -214,19 +216,21 @@ class _Sum(torch.autograd.Function):
     """The sum of the rows, its gradients computed beside it."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, head):
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
         ctx.gradients = _zeros(ctx, hidden, weight, bias)
         values = []
         with torch.autocast(hidden.device.type, enabled=False):
             weight = weight.to(head.dtype)
             for chunk in head.chunks(hidden, weight, bias):
-                row = head.form.row_function(row_statistics(chunk.logits, chunk.index, chunk.logits, head.form.moment))
+                row = head.form.row_function(
+                    row_statistics(chunk.logits, chunk.labels, chunk.logits, head.form.moment)
+                )
                 head.add_gradients(ctx.gradients, chunk, row, torch.ones_like(row.value), weight)
                 values.append(row.value)
         return torch.cat(values).sum()
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         gradients = ctx.gradients
         if needed_again(gradients):
@@ -243,18 +247,18 @@ class _Rows(torch.autograd.Function):
     """Rows, 0 where they do not count. Backward computes the logits again."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, head):
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
         ctx.save_for_backward(hidden, weight, bias)
         ctx.head, ctx.rows = head, []
         with torch.autocast(hidden.device.type, enabled=False):
             for chunk in head.chunks(hidden, weight.to(head.dtype), bias):
-                statistics = row_statistics(chunk.logits, chunk.index, None, head.form.moment)
+                statistics = row_statistics(chunk.logits, chunk.labels, None, head.form.moment)
                 ctx.rows.append(head.form.row_function(statistics))
         values = torch.cat([row.value for row in ctx.rows])
         return values.new_zeros(len(hidden)).index_copy_(0, head.kept, values)
 
     @staticmethod
-    def backward(ctx, grad_rows):
+    def backward(ctx: Any, grad_rows: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         hidden, weight, bias = ctx.saved_tensors
         head = ctx.head
@@ -263,16 +267,16 @@ class _Rows(torch.autograd.Function):
             weight = weight.to(head.dtype)
             # γ may have moved since: the coefficients are those of the rows that were returned.
             for chunk, row in zip(head.chunks(hidden, weight, bias), ctx.rows, strict=True):
-                row_statistics(chunk.logits, chunk.index, chunk.logits, None)
+                row_statistics(chunk.logits, chunk.labels, chunk.logits, None)
                 head.add_gradients(gradients, chunk, row, grad_rows[chunk.kept], weight)
         return *gradients, None
 
 
-def _zeros(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
+def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
     """To hold the gradients that are needed: float32 (or float64) where every chunk adds to them. Autograd casts what
     backward returns to the dtypes of the inputs."""
     dtypes = hidden.dtype, accumulation_dtype(weight), accumulation_dtype(weight)
     return [
-        torch.zeros_like(tensor, dtype=dtype) if needed else None
+        torch.zeros_like(tensor, dtype=dtype) if needed and tensor is not None else None
         for tensor, dtype, needed in zip((hidden, weight, bias), dtypes, ctx.needs_input_grad[:3], strict=True)
     ]

@@ -82,7 +82,7 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if num_items is not None and reduction != "mean":
-        raise ValueError(f"num_items divides the sum, so it goes with reduction='mean', got {reduction!r}")
+        raise ValueError(f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
     if num_items is not None and not isinstance(num_items, Tensor):
         at_least_0("num_items", num_items)
 
@@ -112,8 +112,8 @@ class CrossEntropyFamily(Loss):
             gamma = self.policy(labels)
             if isinstance(gamma, Tensor):
                 raise ValueError(
-                    f"labels must be class indices: {type(self.policy).__name__} chooses gamma from the probability "
-                    "of one true class, which soft targets do not have"
+                    f"labels must be class indices for {type(self.policy).__name__}, which chooses gamma from the "
+                    f"probability of the one true class, got soft targets {tuple(labels.shape)}"
                 )
             return functional.soft_target_focal(logits, labels, gamma)
         return functional.focal(logits, labels, self.policy)

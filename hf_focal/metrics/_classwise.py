@@ -30,6 +30,14 @@ class CellSums:
 
         return cls(table(), table() if squares else None)
 
+    def cpu(self) -> "CellSums":
+        return CellSums(self.gap.cpu(), None if self.squares is None else self.squares.cpu())
+
+    def merge(self, other: "CellSums") -> None:
+        self.gap += other.gap
+        if self.squares is not None and other.squares is not None:
+            self.squares += other.squares
+
     def add(self, rows: Rows) -> None:
         num_classes, num_bins = self.gap.shape
         probabilities = rows.probabilities

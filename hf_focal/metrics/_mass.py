@@ -15,7 +15,8 @@ def pack(confidence: Tensor, correct: Tensor) -> np.ndarray:
     """Keys of float32 (int32 keys) or float64 (int64 keys) confidences in [0, 1] and booleans, (N,) on the CPU."""
     bits = np.int32 if confidence.element_size() == 4 else np.int64
     # Adding 0 turns -0.0, whose sign bit would spoil the order, into 0.0.
-    return ((confidence.numpy() + 0).view(bits) << 1) | correct.numpy()
+    values: np.ndarray = (confidence.numpy() + 0).view(bits)
+    return (values << 1) | correct.numpy()
 
 
 def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

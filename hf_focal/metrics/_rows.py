@@ -34,8 +34,27 @@ class Rows:
     def _sum(self, values: Tensor) -> Tensor:
         return values.sum(1, dtype=self._sum_dtype).double()
 
-    weights: Tensor
-    total: Tensor
+    # What depends on what the scores are: logits or probabilities.
+
+    @property
+    def weights(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def total(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def confidence(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def nll(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def entropy(self) -> Tensor:
+        raise NotImplementedError
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -118,15 +137,21 @@ class ProbabilityRows(Rows):
     """Rows of probabilities, taken as they are: not normalised again."""
 
     def __init__(self, probabilities: Tensor, labels: Tensor, tolerance: float) -> None:
-        self.weights = probabilities.clamp(0, 1)
-        super().__init__(self.weights, labels)
-        self.total = torch.ones(len(labels), 1, dtype=torch.float64, device=labels.device)
+        super().__init__(probabilities.clamp(0, 1), labels)
         off = (self._sum(self.weights) - 1).abs()
         if (off > tolerance).any():
             seen = float(self._sum(self.weights)[off.argmax()])
             raise ValueError(
                 f"probabilities must sum to 1 in every row (within {tolerance:.1g}), got a sum of {seen:g}"
             )
+
+    @property
+    def weights(self) -> Tensor:
+        return self.scores
+
+    @cached_property
+    def total(self) -> Tensor:
+        return torch.ones(len(self.labels), 1, dtype=torch.float64, device=self.labels.device)
 
     @property
     def probabilities(self) -> Tensor:

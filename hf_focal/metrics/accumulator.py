@@ -53,7 +53,7 @@ class CalibrationMetrics:
     """
 
     def __init__(
-        self, num_bins: int = 15, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
+        self, num_bins: int = 15, *, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
     ) -> None:
         check_num_bins(num_bins)
         self.num_bins = num_bins
@@ -81,25 +81,31 @@ class CalibrationMetrics:
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets an object of its own, so that one that raises halfway leaves nothing behind.
-        batch = CalibrationMetrics(self.num_bins, self.ignore_index, self.classwise, self.keep_samples)
-        batch.num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
-        batch._add(blocks)
+        batch = CalibrationMetrics(
+            self.num_bins,
+            ignore_index=self.ignore_index,
+            classwise=self.classwise,
+            keep_samples=self.keep_samples,
+        )
+        num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
+        batch._add(blocks, num_classes)
         self.merge(batch)
 
-    def _add(self, blocks: Iterator[Rows]) -> None:
+    def _add(self, blocks: Iterator[Rows], num_classes: int) -> None:
+        self.num_classes = num_classes
         for rows in blocks:
             confidence, correct = rows.confidence, rows.correct
             columns = [torch.ones_like(rows.nll), rows.nll, rows.entropy, rows.brier, confidence, confidence >= 0.99]
-            columns.append(rows.in_top5 if self.num_classes > 5 else torch.ones_like(correct))
+            columns.append(rows.in_top5 if num_classes > 5 else torch.ones_like(correct))
             table = torch.stack([column.double() for column in columns])
             self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
             if self.classwise:
                 if self._cells is None:
-                    self._cells = CellSums.zeros(self.num_classes, self.num_bins, confidence.device)
+                    self._cells = CellSums.zeros(num_classes, self.num_bins, confidence.device)
                 self._cells.add(rows)
             self._add_confidences(confidence.cpu(), correct.cpu())
         if self._cells is not None:
-            self._cells = CellSums(self._cells.gap.cpu(), self._cells.squares.cpu())
+            self._cells = self._cells.cpu()
 
     def _add_confidences(self, confidence: torch.Tensor, correct: torch.Tensor) -> None:
         self._bins += _bins.BinSums.of(confidence, correct, self.num_bins)
@@ -120,20 +126,17 @@ class CalibrationMetrics:
         for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
-                raise ValueError(
-                    f"{name} must be the same to add samples: it is {mine} here and {others} in the other"
-                )
+                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
         if self.num_classes is None:
             self.num_classes = other.num_classes
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
         if other._cells is not None:
             if self._cells is None:
-                self._cells = CellSums.zeros(self.num_classes, self.num_bins)
-            self._cells.gap += other._cells.gap
-            self._cells.squares += other._cells.squares
+                self._cells = CellSums.zeros(*other._cells.gap.shape)
+            self._cells.merge(other._cells)
         self._samples.extend(other._samples.keys)
-        if self._histogram is not None:
+        if self._histogram is not None and other._histogram is not None:
             self._histogram = self._histogram + other._histogram
         return self
 
@@ -239,7 +242,7 @@ class CalibrationMetrics:
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         generator = np.random.default_rng(seed)
         resampled = _bootstrap.resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
-        if self._cells is not None:
+        if self._cells is not None and self._cells.squares is not None:
             gap, squares = self._cells.gap.numpy(), self._cells.squares.numpy()
             resampled["classwise_ece"] = _bootstrap.resample_classwise_error(
                 gap, squares, len(keys), num_resamples, generator

@@ -19,7 +19,7 @@ class ConfusionMatrix:
         counts: `(K, K)`, int64; row: the label, column: the prediction. None before the first batch.
     """
 
-    def __init__(self, ignore_index: int = -100) -> None:
+    def __init__(self, *, ignore_index: int = -100) -> None:
         self.ignore_index = ignore_index
         self.counts: Tensor | None = None
 
@@ -75,7 +75,7 @@ class ConfusionMatrix:
         Raises ValueError before the first batch.
         """
         if self.counts is None:
-            raise ValueError("the confusion matrix must have samples, got none")
+            raise ValueError("counts must be of at least one batch, got none")
         counts = self.counts.cpu()
         found, labelled, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
         # 0 / 0 is NaN.

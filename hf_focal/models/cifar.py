@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
+from typing import Any
 
 from .cifar_densenet import CifarDenseNetConfig
 from .cifar_resnet import CifarResNetConfig
@@ -22,7 +23,7 @@ CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]
 }
 
 
-def cifar_config(name: str, **config_kwargs) -> CifarResNetConfig | CifarDenseNetConfig:
+def cifar_config(name: str, **config_kwargs: Any) -> CifarResNetConfig | CifarDenseNetConfig:
     """The configuration of a named network, for `AutoModelForImageClassification.from_config`.
 
     Args:

@@ -35,7 +35,7 @@ class CifarDenseNetConfig(PreTrainedConfig):
     bottleneck: int = 4
     compression: float | int = 0.5
 
-    def validate_sizes(self):
+    def validate_sizes(self) -> None:
         for name in ("num_channels", "growth_rate", "bottleneck"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -2,6 +2,7 @@
 2016], with the blocks and sizes of the official code of Mukhoti et al. (NeurIPS 2020)."""
 
 import math
+from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -38,7 +39,7 @@ class CifarResNetConfig(PreTrainedConfig):
     widths: list[int] | tuple[int, ...] = (64, 128, 256, 512)
     stem_width: int = 64
 
-    def validate_sizes(self):
+    def validate_sizes(self) -> None:
         if self.block not in _EXPANSIONS:
             raise ValueError(f"block must be 'basic' or 'bottleneck', got {self.block!r}")
         for name in ("num_channels", "stem_width"):
@@ -64,7 +65,7 @@ class CifarPreTrainedModel(PreTrainedModel):
     smallest_image = 1  # pixels a side
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Conv2d):
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(module, nn.Linear):  # as PyTorch does
@@ -75,7 +76,7 @@ class CifarPreTrainedModel(PreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **kwargs
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None, **kwargs: Any
     ) -> ImageClassifierOutputWithNoAttention:
         """Classify images.
 

@@ -2,6 +2,7 @@
 well-known Keras example of a text CNN on GloVe vectors)."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -52,7 +53,7 @@ class GPCNNConfig(PreTrainedConfig):
     dropout: float | int = 0.0
     pad_token_id: int | None = 0
 
-    def validate_sizes(self):
+    def validate_sizes(self) -> None:
         sizes = (
             "vocab_size",
             "embedding_size",
@@ -110,7 +111,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         # As in the Keras original. Small embeddings matter without pre-trained vectors: from N(0, 0.4), GloVe's scale,
         # the network learns texts by heart before it learns words.
         if isinstance(module, nn.Conv1d | nn.Linear):
@@ -124,7 +125,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding):
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embeddings = value
 
     @can_return_tuple
@@ -133,7 +134,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Classify texts.
 
@@ -159,6 +160,7 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         for i, convolution in enumerate(self.convolutions):
             # A masked position is 0, which the max-pool followed by a ReLU cannot tell from its absence. (The ReLU
             # comes after the pool, where it gives the same and has fewer elements to visit.)
+            assert isinstance(convolution, nn.Conv1d)
             hidden = _same_convolution(convolution, hidden, mask)
             window = self.config.pool_size if i + 1 < len(self.convolutions) else hidden.shape[1]
             hidden, mask = F.relu(_max_pool(hidden, window)), _max_pool(mask, window)

@@ -1,6 +1,8 @@
 """The binary constituency Tree-LSTM [Tai et al., ACL 2015, section 3.2 with N = 2] as a sentiment classifier
 [section 4.1], which Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
 
+from typing import Any
+
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
@@ -34,7 +36,7 @@ class TreeLSTMConfig(PreTrainedConfig):
     dropout: float | int = 0.5
     pad_token_id: int | None = 0
 
-    def validate_sizes(self):
+    def validate_sizes(self) -> None:
         for name in ("vocab_size", "embedding_size", "memory_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -55,7 +57,15 @@ class _Compose(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, leaf_cell, leaf_hidden, weight, bias, children, sizes):
+    def forward(
+        ctx: Any,
+        leaf_cell: Tensor,
+        leaf_hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        children: Tensor,
+        sizes: list[int],
+    ) -> Tensor:
         (num_leaves, width), num_inner = leaf_hidden.shape, len(children)
         hidden = leaf_hidden.new_empty(num_leaves + num_inner + 1, width)
         hidden[:num_leaves] = leaf_hidden
@@ -80,7 +90,7 @@ class _Compose(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, cell, gates, weight, children = ctx.saved_tensors
         num_inner, _, width = gates.shape
         num_leaves = len(cell) - num_inner
@@ -136,7 +146,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         # As in Tai et al.'s code, where each child has linear layers of its own.
         if isinstance(module, nn.Linear):
             fan_in = self.config.memory_size if module is self.composer else module.in_features
@@ -150,7 +160,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings
 
-    def set_input_embeddings(self, value: nn.Embedding):
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embeddings = value
 
     @can_return_tuple
@@ -162,7 +172,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         height: Tensor,
         nodes: Tensor | None = None,
         labels: Tensor | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Classify the roots of trees, or their nodes; `hf_focal.data.TreeCollator` makes the batches.
 
@@ -201,7 +211,8 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
 
         words = (height == 0).cumsum(1).sub_(1).clamp_(min=0)
         words = input_ids.gather(1, words).flatten().index_select(0, order[:num_leaves])
-        weight, bias = self.composer.weight, self.composer.bias
+        weight: Tensor = self.composer.weight
+        bias: Tensor = self.composer.bias
         cell, output = self.leaf(self.embeddings(words)).to(weight.dtype).chunk(2, dim=1)
         hidden = output.sigmoid() * cell.tanh()
 

@@ -198,9 +198,8 @@ def _training(result: RunResult | TranslationResult, task: str, settings: Mappin
 def _results(
     result: RunResult | TranslationResult, task: str, data_name: str | None, figures: Sequence[str], split: str
 ) -> str:
-    translation = isinstance(result, TranslationResult)
-    table = translation_table([result]) if translation else results_table([result])
-    intervals = not translation and result.pre_intervals
+    table = translation_table([result]) if isinstance(result, TranslationResult) else results_table([result])
+    intervals = not isinstance(result, TranslationResult) and result.pre_intervals
     where = f"the {escaped(split)} set" + (f" of {escaped(data_name)}" if data_name else "")
     rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
     sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
@@ -291,7 +290,7 @@ def _eval_results(
 def _citations(config: LossConfig | None, objective: str) -> str:
     """The section with the BibTeX of the loss's papers and of temperature scaling's, each once."""
     text = Path(__file__).with_name("citations.bib").read_text(encoding="utf-8")
-    entries = {re.search(r"{(\w+),", entry)[1]: entry.strip() + "\n" for entry in text.split("\n\n")}
+    entries = {re.findall(r"{(\w+),", entry)[0]: entry.strip() + "\n" for entry in text.split("\n\n")}
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += {"ece": ["Guo et al. 2017", "Mukhoti et al. 2020"], "nll": ["Guo et al. 2017"]}.get(objective, [])
     # Of a loss that has no paper, and of a blog post, there is none.

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Numbers = Sequence[float] | np.ndarray
+
 _SIDES = ("pre", "post")
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),
@@ -319,7 +321,7 @@ def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure",
     return figure, figure.subplots(1, number)
 
 
-def _draw_line(axes: "Axes", number: int, x: Sequence[float], y: Sequence[float], **style: Any) -> None:
+def _draw_line(axes: "Axes", number: int, x: Numbers, y: Numbers, **style: Any) -> None:
     look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
     axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
 

@@ -173,7 +173,8 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     figure = Figure(figsize=(max(3.6, 0.8 + 2.3 * len(epochs)), 3), layout="constrained")
     axes = figure.subplots(1, len(epochs), sharex=True, sharey=True, squeeze=False)[0]
     handles = {}
-    seen = np.nonzero(sum(np.array(e["gradient_norms"]["count"]) for history in histories.values() for e in history))
+    counts = [entry["gradient_norms"]["count"] for history in histories.values() for entry in history]
+    seen = np.nonzero(np.sum(counts, axis=0))
     for number, (run, history) in enumerate(histories.items()):
         colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
         for entry in history:

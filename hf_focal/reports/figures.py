@@ -51,14 +51,20 @@ def reliability_diagram(
     from matplotlib.figure import Figure
 
     if (logits is None) != (labels is None) or (logits is None) == (metrics is None):
-        raise TypeError("reliability_diagram takes logits and labels, or metrics=CalibrationMetrics")
-    if metrics is None:
+        given = [
+            name for name, value in (("logits", logits), ("labels", labels), ("metrics", metrics)) if value is not None
+        ]
+        raise TypeError(f"arguments must be logits and labels, or metrics, got {', '.join(given) or 'none of them'}")
+    if logits is not None and labels is not None:
         if temperature is not None:
             logits = torch.as_tensor(logits) / check_positive("temperature", temperature)
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
         metrics.update(logits, labels)
     elif temperature is not None:
-        raise TypeError("temperature cannot be applied to metrics: their logits are gone; give logits and labels")
+        raise TypeError(
+            f"temperature must be None with metrics, whose logits are gone, got {temperature}: give logits and labels"
+        )
+    assert metrics is not None  # given or made
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
     figure = Figure(figsize=(5, 6.2), layout="constrained")
@@ -114,7 +120,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     """Draw bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
     total = bins.count.sum()
     if not total:
-        raise ValueError("a reliability diagram needs samples, got none")
+        raise ValueError("metrics must hold at least one sample, got none")
     filled = bins.count > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]

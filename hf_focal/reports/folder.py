@@ -80,7 +80,7 @@ class RunResult:
         pre, bins = before.compute(), before.bins()
         pre_intervals = before.bootstrap() if intervals else {}
         post_intervals = after.bootstrap() if intervals and after is not None else pre_intervals
-        if after is None:
+        if after is None or temperature is None:
             temperature = Temperature.unfitted(pre, len(bins.count))
         return cls(
             loss=loss,
@@ -217,7 +217,8 @@ def results_table(results: Sequence[RunResult]) -> str:
     """The Markdown table of the results, a row each (`markdown_table`)."""
     rows = []
     for result in results:
-        row = {"loss": result.loss, "pre": result.pre, "intervals": {"ece": result.pre_intervals.get("ece")}}
+        ece = {"ece": result.pre_intervals.get("ece")}
+        row: dict[str, Any] = {"loss": result.loss, "pre": result.pre, "intervals": ece}
         if result.temperature.is_fitted:
             row |= {"post": result.post, "post_intervals": {"ece": result.post_intervals.get("ece")}}
             row["temperature"] = result.temperature.value

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -198,7 +199,7 @@ def _detection(runs: _Runs) -> Iterator[str]:
     for out_set in dict.fromkeys(key for run in named for key in run.curves):
         yield _picture(roc_figure(named, out_set), f"ROC curves for {out_set}", f"ROC curves, {out_set}")
     for corruption in dict.fromkeys(key for run in named for key, entries in run.shift.items() if entries):
-        yield _numbered(runs.detection, lambda results, name=corruption: shift_table(results, name), "Shift: ")
+        yield _numbered(runs.detection, partial(shift_table, corruption=corruption), "Shift: ")
         caption = f"ECE and accuracy over the severity of {corruption}"
         yield _picture(shift_figure(named, corruption), caption, caption)
     yield "</section>\n"

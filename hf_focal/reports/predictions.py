@@ -191,7 +191,8 @@ def examples_figure(
         if needed > room:  # for wide letters
             written.set_fontsize(_FONT_SIZE * room / needed)
 
-    indent, room, cell = _MARGIN + 0.08, left - _MARGIN - 0.14, {"room": _COLUMN - 0.04, "ha": "center"}
+    indent, room = _MARGIN + 0.08, left - _MARGIN - 0.14
+    cell: dict[str, Any] = {"room": _COLUMN - 0.04, "ha": "center"}
     write(indent, _MARGIN + head_height / 2, "True label", room, color=GREY)
     write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
     # Few pixels are shown as squares, many are smoothed.

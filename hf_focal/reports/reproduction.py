@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,8 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
                 if row[column] not in choices:
                     raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
             temperature = float(row["temperature"]) if row["temperature"] else None
-            cell = PaperCell(**row | {"value": float(row["value"]), "temperature": temperature})
+            values: dict[str, Any] = {**row, "value": float(row["value"]), "temperature": temperature}
+            cell = PaperCell(**values)
             tables.setdefault(int(number), []).append(cell)
     return tables
 
@@ -164,7 +166,7 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
     return "\n".join(lines)
 
 
-def write_reproduction_csv(cells: Sequence[PaperCell], results: Results, path: str | Path) -> None:
+def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results: Results) -> None:
     """Write the printed cells with ours as CSV: the columns of `PaperCell`, then mean, deviation, T and seeds.
 
     ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a

@@ -165,7 +165,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     return figure
 
 
-def write_curves_csv(results: Sequence[TranslationResult], path: str | Path) -> None:
+def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:
     """Write the curves as CSV: columns loss, temperature, bleu (0 to 100) and validation_ece (a fraction).
 
     A line for each temperature of a run, ascending; empty where bleu or validation_ece was not measured, or is NaN.
@@ -225,7 +225,7 @@ def write_translation_comparison(folder: str | Path, results: Sequence[Translati
 def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Path]:
     figure, table = folder / "curves.png", folder / "curves.csv"
     temperature_curves(results, figure)
-    write_curves_csv(results, table)
+    write_curves_csv(table, results)
     return [figure, table]
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import ByBin, CrossEntropyFamily
+from .arguments import FocalTrainingArguments
 
 if TYPE_CHECKING:
     from .trainer import FocalTrainer
@@ -41,7 +42,14 @@ class GammaUpdates(TrainerCallback):
         loss = self.trainer.loss
         return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, ByBin) else None
 
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+    def on_train_begin(
+        self,
+        args: FocalTrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
         self.step_of_last_update = None
         if self.policy is None:
             return
@@ -67,7 +75,9 @@ class GammaUpdates(TrainerCallback):
                 state.max_steps,
             )
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self.policy is None:
             return
         if args.gamma_update_steps is not None:
@@ -76,12 +86,16 @@ class GammaUpdates(TrainerCallback):
             falls_due = ends_epoch(state)
         self.due = self.due or falls_due
 
-    def on_epoch_end(self, args, state, control, **kwargs):
+    def on_epoch_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         # An epoch that a callback ended early.
         if self.policy is not None and args.gamma_update_steps is None:
             self.due = self.due or self.step_of_last_update != state.global_step
 
-    def on_step_begin(self, args, state, control, **kwargs):
+    def on_step_begin(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self.due:
             self.update(*self.trainer.measure_confidences())
 
@@ -89,9 +103,11 @@ class GammaUpdates(TrainerCallback):
         """Move γ by the confidences (N,) and the correctness (N,) of the calibration set; log γ and edges."""
         self.due = False
         self.step_of_last_update = self.trainer.state.global_step
-        self.policy.update(confidence, correct)
-        gammas = {f"gamma_{index}": gamma for index, gamma in enumerate(self.policy.gammas)}
-        edges = {f"gamma_edge_{index}": edge for index, edge in enumerate(self.policy.edges)}
+        policy = self.policy
+        assert policy is not None  # or no update would be due
+        policy.update(confidence, correct)
+        gammas = {f"gamma_{index}": gamma for index, gamma in enumerate(policy.gammas)}
+        edges = {f"gamma_edge_{index}": edge for index, edge in enumerate(policy.edges)}
         if self.trainer.args.logging_strategy == IntervalStrategy.NO:  # for `gamma_history`, not for the screen
             state = self.trainer.state
             state.log_history.append({**gammas, **edges, "epoch": state.epoch, "step": state.global_step})
@@ -131,7 +147,7 @@ def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
     found = 0
     for batch in batches:
         if batch.get("labels") is None:
-            raise ValueError("calibration_dataset must have labels: a column 'label' or 'labels'")
+            raise ValueError(f"calibration_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
         found += num_labelled(batch["labels"])
         if found >= num_bins:
             return

@@ -68,14 +68,14 @@ class FocalTrainingArguments(TrainingArguments):
         metadata={"help": "Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."},
     )
 
-    def __post_init__(self):
-        loss = LossConfig.parse(self.loss)
+    def __post_init__(self) -> None:
+        loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is there for Transformers' parser alone
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
         if build_loss(loss).moves:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
-                self.metric_for_best_model = "nll"
+                self.metric_for_best_model: str | None = "nll"
             elif self.metric_for_best_model is not None and self.metric_for_best_model.endswith("loss"):
                 raise ValueError(
                     f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: {loss} changes "
@@ -83,7 +83,7 @@ class FocalTrainingArguments(TrainingArguments):
                 )
         name = f"_{self.metric_for_best_model}".removesuffix("_post_t")
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
-            self.greater_is_better = False
+            self.greater_is_better: bool | None = False
         super().__post_init__()
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
@@ -109,7 +109,7 @@ class FocalTrainingArguments(TrainingArguments):
         if self.label_names not in (None, ["labels"]):
             raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
         if self.ddp_find_unused_parameters is None:
-            self.ddp_find_unused_parameters = False
+            self.ddp_find_unused_parameters: bool | None = False
         if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch
             self.dataloader_pin_memory = False
 
@@ -131,7 +131,7 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
         },
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         tokens = self.max_tokens_per_batch
         if tokens is not None and (not isinstance(tokens, int) or tokens < 1):

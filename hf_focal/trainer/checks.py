@@ -56,7 +56,7 @@ class Head(Enum):
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 
-def head_of(model: nn.Module) -> Head:
+def head_of(model: Any) -> Head:
     """What the model's class, or the nearest that it is derived from, is for Transformers."""
     model = _without_adapter(model)
     for kind in type(model).__mro__:
@@ -72,7 +72,7 @@ def head_of(model: nn.Module) -> Head:
     return Head.CLASSES
 
 
-def _without_adapter(model: nn.Module) -> nn.Module:
+def _without_adapter(model: nn.Module) -> Any:
     if is_peft_available():
         from peft import PeftModel
 
@@ -98,7 +98,7 @@ def check_model(model: nn.Module) -> None:
             f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated"
         )
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")

@@ -1,7 +1,8 @@
 """How many training labels of each class there are, for a loss that weighs classes by them."""
 
+from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import pyarrow.compute
@@ -26,11 +27,11 @@ def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[
     Raises:
         ValueError: a stream, or labels that are missing or no class indices.
     """
-    dataset = train_dataloader.dataset
+    dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
         raise ValueError(
-            f"train_dataset must not be a stream with loss {trainer.loss_config}, which counts its labels beforehand: "
-            "give class_balanced:weights="
+            f"train_dataset must have a length with loss {trainer.loss_config}, which counts its labels beforehand, "
+            f"got {type(dataset).__name__}, a stream: give class_balanced:weights="
         )
     if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
         return _count([dataset.labels]).tolist()
@@ -51,7 +52,7 @@ def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[
     return reduce(_add, gather_object([own])).tolist()
 
 
-def _label_column(dataset) -> str | None:
+def _label_column(dataset: Any) -> str | None:
     """The column of class labels that batches will have, None where only batches show it."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
@@ -64,23 +65,23 @@ def _label_column(dataset) -> str | None:
     return None
 
 
-def _flat(column) -> Tensor:
+def _flat(column: Any) -> Tensor:
     """The integers of an Arrow column, of however nested lists."""
     while hasattr(column.type, "value_type"):
         column = pyarrow.compute.list_flatten(column)
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 
-def _labels(batch, head: Head) -> Tensor:
+def _labels(batch: Mapping[str, Any], head: Head) -> Tensor:
     labels = batch.get("labels")
     if labels is None:
-        raise ValueError("train_dataset must have labels: a column 'label' or 'labels'")
+        raise ValueError(f"train_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
     if labels.is_floating_point():
         raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
     return labels[..., 1:] if head is Head.NEXT_TOKENS else labels
 
 
-def _count(batches) -> Tensor:
+def _count(batches: Iterable[Tensor]) -> Tensor:
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:
         counts = _add(counts, torch.bincount(labels[labels != -100].flatten()))

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import TrainerCallback
+from torch.utils.hooks import RemovableHandle
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from ..losses import Loss
 from ..losses.class_weights import hits_and_rows, sum_over_processes
+from .arguments import FocalTrainingArguments
 
 if TYPE_CHECKING:
     from .trainer import FocalTrainer
@@ -40,24 +43,34 @@ class ClassWeights(TrainerCallback):
             raise ValueError(f"every must be at least 1 step, got {every}")
         self.trainer, self.every, self.gamma = trainer, every, gamma
         self._sums: Tensor | None = None  # (3, K) float64: of focal weights, hits and rows
-        self._hook = None
+        self._hook: RemovableHandle | None = None
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self.trainer._linear_head is not None:
-            raise ValueError("args.linear_loss must be 'off' with ClassWeights, which needs logits")
+            raise ValueError(
+                f"args.linear_loss must be 'off' with ClassWeights, which needs logits, got {args.linear_loss!r}"
+            )
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._see)
 
-    def on_train_end(self, args, state, control, **kwargs):
-        self._hook.remove()
+    def on_train_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._hook is not None:
+            self._hook.remove()
 
-    def _see(self, loss, arguments, output) -> None:
+    def _see(self, loss: Loss, arguments: tuple[Any, ...], output: Tensor) -> None:
         if torch.is_grad_enabled():
-            sums = _class_sums(*arguments[:2], self.gamma)
+            logits, labels, *_ = arguments
+            sums = _class_sums(logits, labels, self.gamma)
             self._sums = sums if self._sums is None else self._sums + sums
 
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step % self.every:
+    def on_step_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step % self.every or self._sums is None:
             return
         focal, hits, rows = sum_over_processes(self._sums).cpu()
         self._sums = None

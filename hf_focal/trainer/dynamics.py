@@ -13,7 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
@@ -22,6 +22,7 @@ from ..losses import Loss
 from ..metrics import CalibrationMetrics
 from ..metrics._checks import check_count
 from ..reports import write_dynamics
+from .arguments import FocalTrainingArguments
 from .checks import Head
 from .evaluation import class_indices
 
@@ -111,17 +112,23 @@ class Dynamics(TrainerCallback):
         self.train_samples = _sample(trainer.train_dataset, num_samples, args.seed)
         self.test_samples = _sample(test_dataset, num_samples, args.seed)
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if state.global_step == 0:  # what is wrong with the data or the model shows before the training
             self.measure()
 
-    def on_epoch_end(self, args, state, control, **kwargs):
+    def on_epoch_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         # Logging would tell Trainer that what it is to log at this step has been logged.
         should_log = control.should_log
         self.measure()
         control.should_log = should_log
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def on_train_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if state.is_world_process_zero:
             write_dynamics(self.folder, dynamics_history(state.log_history), title=str(self.trainer.loss_config))
 

@@ -49,7 +49,7 @@ class StreamedEvaluation:
         is measured."""
         classes = class_indices(logits, labels)
         self.before.update(logits, classes)
-        if self.temperature is not None:
+        if self.temperature is not None and self.after is not None:
             # Half precision would round what it divides; float64 stays what it is.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.temperature.apply(exact), classes)
@@ -80,10 +80,10 @@ class StreamedEvaluation:
         before = self.before.compute()
         if not before["num_samples"]:
             return {}
-        metrics = {"loss": self.loss_sum / before["num_samples"], **before}
+        metrics = {"loss": float(self.loss_sum) / before["num_samples"], **before}
         if self.confusion is not None:
             metrics |= self.confusion.compute()
-        if self.temperature is not None:
+        if self.temperature is not None and self.after is not None:
             after = self.after.compute()
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
             metrics["temperature"] = self.temperature.value
@@ -93,7 +93,7 @@ class StreamedEvaluation:
 class CollectedConfidences:
     """Top-1 confidences and hits alone: what AdaFocal moves γ by."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.metrics = CalibrationMetrics(num_bins=1, classwise=False)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
@@ -110,7 +110,7 @@ class CollectedConfidences:
 class CollectedLogits:
     """The logits and labels themselves, on the CPU: what a temperature is fitted on."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.logits: list[Tensor] = []
         self.labels: list[Tensor] = []
 

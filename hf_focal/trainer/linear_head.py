@@ -5,14 +5,15 @@ What models then do to logits (a bias, a scale, a soft cap) is noted too; for an
 after all, so that a model that is not known here costs memory but is never wrong.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from ..losses import Loss, linear_loss
 from .arguments import FocalTrainingArguments
@@ -58,7 +59,7 @@ class DeferredLogits:
                 self._computed = logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
         return self._computed
 
-    def _as_in_forward(self):
+    def _as_in_forward(self) -> AbstractContextManager[Any]:
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self.hidden.device.type, self._autocast)
@@ -109,7 +110,9 @@ class DeferredLogits:
         return getattr(self.tensor(), name)
 
     @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         first = args[0] if args else None
         if function is torch.tanh and isinstance(first, cls) and first._computed is None and first.cap is None:
             return first._with(cap=1.0)
@@ -117,7 +120,7 @@ class DeferredLogits:
         return function(*computed, **(kwargs or {}))
 
 
-def _of_tensor(name: str):
+def _of_tensor(name: str) -> Callable[..., Any]:
     """The operator of the computed logits: Python does not look for operators in `__getattr__`."""
 
     def operator(self: DeferredLogits, *operands: Any) -> Any:
@@ -136,14 +139,15 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
     if head is None:
         yield
         return
-    head.forward = lambda hidden: DeferredLogits(hidden, head.weight, head.bias)
+    # On the module itself, in front of its class's method.
+    vars(head)["forward"] = lambda hidden: DeferredLogits(hidden, head.weight, head.bias)
     try:
         yield
     finally:
-        del head.forward
+        del vars(head)["forward"]
 
 
-def deferrable_head(model: nn.Module, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
+def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
     """The head of a language model if its loss can do without logits and `args.linear_loss` wants it.
 
     Raises:

@@ -1,6 +1,6 @@
 """A loss in the form that Transformers' Trainer takes one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,15 @@ class LossFunction:
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
 
-    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: int | Tensor | None = None) -> Tensor:
+    def __call__(
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: float | Tensor | None = None
+    ) -> Tensor:
         if labels is None:
-            raise ValueError("labels are missing from the batch: the dataset needs a column 'label' or 'labels'")
+            raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         logits, labels = self.rows(outputs, labels)
-        deferred = isinstance(logits, DeferredLogits)
-        loss = partial(logits.loss, self.loss) if deferred else partial(self.loss, logits)
+        loss: Callable[..., Tensor] = partial(self.loss, logits)
+        if isinstance(logits, DeferredLogits):
+            loss = partial(logits.loss, self.loss)
         if self.reduction == "sum":
             return loss(labels, reduction="sum")
         soft_targets = labels.is_floating_point() and labels.shape == logits.shape
@@ -41,8 +44,9 @@ class LossFunction:
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
 
 
-def logits_of(outputs: Any) -> Tensor | DeferredLogits:
-    """The logits of a model's output without a loss: `logits`, the first of a tuple, or the tensor itself."""
+def logits_of(outputs: Any) -> Any:
+    """The logits of a model's output without a loss: `logits`, the first of a tuple, or themselves: a tensor,
+    or `DeferredLogits`."""
     if isinstance(outputs, Mapping):
         return outputs["logits"]
     return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
@@ -72,6 +76,7 @@ def loss_func(
     built = build_loss(loss)
     if built.driving is not None:
         raise ValueError(
-            f"loss {LossConfig.parse(loss)} {built.driving}, which a stock Trainer does not drive: use FocalTrainer"
+            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which {built.driving}: "
+            "use FocalTrainer"
         )
     return LossFunction(built, reduction, shift_labels)

@@ -1,18 +1,19 @@
 """The half of `FocalTrainer` that measures: calibration metrics of evaluations, confidences, temperatures."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import datasets
 from accelerate.data_loader import IterableDatasetShard
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer
+from transformers import Trainer, TrainerControl
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..losses import Loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
-from ..temperature import OBJECTIVES, Temperature, fit_temperature
+from ..temperature import Temperature, check_objective, fit_temperature
 from ..temperature_stream import TemperatureCurves
 from .adafocal import GammaUpdates
 from .checks import Head, check_not_empty
@@ -52,7 +53,7 @@ class MeasuringTrainer(Trainer):
         dataset = self._evaluation_set(name, dataset)
         if dataset is None:
             raise ValueError(
-                f"{name} must be given: the trainer has neither a calibration_dataset nor an eval_dataset"
+                f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
             )
         if isinstance(dataset, dict):
             raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
@@ -82,7 +83,11 @@ class MeasuringTrainer(Trainer):
             )
 
     def evaluate(
-        self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval", **generation: Any
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **generation: Any,
     ) -> dict[str, float]:
         dataset = self._evaluation_set("eval_dataset", self.eval_dataset if eval_dataset is None else eval_dataset)
         # One of several sets is evaluated by a call of its own, from within.
@@ -92,7 +97,7 @@ class MeasuringTrainer(Trainer):
         finally:
             self._serves_update = False
 
-    def get_eval_dataloader(self, eval_dataset=None):
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
             return super().get_eval_dataloader(eval_dataset)
         # With persistent workers Trainer would give the loader of another dataset, or keep this one for the next.
@@ -105,7 +110,12 @@ class MeasuringTrainer(Trainer):
                 self._eval_dataloaders = kept
 
     def evaluation_loop(
-        self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         streamed = self._streamed()
         with self._into(streamed, labels_required=description == "Evaluation"):
@@ -154,13 +164,19 @@ class MeasuringTrainer(Trainer):
         self.confusion = streamed.confusion
         return measured
 
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
         if self._labels_required and inputs.get("labels") is None:
-            raise ValueError("the dataset to measure must have labels: a column 'label' or 'labels'")
+            raise ValueError(f"the dataset to measure must have a column 'label' or 'labels', got {', '.join(inputs)}")
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     @contextmanager
-    def _into(self, sink: StreamedEvaluation | CollectedLogits, labels_required: bool):
+    def _into(self, sink: Any, labels_required: bool) -> Iterator[None]:
         """Send the logits and labels of every batch that is evaluated meanwhile to `sink`."""
         self._sink, self._labels_required = sink, labels_required
         try:
@@ -171,8 +187,8 @@ class MeasuringTrainer(Trainer):
     def _check_measurable(self, dataloader: DataLoader) -> None:
         if isinstance(dataloader.dataset, IterableDatasetShard) and self.args.world_size > 1:
             raise ValueError(
-                "args.accelerator_config must not have dispatch_batches=False for a stream that is measured: the rows "
-                "that fill up its last batch cannot be told from its own"
+                "args.accelerator_config must have dispatch_batches for a stream that is measured, got "
+                "dispatch_batches=False: the rows that fill up its last batch cannot be told from its own"
             )
         check_not_empty("the dataset to measure", dataloader.dataset)
 
@@ -213,7 +229,7 @@ class MeasuringTrainer(Trainer):
         with self._into(collected, labels_required=True):
             super().evaluation_loop(dataloader, "Calibration", prediction_loss_only=True)
         # As after predict(), or the progress bar of this pass would go on in the next one.
-        self.control = self.callback_handler.on_predict(self.args, self.state, self.control, {})
+        self.control: TrainerControl = self.callback_handler.on_predict(self.args, self.state, self.control, {})
         return collected.gather()
 
     def fit_temperature(self, dataset: Any = None, objective: str = "ece") -> Temperature:
@@ -230,8 +246,7 @@ class MeasuringTrainer(Trainer):
             ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
                 what `hf_focal.fit_temperature` raises.
         """
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        check_objective(objective)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head is Head.CLASSES:
             logits, labels = self._collect(dataset, CollectedLogits())

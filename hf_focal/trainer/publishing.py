@@ -235,7 +235,7 @@ class PublishingTrainer(MeasuringTrainer):
             private = self.args.hub_private_repo if private is None else private
             raise HubError(f"{problem}. {how_to_push(folder, name, private, revision)}") from problem
         self._finish_current_push()
-        options = {"token": token, "revision": revision, "commit_message": commit_message}
+        options: dict[str, Any] = {"token": token, "revision": revision, "commit_message": commit_message}
         if blocking:
             return publish(folder, name, **options)
         return HfApi().run_as_future(publish, folder, name, **options)

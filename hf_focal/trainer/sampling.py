@@ -30,7 +30,8 @@ def last_batch_rows(loader: DataLoader, dataset: Any) -> int:
             return 0
         if shard.drop_last or shard.num_processes == 1:
             return 0
-        num_rows, batch_size = len(shard.batch_sampler.sampler), shard.batch_sampler.batch_size
+        sampler: Any = shard.batch_sampler.sampler
+        num_rows, batch_size = len(sampler), shard.batch_sampler.batch_size
     return num_rows % (batch_size * (1 if shard.split_batches else shard.num_processes))
 
 

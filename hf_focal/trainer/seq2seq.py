@@ -10,7 +10,7 @@ import torch
 from accelerate.data_loader import DataLoaderShard
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer
+from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from .arguments import FocalSeq2SeqTrainingArguments
@@ -39,19 +39,29 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     _trains_seq2seq = True
 
     def __init__(
-        self, model=None, args: FocalSeq2SeqTrainingArguments | None = None, *trainer_args: Any, **trainer_kwargs: Any
-    ):
+        self,
+        model: nn.Module | None = None,
+        args: FocalSeq2SeqTrainingArguments | None = None,
+        *trainer_args: Any,
+        **trainer_kwargs: Any,
+    ) -> None:
         args = FocalSeq2SeqTrainingArguments("tmp_trainer") if args is None else args
         if not isinstance(args, FocalSeq2SeqTrainingArguments):
             raise TypeError(f"args must be FocalSeq2SeqTrainingArguments, got {type(args).__name__}")
         self._generation: dict[str, Any] = {}
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
 
-    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         # Before labels of repeated samples are set to be ignored: mBART finds no language in a row without labels.
         return super().get_batch_samples(map(self._with_decoder_inputs, epoch_iterator), num_batches, device)
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: int | Tensor | None = None,
+    ) -> Any:
         return super().compute_loss(model, self._with_decoder_inputs(inputs), return_outputs, num_items_in_batch)
 
     def _with_decoder_inputs(self, batch: Any) -> Any:
@@ -78,7 +88,11 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         return DataLoaderShard(loader.dataset, device=self.args.device, batch_sampler=batches, **options)
 
     def evaluate(
-        self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval", **generation: Any
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **generation: Any,
     ) -> dict[str, float]:
         # Each of several sets is evaluated by a call of its own, from within, that brings no arguments of `generate`.
         outer = self._generation
@@ -93,7 +107,14 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **generation: Any):
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **generation: Any,
+    ) -> tuple[Any, Any, Any]:
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         # Seq2SeqTrainer's own takes the model's loss, beside which nothing would be measured.
@@ -109,7 +130,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         return loss, generated, labels
 
 
-def decoder_inputs(model: nn.Module, labels: Tensor) -> Tensor:
+def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
     """What the decoder is given to predict labels (N, L), -100 ignored: the labels before, (N, L)."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return model.prepare_decoder_input_ids_from_labels(labels=labels)

@@ -1,12 +1,13 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput, has_length
 
@@ -94,7 +95,7 @@ class FocalTrainer(PublishingTrainer):
                 "over the rows of all processes"
             )
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
-            raise ValueError("compute_loss_func must not be given: the loss is args.loss")
+            raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
         self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
@@ -149,9 +150,15 @@ class FocalTrainer(PublishingTrainer):
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step - self._first_step, 1)
         super().log(logs, start_time)
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: int | Tensor | None = None,
+    ) -> Any:
         inputs = self.prepare_labels(inputs)
-        labels = inputs.get("labels")
+        labels: Any = inputs.get("labels")
         with deferred(self._linear_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._sink is not None:
@@ -165,7 +172,7 @@ class FocalTrainer(PublishingTrainer):
         # Trainer takes the first of a tuple for the loss, which a model without labels does not return.
         return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
 
-    def get_batch_samples(self, epoch_iterator, num_batches, device):
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
         epoch_iterator = map(self._without_repeats, map(self.prepare_labels, epoch_iterator))
         batches = list(islice(epoch_iterator, num_batches))
         if self.head is Head.NEXT_TOKENS:
@@ -193,7 +200,7 @@ class FocalTrainer(PublishingTrainer):
             batch["labels"][own:] = -100
         return batch
 
-    def _get_train_sampler(self, train_dataset=None):
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, LengthGroupedSampler):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
@@ -208,7 +215,7 @@ class FocalTrainer(PublishingTrainer):
         if self.args.world_size > 1:
             self._tr_loss.copy_(self.accelerator.reduce(self._tr_loss, "mean"))
 
-    def _save_checkpoint(self, model, trial) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self.average_running_loss()
         self.state.stateful_callbacks[_STATE] = {
             "num_processes": self.args.world_size,

@@ -304,6 +304,36 @@ def test_classes_behind_the_last_with_training_rows_weigh_nothing():
         build_loss("class_balanced:weights=1/2")(logits, labels)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 2.0])
+def test_a_class_of_weight_0_counts_for_nothing_however_wrong_its_rows(gamma):
+    loss = ClassBalanced(gamma=gamma, weights=[0.0, 1.0, 2.0])
+    labels = torch.tensor([0, 1, 2])
+
+    def rows_and_gradient(label_logit):
+        logits = torch.tensor([[label_logit, 1.0, 0.5], [0.3, 0.2, -1.0], [1.0, 0.0, 0.1]], dtype=torch.float64)
+        logits.requires_grad_()
+        rows = loss(logits, labels, reduction="none")
+        (gradient,) = torch.autograd.grad(loss(logits, labels), logits)
+        return rows.detach(), gradient
+
+    # The limit: the label's logit falls, its cross-entropy grows beyond all bounds, and weight 0 leaves nothing of it.
+    far, masked = rows_and_gradient(-1e4), rows_and_gradient(-torch.inf)
+    for values in (*far, *masked):
+        assert values[0].eq(0).all() and values.isfinite().all()
+    for near, limit in zip(far, masked, strict=True):
+        torch.testing.assert_close(limit, near)
+
+
+def test_a_class_that_is_always_right_in_recall_weighs_nothing_where_a_row_is_masked():
+    loss = RecallLoss(ema=1.0)
+    loss.set_extra_state({"recall": [1.0, 0.5]})
+    logits = torch.tensor([[-torch.inf, 1.0], [2.0, 1.0]], requires_grad=True)
+    total = loss(logits, torch.tensor([0, 1]))
+    total.backward()
+    assert total.item() == pytest.approx(0.5 * np.log1p(np.e) / 2)
+    assert logits.grad[0].eq(0).all() and logits.grad.isfinite().all()
+
+
 def test_a_checkpoint_restores_the_weights():
     loss, resumed = ClassBalanced(beta=0.9), ClassBalanced(beta=0.9)
     resumed.load_state_dict(json.loads(json.dumps(loss.state_dict())))

@@ -322,7 +322,7 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_bins": 0}, "bins must be at least 1, got 0"),
+        ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
         ({"lam": -1.0}, "lam must be at least 0, got -1.0"),
         ({"lam": math.nan}, "lam must be a finite number, got nan"),
         ({"switch": 0.0}, r"switch must be within \(0, 1\], got 0.0"),

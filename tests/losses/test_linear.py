@@ -411,7 +411,7 @@ class OwnLoss(Loss):
         ({"labels": torch.tensor([0])}, ValueError, r"got labels \(1,\) for logits \(2, 5\)"),
         ({"labels": torch.ones(2, 5)}, TypeError, "labels must be integer class indices, got torch.float32"),
         ({"reduction": "average"}, ValueError, "reduction must be 'mean', 'sum' or 'none', got 'average'"),
-        ({"reduction": "sum", "num_items": 3}, ValueError, "num_items divides the sum, .* got 'sum'"),
+        ({"reduction": "sum", "num_items": 3}, ValueError, "reduction must be 'mean' with num_items, .* got 'sum'"),
         ({"num_items": -1}, ValueError, "num_items must be at least 0, got -1"),
         ({"logit_scale": float("inf")}, ValueError, "logit_scale must be a finite number, got inf"),
         ({"soft_cap": 0.0}, ValueError, "soft_cap must be above 0, got 0.0"),

@@ -119,7 +119,7 @@ def test_a_batch_whose_soft_targets_are_all_ignored_has_loss_and_gradient_0():
 @pytest.mark.parametrize("config", ["flsd53", "adafocal"])
 def test_soft_targets_have_no_probability_that_chooses_gamma(config):
     logits, _ = batch()
-    with pytest.raises(ValueError, match=r"labels must be class indices: By\w+ chooses gamma"):
+    with pytest.raises(ValueError, match=r"labels must be class indices for By\w+, which chooses gamma"):
         build_loss(config)(logits, logits.softmax(-1))
 
 
@@ -159,8 +159,8 @@ def test_a_checkpoint_restores_the_gamma_that_moves():
     ("arguments", "message"),
     [
         ({"reduction": "average"}, "reduction must be 'mean', 'sum' or 'none', got 'average'"),
-        ({"reduction": "sum", "num_items": 3}, "num_items divides the sum, .* got 'sum'"),
-        ({"reduction": "none", "num_items": 3}, "num_items divides the sum, .* got 'none'"),
+        ({"reduction": "sum", "num_items": 3}, "reduction must be 'mean' with num_items, .* got 'sum'"),
+        ({"reduction": "none", "num_items": 3}, "reduction must be 'mean' with num_items, .* got 'none'"),
         ({"num_items": -1}, "num_items must be at least 0, got -1"),
         ({"num_items": -0.5}, "num_items must be at least 0, got -0.5"),
         ({"num_items": float("nan")}, "num_items must be a finite number, got nan"),

@@ -85,7 +85,7 @@ def test_another_ignored_label(batch):
 
 def test_nothing_yet_and_nothing_that_counts():
     assert ConfusionMatrix().compute() == {}
-    with pytest.raises(ValueError, match="confusion matrix must have samples, got none"):
+    with pytest.raises(ValueError, match="counts must be of at least one batch, got none"):
         ConfusionMatrix().by_class()
     ignored = matrix_of(torch.zeros(2, 3), torch.tensor([-100, -100])).compute()
     assert all(math.isnan(value) for value in ignored.values())

@@ -84,7 +84,7 @@ def test_what_needs_samples_is_refused():
         streamed.bootstrap()
     with pytest.raises(ValueError, match="keep_samples must be True for samples, got False"):
         streamed.samples()
-    with pytest.raises(ValueError, match="keep_samples must be the same to add samples: it is True here and False"):
+    with pytest.raises(ValueError, match="keep_samples must be the same to add samples, got False for True"):
         kept.merge(streamed)
 
 

@@ -66,14 +66,14 @@ def test_metrics_arrays_and_temperature_are_understood():
     ids=["nothing", "logits", "labels", "both"],
 )
 def test_the_samples_come_from_one_place(arguments):
-    with pytest.raises(TypeError, match="takes logits and labels, or metrics"):
+    with pytest.raises(TypeError, match="arguments must be logits and labels, or metrics, got"):
         reliability_diagram(**arguments)
 
 
 def test_other_errors():
-    with pytest.raises(TypeError, match="temperature cannot be applied"):
+    with pytest.raises(TypeError, match="temperature must be None with metrics"):
         reliability_diagram(metrics=gathered(), temperature=2.0)
-    with pytest.raises(ValueError, match="needs samples"):
+    with pytest.raises(ValueError, match="metrics must hold at least one sample, got none"):
         reliability_diagram(metrics=CalibrationMetrics())
     with pytest.raises(ValueError, match="at least one run"):
         comparison_figure({})

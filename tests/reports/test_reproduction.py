@@ -80,7 +80,7 @@ def test_no_cells_are_refused():
 def test_the_csv_has_the_printed_cells_and_ours(run, tmp_path):
     eces = [0.2, 0.25]
     runs = {seed: run(ece, post=ece / 10, temperature=1 + seed) for seed, ece in zip((3, 4), eces, strict=True)}
-    write_reproduction_csv(CELLS, {CELLS[0].name: runs}, tmp_path / "table.csv")
+    write_reproduction_csv(tmp_path / "table.csv", CELLS, {CELLS[0].name: runs})
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [float(row["value"]) for row in rows] == [cell.value for cell in CELLS]

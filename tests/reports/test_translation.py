@@ -177,7 +177,7 @@ def test_one_measured_temperature_is_enough_for_a_figure():
 
 def test_the_csv_has_every_temperature_once_and_what_was_not_measured_is_empty(tmp_path):
     off_grid = replace(FOCAL, bleu={1.05: 26.1, 1.0: 26.39, 2.0: math.nan})
-    write_curves_csv([CROSS_ENTROPY, off_grid], tmp_path / "curves.csv")
+    write_curves_csv(tmp_path / "curves.csv", [CROSS_ENTROPY, off_grid])
     text = (tmp_path / "curves.csv").read_text(encoding="utf-8")
     assert text.startswith("loss,temperature,bleu,validation_ece\ncross_entropy,0.1,,") and "\r" not in text
     rows = list(csv.DictReader(text.splitlines()))
@@ -230,7 +230,7 @@ def test_errors(tmp_path):
     for refuse in (
         translation_table,
         temperature_curves,
-        lambda results: write_curves_csv(results, tmp_path / "curves.csv"),
+        lambda results: write_curves_csv(tmp_path / "curves.csv", results),
         lambda results: write_translation_comparison(tmp_path, results),
     ):
         with pytest.raises(ValueError, match="results must hold at least one run, got none"):

@@ -117,7 +117,7 @@ def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_p
 def test_rows_without_labels_are_refused(tmp_path):
     unlabelled = [{"input_ids": row["input_ids"]} for row in TRAIN]
     trainer = trainer_of(build("gpt2"), tmp_path, train_dataset=unlabelled)
-    with pytest.raises(ValueError, match="labels are missing from the batch"):
+    with pytest.raises(ValueError, match="labels must be in the batch, got None"):
         trainer.train()
 
 

@@ -70,7 +70,7 @@ def test_arguments(options, message, tmp_path):
 
 
 def test_a_loss_beside_the_argument(tmp_path):
-    with pytest.raises(ValueError, match=r"compute_loss_func must not be given: the loss is args.loss"):
+    with pytest.raises(ValueError, match=r"compute_loss_func must be None, got one: the loss is args.loss"):
         trainer_of(tmp_path, compute_loss_func=lambda outputs, labels, num_items_in_batch=None: None)
 
 
@@ -105,7 +105,7 @@ def test_labels_of_a_wrong_kind_or_none(tmp_path):
     with pytest.raises(TypeError, match=r"labels must be integer class indices, got torch.float32"):
         trainer_of(tmp_path, train_dataset=floats).train()
     unlabelled = [{"input_ids": row["input_ids"]} for row in rows(4)]
-    with pytest.raises(ValueError, match=r"labels are missing from the batch.*column 'label' or 'labels'"):
+    with pytest.raises(ValueError, match=r"labels must be in the batch, got None: .*column 'label' or 'labels'"):
         trainer_of(tmp_path, train_dataset=unlabelled).train()
 
 
@@ -130,9 +130,11 @@ def test_data_that_no_temperature_is_fitted_on(tmp_path):
         trainer.fit_temperature(trainer.train_dataset)
     with pytest.raises(ValueError, match="dataset must hold at least one sample, got an empty dataset"):
         trainer.fit_temperature([])
-    with pytest.raises(ValueError, match="the dataset to measure must have labels"):
+    with pytest.raises(ValueError, match="the dataset to measure must have a column 'label' or 'labels', got"):
         trainer.fit_temperature([{"input_ids": row["input_ids"]} for row in rows(4)])
-    with pytest.raises(ValueError, match="dataset must be given: the trainer has neither a calibration_dataset nor"):
+    with pytest.raises(
+        ValueError, match="dataset must be given, got None: the trainer has neither a calibration_dataset nor"
+    ):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
     with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
         trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()

@@ -104,7 +104,10 @@ def test_soft_targets_are_divided_by_rows(tmp_path):
     ],
 )
 def test_losses_that_need_a_driver_are_refused(loss, problem):
-    with pytest.raises(ValueError, match=f"loss {loss} {problem}, which .* does not drive: use FocalTrainer"):
+    with pytest.raises(
+        ValueError,
+        match=f"loss must be one that a stock Trainer can drive, got {loss}, which {problem}.*: use FocalTrainer",
+    ):
         loss_func(loss)
 
 
@@ -126,5 +129,5 @@ def test_an_unknown_reduction_is_refused():
 
 
 def test_a_batch_without_labels_is_an_error():
-    with pytest.raises(ValueError, match=r"labels are missing from the batch.*'label' or 'labels'"):
+    with pytest.raises(ValueError, match=r"labels must be in the batch, got None.*'label' or 'labels'"):
         loss_func("brier")({"logits": torch.zeros(2, 3)}, None)

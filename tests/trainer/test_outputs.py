@@ -130,9 +130,9 @@ def test_sets_that_cannot_be_measured_are_refused(tmp_path):
     trainer = trainer_of(tmp_path)
     with pytest.raises(ValueError, match="the dataset to measure must hold at least one sample"):
         trainer.evaluate([])
-    with pytest.raises(ValueError, match="the dataset to measure must have labels: a column 'label' or 'labels'"):
+    with pytest.raises(ValueError, match="the dataset to measure must have a column 'label' or 'labels'"):
         trainer.evaluate([{"input_ids": row["input_ids"]} for row in rows(4)])
-    with pytest.raises(ValueError, match="objective must be one of ece, nll, got 'nlll'"):
+    with pytest.raises(ValueError, match="objective must be 'ece' or 'nll', got 'nlll'; did you mean 'nll'"):
         trainer.fit_temperature(objective="nlll")
 
 

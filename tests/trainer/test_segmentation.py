@@ -222,7 +222,7 @@ def test_labels_that_are_no_classes_of_pixels(change, message, tmp_path):
 
 def test_data_without_labels(tmp_path):
     data = [{"pixel_values": row["pixel_values"]} for row in EVAL]
-    with pytest.raises(ValueError, match="labels are missing from the batch"):
+    with pytest.raises(ValueError, match="labels must be in the batch, got None"):
         trainer_of(tmp_path, other={"train_dataset": data}).train()
-    with pytest.raises(ValueError, match="the dataset to measure must have labels"):
+    with pytest.raises(ValueError, match="the dataset to measure must have a column 'label'"):
         trainer_of(tmp_path, other={"eval_dataset": data}).evaluate()

@@ -279,7 +279,7 @@ def test_sources_without_translations(tmp_path):
     other = trainer_of(model, tmp_path, predict_with_generate=True, data_collator=with_none).predict(sources)
     assert stripped(other.predictions) == stripped(output.predictions)
     assert other.label_ids is None
-    with pytest.raises(ValueError, match="the dataset to measure must have labels"):
+    with pytest.raises(ValueError, match="the dataset to measure must have a column 'label'"):
         trainer.evaluate(sources)
 
     def begun(rows):

@@ -5,6 +5,7 @@ class below is not among their names.
 """
 
 import inspect
+from typing import Any
 
 import datasets
 import evaluate
@@ -44,6 +45,8 @@ class CalibrationMetric(evaluate.Metric):
             ),
         )
 
-    def _compute(self, predictions, references, inputs="probabilities", **options) -> dict[str, float]:
+    def _compute(
+        self, predictions: Any, references: Any, inputs: str = "probabilities", **options: Any
+    ) -> dict[str, float]:
         value = self.function(np.asarray(predictions), np.asarray(references), inputs=inputs, **options)
         return {self.key: value}
