@@ -237,7 +237,7 @@ GROUPS = (
 
 
 def cell(function: Callable | None, inputs: tuple) -> float | str | None:
-    """What the function gives ("nan" as text, for JSON), the type of its exception, None for what a library lacks."""
+    """What the function gives, the type of its exception, None for what a library lacks; JSON has NaN only as text."""
     if function is None:
         return None
     try:
@@ -246,7 +246,7 @@ def cell(function: Callable | None, inputs: tuple) -> float | str | None:
             value = float(function(*inputs))
     except Exception as error:
         return type(error).__name__
-    return "nan" if math.isnan(value) else value
+    return value if math.isfinite(value) else str(value)
 
 
 def is_right(value: float | str | None, exact: float | None, relative: float, absolute: float) -> bool | None:
@@ -254,9 +254,9 @@ def is_right(value: float | str | None, exact: float | None, relative: float, ab
     if value is None:
         return None
     if exact is None:
-        return isinstance(value, str)
+        return isinstance(value, str) and "inf" not in value
     if isinstance(value, str):
-        return False if value == "nan" else None
+        return False if value in ("nan", "inf", "-inf") else None
     return abs(value - exact) <= relative * abs(exact) + absolute
 
 
