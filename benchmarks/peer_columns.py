@@ -125,7 +125,7 @@ CLASSWISE_COLUMNS = {
 
 
 def uncertainty_temperature(logits: Tensor, labels: Tensor) -> float:
-    scaler = TemperatureScaler(nn.Identity())
+    scaler = TemperatureScaler(nn.Sequential())  # no layers; of nn.Identity it warns
     scaler.fit([(logits, labels)], progress=False)
     return scaler.temperature[0].item()
 

@@ -165,9 +165,9 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
 def edge_case_cell(value: float | str | None, right: bool | None, convention: bool) -> str:
     if value is None:
         return "–"
-    text = value if isinstance(value, str) else f"{value:.4g}"
-    if right is None:
-        return f"`{text}`"
+    if isinstance(value, str) and value.endswith(("Error", "Exception")):
+        return f"`{value}`"
+    text = value if isinstance(value, str) else f"{value + 0.0:.4g}"  # 0, not -0
     return text if right else f"*{text}*" if convention else f"**{text}**"
 
 
@@ -197,7 +197,8 @@ def timing_table(lines: list[dict]) -> str:
             if who not in figures["seconds"]:
                 cells.append("–")
                 continue
-            first = f"{1e3 * figures['seconds'][who]:.3g} ms" if who == OURS else f"{figures['ratio'][who]:.1f}×"
+            ratio = figures["ratio"].get(who, 1)
+            first = f"{1e3 * figures['seconds'][who]:.3g} ms" if who == OURS else f"{ratio:.{1 if ratio > 1 else 2}f}×"
             value = figures["values"][who]
             differs = f", gives {value:.4g}" if abs(value - ours) > 1e-3 * abs(ours) else ""
             gives = f", gives {ours:.4g}" if who == OURS else differs
