@@ -5,7 +5,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test coverage test-lowest dist lint format benchmark docs digits shapes tags newsgroups multi30k sst cifar10 imbalance reproduce clean
+.PHONY: demo test coverage test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
+	cifar10 imbalance reproduce clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
 demo: $(VENV)/.installed
@@ -54,7 +55,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-benchmark: $(VENV)/.installed-test
+bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/loss.py --json benchmarks/results/loss.json
 	$(BIN)/python benchmarks/metrics.py --json benchmarks/results/metrics.json
 	$(BIN)/python benchmarks/exactness.py --json benchmarks/results/exactness.json
@@ -62,6 +63,12 @@ benchmark: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
+
+# benchmarks/peers.md, in an environment of its own: the peers pull in much. It needs a torchvision whose build matches
+# that of torch, as the releases of both on PyPI do.
+PEERS_VENV ?= .venv-peers
+bench-peers: $(PEERS_VENV)/.installed
+	$(PEERS_VENV)/bin/python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md
 
 # The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
 docs: $(VENV)/.installed-docs
@@ -138,5 +145,10 @@ $(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[docs]"
 	touch $@ $(VENV)/.installed
 
+$(PEERS_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[peers]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-lowest out site build dist *.egg-info .coverage
+	rm -rf $(VENV) $(PEERS_VENV) .venv-lowest out site build dist *.egg-info .coverage

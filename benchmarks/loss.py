@@ -31,9 +31,9 @@ DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
 
 
-def log_softmax_focal(logits: Tensor, labels: Tensor) -> Tensor:
+def log_softmax_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
     log_p = F.log_softmax(logits, -1).gather(-1, labels.unsqueeze(-1))
-    return -((1 - log_p.exp()) ** 3 * log_p).mean()
+    return -((1 - log_p.exp()) ** gamma * log_p).mean()
 
 
 def sigmoid_focal(logits: Tensor, labels: Tensor) -> Tensor:
@@ -45,9 +45,9 @@ def sigmoid_focal(logits: Tensor, labels: Tensor) -> Tensor:
     return (ce * (1 - p_t) ** 3).sum() / len(labels)
 
 
-def composed_focal(logits: Tensor, labels: Tensor) -> Tensor:
+def composed_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
     ce = F.cross_entropy(logits, labels, reduction="none")
-    return ((1 - torch.exp(-ce)) ** 3 * ce).mean()
+    return ((1 - torch.exp(-ce)) ** gamma * ce).mean()
 
 
 def one_hot_brier(logits: Tensor, labels: Tensor) -> Tensor:

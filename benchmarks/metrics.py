@@ -61,14 +61,12 @@ def loop_adaece(confidence: torch.Tensor, correct: torch.Tensor) -> float:
     return masked_error(confidence, correct, torch.from_numpy(edges))
 
 
-def loop_classwise(logits: torch.Tensor, labels: torch.Tensor, num_classes: int) -> float:
+def loop_classwise(probabilities: torch.Tensor, labels: torch.Tensor, num_classes: int) -> float:
     """Classwise ECE by one mask for each of the first `num_classes` classes and each bin."""
-    probabilities = logits.softmax(1)
     return float(np.mean([loop_ece(probabilities[:, k], labels == k) for k in range(num_classes)]))
 
 
-def torchmetrics_classwise(logits: torch.Tensor, labels: torch.Tensor, num_classes: int) -> float:
-    probabilities = logits.softmax(1)
+def torchmetrics_classwise(probabilities: torch.Tensor, labels: torch.Tensor, num_classes: int) -> float:
     errors = [binary_calibration_error(probabilities[:, k], labels == k, NUM_BINS) for k in range(num_classes)]
     return float(torch.stack(errors).mean())
 
@@ -156,8 +154,8 @@ def classwise(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
     timed = min(k, 20)
     runs = {
         "ours": lambda: metrics.classwise_calibration_error(logits, labels, NUM_BINS),
-        "torchmetrics by class": lambda: torchmetrics_classwise(logits, labels, timed),
-        "loop over classes and bins": lambda: loop_classwise(logits, labels, timed),
+        "torchmetrics by class": lambda: torchmetrics_classwise(logits.softmax(1), labels, timed),
+        "loop over classes and bins": lambda: loop_classwise(logits.softmax(1), labels, timed),
     }
     name = f"classwise ECE {shape(logits)}"
     if timed == k:
