@@ -63,6 +63,7 @@ class PaperCell:
 
     @property
     def name(self) -> Name:
+        """Dataset, model and loss."""
         return self.dataset, self.model, self.loss
 
 
@@ -179,6 +180,11 @@ def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results
 
     ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a
     post_t cell; empty where there are too few runs.
+
+    Args:
+        path: of the file.
+        cells: of one table, in the paper's order.
+        results: the runs that there are.
     """
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -302,6 +308,10 @@ def compare_focal_losses(
 
 def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -> str:
     """The Markdown table of comparisons, and a line that says whether the deciding t-test is significant.
+
+    Args:
+        comparisons: as `compare_focal_losses` returns them.
+        level: of significance.
 
     Raises:
         ValueError: no comparisons.
