@@ -4,9 +4,27 @@ The names below are loaded when they are first used: a loss needs no Transformer
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
+    from .fold import fold_temperature as fold_temperature
+    from .generation import apply_calibrated_generation as apply_calibrated_generation
+    from .generation import calibrated_generation as calibrated_generation
+    from .losses import LossConfig as LossConfig
+    from .losses import build_loss as build_loss
+    from .losses import gamma_for_threshold as gamma_for_threshold
+    from .metrics import CalibrationMetrics as CalibrationMetrics
+    from .reports import reliability_diagram as reliability_diagram
+    from .temperature import Temperature as Temperature
+    from .temperature import fit_temperature as fit_temperature
+    from .temperature_stream import TemperatureStream as TemperatureStream
+    from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
+    from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
+    from .trainer import FocalTrainer as FocalTrainer
+    from .trainer import FocalTrainingArguments as FocalTrainingArguments
+    from .trainer import loss_func as loss_func
 
 _MODULES = {
     "CalibrationMetrics": "metrics",

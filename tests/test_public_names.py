@@ -1,5 +1,7 @@
 """The names that users import, and what importing them costs."""
 
+import ast
+import inspect
 import subprocess
 import sys
 
@@ -22,6 +24,12 @@ def test_every_public_name_is_there():
     assert {"LossConfig", "build_loss", "loss_func", "FocalTrainer", "FocalTrainingArguments"} < set(hf_focal.__all__)
     assert {"CalibrationMetrics", "reliability_diagram", "gamma_for_threshold"} < set(hf_focal.__all__)
     assert {"Temperature", "fit_temperature", "fold_temperature"} < set(hf_focal.__all__)
+
+
+def test_a_type_checker_finds_every_name_where_it_is_loaded_from():
+    nodes = ast.walk(ast.parse(inspect.getsource(hf_focal)))
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1]
+    assert {node.names[0].asname: node.module for node in imports} == hf_focal._MODULES
 
 
 @pytest.mark.parametrize("package", ["data", "losses", "metrics", "models", "reports", "trainer"])

@@ -331,6 +331,9 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
 
     Returns:
         A module called as ``loss(logits, labels, reduction="mean", num_items=None)``; see `Loss.forward`.
+
+    Raises:
+        TypeError, ValueError: what `LossConfig.parse` raises.
     """
     config = LossConfig.parse(config)
     try:

@@ -132,6 +132,10 @@ def compare_focal_losses(
 def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -> str:
     """The Markdown table of comparisons, and a line that says whether the deciding t-test is significant.
 
+    Args:
+        comparisons: as `compare_focal_losses` returns them.
+        level: of significance.
+
     Raises:
         ValueError: no comparisons.
     """

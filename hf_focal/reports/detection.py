@@ -130,6 +130,10 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
 
     Where there are several runs, the best of each column is in bold, as printed (ties too).
 
+    Args:
+        results: the runs; those without the corruption have empty rows.
+        corruption: its name.
+
     Returns:
         Markdown with a heading above each table, ending in a newline. What a run lacks, or is NaN, is shown as "–".
 
@@ -227,6 +231,10 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     shift.csv, which is there where corruptions are, has the columns loss, corruption, severity, when (pre or post the
     temperature) and the metrics: fractions and nats, empty where undefined. `read_detection_results` reads the JSON.
     In file names, whatever of a name is not a letter, digit, dot, dash or underscore is an underscore.
+
+    Args:
+        folder: made where it is not there.
+        results: the runs, at least one.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.

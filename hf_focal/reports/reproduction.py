@@ -60,6 +60,7 @@ class PaperCell:
 
     @property
     def name(self) -> Name:
+        """Dataset, model and loss."""
         return self.dataset, self.model, self.loss
 
 
@@ -171,6 +172,11 @@ def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results
 
     ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a
     post_t cell; empty where there are too few runs.
+
+    Args:
+        path: of the file.
+        cells: of one table, in the paper's order.
+        results: the runs that there are.
     """
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -169,7 +169,13 @@ def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> 
     """Write the curves as CSV: columns loss, temperature, bleu (0 to 100) and validation_ece (a fraction).
 
     A line for each temperature of a run, ascending; empty where bleu or validation_ece was not measured, or is NaN.
-    Raises `ValueError` for no results.
+
+    Args:
+        path: of the file.
+        results: the runs.
+
+    Raises:
+        ValueError: no results.
     """
     check_results(results)
     with Path(path).open("w", encoding="utf-8", newline="") as file:
