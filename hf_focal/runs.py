@@ -12,6 +12,7 @@ from zipfile import is_zipfile
 from transformers import TrainingArguments
 
 from .losses import LossConfig
+from .whole_files import write_whole
 
 _logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
             )
     elif write and settings != earlier:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(settings, indent=2) + "\n")
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:

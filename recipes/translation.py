@@ -72,6 +72,7 @@ from hf_focal.reports import (
 )
 from hf_focal.runs import complete_checkpoints, contents, files_of, last_complete_checkpoint, run_settings
 from hf_focal.trainer import gamma_history
+from hf_focal.whole_files import write_whole
 
 NUM_SAMPLES = 10  # translations that the report shows
 
@@ -424,9 +425,7 @@ def translate(name: str, temperature: float, trainer: FocalSeq2SeqTrainer, exper
     lines = [" ".join(texts[place].split()) for place in np.argsort(order)]
     if trainer.args.process_index == 0:
         path.parent.mkdir(exist_ok=True)
-        partial = path.with_suffix(".partial")  # half a file would pass for all of it
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, "\n".join(lines) + "\n")
     return lines
 
 

@@ -18,6 +18,7 @@ import torch
 from ..metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from ..metrics._checks import Array, check_positive
 from ..metrics.detection import KINDS
+from ..whole_files import write_whole
 from .figures import _GREY, _clean, _wrap
 from .folder import _nan_for_null, _plain
 from .tables import _bold, _markdown, _number, markdown_table
@@ -335,7 +336,7 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
 
 
 def _write_json(path: str | Path, value: Any) -> None:
-    Path(path).write_text(json.dumps(_plain(value), indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(_plain(value), indent=2) + "\n")
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
+from ..whole_files import write_whole
 from .class_weights import class_weights_figure, training_loss_figure
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
@@ -239,7 +240,7 @@ def known_loss(name: str) -> LossConfig | None:
 
 def _write_fields(path: str | Path, result: Any) -> None:
     """Write a result, a dataclass, as JSON; NaN becomes null."""
-    Path(path).write_text(json.dumps(_plain(asdict(result)), indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(_plain(asdict(result)), indent=2) + "\n")
 
 
 def _read_fields(path: str | Path) -> dict[str, Any]:
