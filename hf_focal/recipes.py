@@ -1,6 +1,7 @@
 """What the recipes share: the runs of a comparison, checks before anything is trained, and how a model is saved."""
 
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,10 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
 
 
 def check_model_name(name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` where a model's name is nearly one of the recipe's own, which would be asked of the Hub."""
+    """Raise `ValueError` where a model's name would be asked of the Hub in vain: it is nearly one of the recipe's own,
+    or the path of no folder."""
+    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).exists():
+        raise ValueError(f"model_name_or_path must be an existing folder or a Hub id, got {name!r}")
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
         raise ValueError(
@@ -191,10 +195,16 @@ def runs_of(
         argv: the command line.
 
     Raises:
-        ValueError: no output folder, a loss beside the comparison, or a comparison under DeepSpeed.
+        ValueError: no output folder, a training that cannot begin, a loss beside the comparison, or a comparison under
+            DeepSpeed.
     """
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
+    if args.max_steps == 0:
+        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
+    if not 0 <= args.learning_rate < math.inf:
+        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
     if recipe.compare is None:
         return [args]
     if args.loss != type(args).loss:

@@ -149,7 +149,7 @@ class ModelArguments:
     def __post_init__(self):
         check_model_name(self.model_name_or_path, FROM_SCRATCH)
         check_at_least(0, self, "embedding_learning_rate")
-        check_at_least(1, self, "max_length")
+        check_at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers", "memory_size")
         if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():
             raise FileNotFoundError(f"embeddings_file must be an existing file, got {self.embeddings_file!r}")
 

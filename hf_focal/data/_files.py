@@ -30,4 +30,6 @@ def load_file(argument: str, file: Path) -> Dataset:
     try:
         return load_dataset(FORMATS[file.suffix], data_files=str(file), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # the last of an empty json file
-        raise ValueError(f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}") from error
+        reason = " ".join(str(error.__cause__ or error).split())  # the parser's: a line, a byte
+        message = f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}"
+        raise ValueError(f"{message}: {reason}" if reason else message) from error

@@ -3,6 +3,7 @@
 import difflib
 import itertools
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def labelled_splits(
     splits = _number_labels(splits, sources, label_column)
     check_disjoint(splits, sources, "rows", lambda split: list(zip(inputs.keys(split), split["label"], strict=True)))
     if "validation" not in splits:
-        train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
+        train, validation = _cut(sources["train"], splits.pop("train"), validation_fraction, validation_size, seed)
         splits = DatasetDict({"train": train, "validation": validation, **splits})
     return splits
 
@@ -178,6 +179,8 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
             raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
+    if len(names) < 2:
+        raise ValueError(f"label_column must hold at least two labels, got {_some(seen)} {where('train')}")
     for name, split in splits.items():
         labels = set(split.unique("label"))
         if split.features["label"] != feature:
@@ -198,19 +201,23 @@ def _some(labels: set) -> str:
     return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
 
 
-def _cut(train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
-    """Shuffle `train` and cut a validation split off it, stratified by label."""
-    if size is None:
-        argument, expected, value, valid = "validation_fraction", "between 0 and 1", fraction, 0 < fraction < 1
-    else:
-        argument, expected, value = "validation_size", f"from 1 to {len(train) - 1}", size
-        valid = 1 <= size < len(train)
-    if not valid:
-        raise ValueError(f"{argument} must be {expected}, got {value}")
-    try:
-        cut = train.train_test_split(value, stratify_by_column="label", seed=seed)
-    except ValueError as error:
+def _cut(source: str, train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Shuffle `train`, which errors call `source`, and cut a validation split off it, stratified by label."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction}")
+    labels, rows = np.unique(train.select_columns("label").with_format("numpy")["label"][:], return_counts=True)
+    if rows.min() < 2:
+        name = train.features["label"].int2str(int(labels[rows.argmin()]))
         raise ValueError(
-            f"{argument} must be {expected} and let every class be split, got {value}; or give validation_file"
-        ) from error
+            f"{source} must have at least 2 rows of each label to cut validation from, got 1 of {name!r}: "
+            "give validation_file"
+        )
+    share = "" if size is not None else f", {fraction:.0%} of the rows"
+    size = math.ceil(fraction * len(train)) if size is None else size
+    if not len(labels) <= size <= len(train) - len(labels):
+        raise ValueError(
+            f"validation_size must be from {len(labels)} to {len(train) - len(labels)}, so that train and validation "
+            f"have each of the {len(labels)} labels, got {size}{share}: set it, or give validation_file"
+        )
+    cut = train.train_test_split(size, stratify_by_column="label", seed=seed)
     return cut["train"], cut["test"]
