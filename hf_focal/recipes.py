@@ -19,7 +19,7 @@ from transformers.trainer_utils import TrainOutput
 from .hub import HubError, create_repository, publish
 from .losses import LossConfig, hits_and_rows
 from .reports import RunResult, class_table, per_class_table, write_comparison, write_dynamics_comparison
-from .runs import claim_output_dir, folder_of
+from .runs import claim_output_dir, folder_of, release_output_dirs
 from .temperature import OBJECTIVES, Temperature
 from .trainer import (
     ClassWeights,
@@ -276,6 +276,7 @@ def train_classifiers(
             histories = {result.loss: result.details.get("dynamics_history") for result in results}
             if all(histories.values()):
                 write_dynamics_comparison(reports[-1], histories)
+    release_output_dirs()
     return results, reports
 
 
