@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 
+from .data.input_errors import check_id_or_folder
 from .hub import HubError, create_repository, publish
 from .losses import LossConfig, hits_and_rows
 from .reports import RunResult, class_table, per_class_table, write_comparison, write_dynamics_comparison
@@ -99,8 +100,7 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
 def check_model_name(name: str, own: Sequence[str]) -> None:
     """Raise `ValueError` where a model's name would be asked of the Hub in vain: it is nearly one of the recipe's own,
     or the path of no folder."""
-    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).exists():
-        raise ValueError(f"model_name_or_path must be an existing folder or a Hub id, got {name!r}")
+    check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
         raise ValueError(

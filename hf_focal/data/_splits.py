@@ -183,6 +183,7 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
         raise ValueError(f"label_column must hold at least two labels, got {_some(seen)} {where('train')}")
     for name, split in splits.items():
         labels = set(split.unique("label"))
+        new = labels - seen
         if split.features["label"] != feature:
             raise ValueError(
                 f"label_column must hold {feature} as in train, got {split.features['label']} {where(name)}"
@@ -191,8 +192,9 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
             raise ValueError(
                 f"label_column must hold some of {_some(allowed)}, got {_some(labels - allowed)} {where(name)}"
             )
-        if not labels <= seen:
-            raise ValueError(f"label_column must hold labels that train has, got {_some(labels - seen)} {where(name)}")
+        if new:
+            new = {names[label] for label in new} if isinstance(feature, ClassLabel) else new
+            raise ValueError(f"label_column must hold labels that train has, got {_some(new)} {where(name)}")
     return splits.cast_column("label", ClassLabel(names=names))
 
 

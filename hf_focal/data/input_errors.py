@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import datasets.exceptions
 from huggingface_hub.errors import (
@@ -22,6 +23,13 @@ _LONGEST = 400  # characters; Transformers lists all of its models
 
 class InputError(ValueError):
     """Something that the user can put right; its message is one line."""
+
+
+def check_id_or_folder(argument: str, name: str) -> None:
+    """Raise `ValueError` where a name is the path of nothing, for which the Hub would be asked in vain."""
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and "://" not in name and not Path(name).exists():
+        raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")
 
 
 @contextmanager
