@@ -15,5 +15,7 @@ def write_whole(path: str | Path, text: str) -> None:
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # of a name that was given
     finally:
         partial.unlink(missing_ok=True)

@@ -67,7 +67,10 @@ def _explanation(error: Exception, kind: str, name: str) -> str:
         return f"{kind} {name!r} is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
     if kind and comes_from(*_UNREACHABLE):
         return f"{kind} {name!r} is neither a folder nor in the cache, and the Hub cannot be reached"
-    return one_line(error)
+    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__ is not None:
+        error = error.__cause__  # the error itself says nothing
+    text = one_line(error)
+    return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

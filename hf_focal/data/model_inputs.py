@@ -23,6 +23,7 @@ from .images import image_inputs, open_image, with_images
 from .input_errors import InputError
 from .one_split import labels_of, tags_of
 from .parallel import select_pairs
+from .tagged import first_of_each
 from .text import text_inputs
 
 TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
@@ -233,13 +234,8 @@ def _encode_texts(rows: dict[str, Sequence], tokenizer: Any, max_length: int) ->
 
 
 def _encode_words(rows: dict[str, Sequence], tokenizer: Any, max_length: int) -> dict[str, Sequence]:
-    """The label of a word is that of its first token; all other tokens have -100."""
     tokens = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
-    labels = []
-    for row, of_words in enumerate(rows["labels"]):
-        words = tokens.word_ids(row)
-        begins = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
-        labels.append([of_words[word] if begin else -100 for word, begin in zip(words, begins, strict=True)])
+    labels = [first_of_each(tokens.word_ids(row), of_words) for row, of_words in enumerate(rows["labels"])]
     return {**tokens, "labels": labels}
 
 

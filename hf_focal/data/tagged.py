@@ -1,9 +1,10 @@
 """Splits of sentences with a tag for each word, and their tokens with a label for the first of each word."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
 from transformers import PreTrainedTokenizerBase
 
@@ -62,32 +63,39 @@ def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     """What a model for token classification takes: token ids, and labels of the first token of each word.
 
     Other tokens have the label -100, which is measured nowhere: a word counts once, however it is cut. Words behind
-    `max_length` tokens are left out, with a warning.
+    `max_length` tokens, and those that are no token (""), are left out, with a warning, and so are sentences of them.
 
     Args:
         split: of `load_tag_splits`.
         tokenizer: a fast one.
         max_length: tokens after which a sentence is cut.
+
+    Raises:
+        ValueError: no word is left.
     """
     columns = split.column_names
 
     def tokenize(rows):
         encoded = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
-        labels = [_first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
+        labels = [first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
         return {**encoded, "labels": labels, "length": [len(ids) for ids in encoded["input_ids"]]}
 
     encoded = split.map(tokenize, batched=True, remove_columns=columns, desc="tokenising")
-    kept = sum(label != -100 for labels in encoded["labels"] for label in labels)
+    kept = [sum(label != -100 for label in labels) for labels in encoded["labels"]]
     total = sum(map(len, split["tags"]))
-    if kept < total:
-        _logger.warning("left out %d of %d words, behind the first %d tokens", total - kept, total, max_length)
-    return encoded
+    if sum(kept) < total:
+        _logger.warning(
+            "left out %d of %d words: behind the first %d tokens, or no token", total - sum(kept), total, max_length
+        )
+    if not any(kept):
+        raise ValueError(f"max_length must leave words, got {max_length}: the first tokens are those of none")
+    return encoded if all(kept) else encoded.select(np.flatnonzero(kept))
 
 
-def _first_of_each(words: list[int | None], tags: list[int]) -> list[int]:
-    """The tag of its word for the first token of each, -100 for other tokens."""
-    before = [None, *words[:-1]]
-    return [-100 if word is None or word == last else tags[word] for word, last in zip(words, before, strict=True)]
+def first_of_each(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """Of tokens, by the number of the word that each is of, the label of that word for its first, -100 for others."""
+    begins = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
+    return [labels[word] if begin else -100 for word, begin in zip(words, begins, strict=True)]
 
 
 def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> Dataset:

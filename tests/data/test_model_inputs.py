@@ -108,7 +108,7 @@ def test_a_bug_is_no_error_of_the_user():
         raise ZeroDivisionError
     with pytest.raises(RuntimeError), explained():
         raise RuntimeError
-    with pytest.raises(InputError, match=r"^one two$"), explained("model", "x"):
+    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), explained("model", "x"):
         raise ValueError("one\n  two")
 
 
