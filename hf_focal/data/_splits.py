@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Value, concatenate_datasets
 
 from ._files import load_file, load_hub
 
@@ -101,8 +101,10 @@ def labelled_splits(
     return splits
 
 
-def cut_validation(splits: DatasetDict, source: str, validation_size: int | None, seed: int) -> DatasetDict:
-    """The splits with "validation": where it is missing, rows of "train" at random, a tenth of them if not said.
+def cut_validation(
+    splits: DatasetDict, source: str, validation_size: int | None, seed: int, part: int = 10
+) -> DatasetDict:
+    """The splits with "validation": where it is missing, rows of "train" at random, one in `part` if not said.
 
     Raises `ValueError`, which calls the training split `source`, where they are not from 1 to all rows but one.
     """
@@ -111,11 +113,11 @@ def cut_validation(splits: DatasetDict, source: str, validation_size: int | None
     total = len(splits["train"])
     if total == 1:
         raise ValueError(f"{source} must have rows to cut validation from, got 1: give validation_file")
-    size = max(1, total // 10) if validation_size is None else validation_size
+    size = max(1, total // part) if validation_size is None else validation_size
     if not 1 <= size < total:
         raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
     cut = splits["train"].train_test_split(size, seed=seed)
-    return DatasetDict({**splits, "train": cut["train"], "validation": cut["test"]})
+    return DatasetDict({"train": cut["train"], "validation": cut["test"]} | {**splits, "train": cut["train"]})
 
 
 def label_names(splits: DatasetDict) -> list[str]:
@@ -147,6 +149,11 @@ def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str
             f"{inputs.argument} must hold {inputs.holds}, got {features[inputs.name]} in {inputs.column!r} of {source}"
         )
     return split if split.features == features else split.cast(features)
+
+
+def select_both(source: str, split: Dataset, *inputs: Inputs) -> Dataset:
+    """What `select_inputs` makes of each of the columns, side by side."""
+    return concatenate_datasets([select_inputs(source, split, column) for column in inputs], axis=1)
 
 
 def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:

@@ -23,7 +23,7 @@ from .images import image_inputs, open_image, with_images
 from .input_errors import InputError
 from .one_split import labels_of, tags_of
 from .parallel import select_pairs
-from .tagged import first_of_each
+from .tagged import first_of_each, word_inputs
 from .text import text_inputs
 
 TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
@@ -212,8 +212,7 @@ def _select_pairs(source: str, split: Dataset, options: DataOptions) -> Dataset:
 
 def _select_words(source: str, split: Dataset, config: PreTrainedConfig, options: DataOptions) -> Dataset:
     column = options.tokens_column
-    words = Inputs("tokens_column", column, "tokens", "lists of strings", _holds_words, list)
-    rows = select_inputs(source, split, words)
+    rows = select_inputs(source, split, word_inputs("tokens_column", column))
     tags = tags_of(config, source, split, options.tags_column, options.label_map)
     for row, (tokens, labels) in enumerate(zip(rows["tokens"], tags, strict=True)):
         if len(tokens) != len(labels):
@@ -222,10 +221,6 @@ def _select_words(source: str, split: Dataset, config: PreTrainedConfig, options
                 f"row {row} of {source}"
             )
     return rows.add_column("labels", tags)
-
-
-def _holds_words(feature: Any) -> bool:
-    return getattr(feature, "feature", None) in (Value("string"), Value("large_string"))
 
 
 def _encode_texts(rows: dict[str, Sequence], tokenizer: Any, max_length: int) -> dict[str, Sequence]:

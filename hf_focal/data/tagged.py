@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from ._splits import check_column, check_disjoint, cut_validation, read_splits
+from ._splits import Inputs, check_disjoint, cut_validation, read_splits, select_both
 
 _logger = logging.getLogger(__name__)
 
@@ -28,9 +29,7 @@ def load_tag_splits(
     """Load the train, validation and test splits of a dataset for token classification.
 
     Args:
-        dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
-            and "test". Give this or `train_file`.
-        dataset_config_name: its configuration.
+        dataset_name, dataset_config_name: as `load_splits` takes them.
         train_file, validation_file, test_file: parquet, json or jsonl files.
         token_column: a column of lists of words.
         tag_column: lists of as many `ClassLabel` or strings (numbered in alphabetical order).
@@ -99,26 +98,15 @@ def first_of_each(words: Sequence[int | None], labels: Sequence[int]) -> list[in
 
 
 def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> Dataset:
-    for argument, column in (("token_column", token_column), ("tag_column", tag_column)):
-        check_column(argument, column, source, split)
-    if len(split) == 0:
-        raise ValueError(f"{source} must have rows, got none")
-    split = split.select_columns([token_column, tag_column])
-    split = split.rename_columns({token_column: "tokens", tag_column: "tags"})
-    words, tags = _items(split.features["tokens"]), _items(split.features["tags"])
-    if getattr(words, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"token_column must hold lists of strings, got {split.features['tokens']} in {source}")
-    if not isinstance(tags, ClassLabel) and getattr(tags, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(
-            f"tag_column must hold lists of ClassLabel or strings, got {split.features['tags']} in {source}"
-        )
-    if not isinstance(tags, ClassLabel):
-        tags = Value("string")
-    features = split.features.copy()
-    features["tokens"], features["tags"] = List(Value("string")), List(tags)
+    tags = Inputs("tag_column", tag_column, "tags", "lists of ClassLabel or strings", _holds_tags, list)
+    split = select_both(source, split, word_inputs("token_column", token_column), tags)
+    items = split.features["tags"].feature
+    features = Features(
+        tokens=List(Value("string")), tags=List(items if isinstance(items, ClassLabel) else Value("string"))
+    )
     split = split if split.features == features else split.cast(features)
     for row, (of_words, of_tags) in enumerate(zip(split["tokens"], split["tags"], strict=True)):
-        if of_words is None or of_tags is None or None in of_words or None in of_tags:
+        if None in of_words or None in of_tags:
             raise ValueError(f"token_column and tag_column must have no nulls, got some in row {row} of {source}")
         if len(of_words) != len(of_tags):
             raise ValueError(
@@ -131,8 +119,16 @@ def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> 
     return split if len(filled) == len(split) else split.select(filled)
 
 
-def _items(feature):
-    return feature.feature if isinstance(feature, List | LargeList) else None
+def word_inputs(argument: str, column: str) -> Inputs:
+    return Inputs(argument, column, "tokens", "lists of strings", _holds_words, list)
+
+
+def _holds_words(feature: Any) -> bool:
+    return isinstance(feature, List | LargeList) and feature.feature in (Value("string"), Value("large_string"))
+
+
+def _holds_tags(feature: Any) -> bool:
+    return _holds_words(feature) or isinstance(getattr(feature, "feature", None), ClassLabel)
 
 
 def _number_tags(splits: DatasetDict, sources: Mapping[str, str], tag_column: str) -> DatasetDict:
