@@ -242,7 +242,15 @@ def load_texts(data: DataArguments, seed: int) -> DatasetDict:
                 row["text"] = stripper(row["text"])
         return row
 
-    return splits.map(strip, desc="stripping")
+    stripped = splits.map(strip, desc="stripping")
+    for name, split in stripped.items():
+        empty = sum(not text.strip() for text in split["text"])
+        if 2 * empty > len(split):  # of newsgroup posts some are
+            raise ValueError(
+                f"strip must be 'none' for texts that are no newsgroup posts, got {data.strip!r}, which leaves "
+                f"nothing of {empty} of the {len(split)} texts of {name}"
+            )
+    return stripped
 
 
 def load_tokenizer(model: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
@@ -401,7 +409,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  load a model, its temperature folded in: import hf_focal.models, then")
     print("    AutoModelForSequenceClassification.from_pretrained(<the run's folder>)")
-    print("  your own texts: --train_file train.csv --test_file test.csv --output_dir <another folder>")
+    print("  your own texts: --config recipes/configs/own_texts.yaml --train_file train.csv --test_file test.csv")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 import trained_models
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from transformers import (
     AutoImageProcessor,
     AutoModelForCausalLM,
@@ -84,6 +84,19 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
             # Equal-mass bins and MCE's bins may get another row where confidences are nearly equal.
             assert result.pre[name] == pytest.approx(value, abs=1e-4 if "ece" in name or name == "mce" else 1e-5), name
     assert not result.temperature.is_fitted and result.post == result.pre
+
+
+def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
+    case = cases["causal"]
+    texts = load_dataset("parquet", data_files=str(case.test), split="train")["text"][:20]
+    whole, spaced = tmp_path / "whole.parquet", tmp_path / "spaced.parquet"
+    Dataset.from_dict({"text": texts}).to_parquet(whole)
+    Dataset.from_dict({"text": [*texts, *[""] * 9]}).to_parquet(spaced)
+    options = {"batch_size": 4, **case.options}
+    assert (
+        evaluate_model(case.folder, str(spaced), **options).pre
+        == evaluate_model(case.folder, str(whole), **options).pre
+    )
 
 
 @pytest.mark.parametrize(

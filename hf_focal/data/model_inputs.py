@@ -139,7 +139,8 @@ def row_keys(task: str, rows: Dataset) -> list[Hashable]:
 def encode_rows(
     task: str, rows: Dataset, tokenizer: Any, max_length: int | None, options: DataOptions
 ) -> tuple[Dataset, int]:
-    """Rows of `select_rows` as token ids and "labels", the longest first; images stay what they are.
+    """Rows of `select_rows` as token ids and "labels", the longest first; images stay what they are. Of words and
+    language models those are left out that have no label to measure, such as blank lines.
 
     Returns:
         The rows, and how many of them had more than `max_length` tokens, where they are cut; of pairs on either side.
@@ -157,12 +158,15 @@ def encode_rows(
     if full:
         whole = _encode(task, rows.select(full), tokenizer, _ENDLESS)
         num_cut = sum(length > max_length for length in _lengths(task, whole))
-    first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
-    if task not in ("text-classification", "seq2seq-lm") and all(
-        label == -100 for labels in encoded["labels"] for label in labels[first:]
-    ):
-        argument = "text_column" if task == "causal-lm" else "tags_column"
-        raise InputError(f"{argument} must leave labels to measure, got none: all are -100, or the texts too short")
+    if task not in ("text-classification", "seq2seq-lm"):
+        first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
+        measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
+        if not any(measured):
+            argument = "text_column" if task == "causal-lm" else "tags_column"
+            raise InputError(
+                f"{argument} must leave labels to measure, got none: all are -100, or the texts too short"
+            )
+        encoded = encoded.select(np.flatnonzero(measured))  # of blank lines, no model takes a batch
     lengths = [len(ids) for ids in encoded["input_ids"]]
     return encoded.select(np.argsort([-length for length in lengths], kind="stable")), num_cut
 

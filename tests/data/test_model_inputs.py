@@ -129,6 +129,19 @@ def test_texts_that_are_cut_are_counted(task, rows, lengths):
     assert num_cut == 0
 
 
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("token-classification", {"tokens": [[""], ["a", "b"], ["c"]], "labels": [[1], [0, 1], [-100]]}),
+        ("causal-lm", {"text": ["", "a b", "c"]}),
+    ],
+)
+def test_rows_without_a_label_to_measure_are_left_out(task, rows):
+    encoded, _ = encode_rows(task, Dataset.from_dict(rows), train_word_tokenizer(["a b c"]), 9, DataOptions())
+    assert len(encoded) == 1
+    assert len(encoded["input_ids"][0]) == 2
+
+
 def test_pairs_are_cut_on_either_side():
     tokenizer = train_word_tokenizer(["a b c"])
     pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})

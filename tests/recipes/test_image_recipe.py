@@ -546,7 +546,7 @@ def test_the_default_data_are_the_digits(tmp_path):
 
 def test_every_config_holds_arguments_of_the_recipe():
     configs = Path(recipe.__file__).parent / "configs"
-    found = [*(configs / "cifar10").glob("*.yaml"), configs / "digits.yaml"]
+    found = [*(configs / "cifar10").glob("*.yaml"), configs / "digits.yaml", configs / "own_images.yaml"]
     parsed = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"]) for path in found}
     assert parsed.keys() >= {"digits", "paper"}
     for _, model, _, _, args in parsed.values():

@@ -240,6 +240,9 @@ def test_files_with_labels_in_words_and_headers_to_strip(tmp_path):
     assert "secretword" not in AutoTokenizer.from_pretrained(tmp_path / "stripped").get_vocab()
     run(tmp_path / "whole", **options)
     assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
+    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
+    with pytest.raises(ValueError, match=r"strip must be 'none' .* nothing of 27 of the 27 texts of train"):
+        run(tmp_path / "error", **options | bare | {"validation_size": 3}, strip="headers")
     with pytest.raises(ValueError, match="strip must name some of headers, footers, quotes, or be 'none', got 'foot'"):
         run(tmp_path / "error", **options, strip="headers,foot")
     with pytest.raises(ValueError, match="test_file must be given"):
@@ -433,7 +436,12 @@ def test_a_config_file_under_the_command_line(tmp_path):
 
 def test_every_config_holds_arguments_of_the_recipe():
     configs = PATH.parent / "configs"
-    found = [configs / "demo.yaml", *configs.glob("newsgroups/*.yaml"), *configs.glob("sst/*.yaml")]
+    found = [
+        configs / "demo.yaml",
+        configs / "own_texts.yaml",
+        *configs.glob("newsgroups/*.yaml"),
+        *configs.glob("sst/*.yaml"),
+    ]
     models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
     assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}
     for name, model in models.items():
