@@ -26,7 +26,7 @@ __all__ = ["InputError", "NotPublishedError", "calibrate_model", "evaluate_model
 
 
 class NotPublishedError(InputError):
-    """The model was measured, corrected and saved, and then the Hub failed; `result` is what was measured."""
+    """The model was measured and corrected, and then the disk or the Hub failed; `result` is what was measured."""
 
     def __init__(self, message: str, result: RunResult):
         super().__init__(message)
@@ -111,7 +111,7 @@ def calibrate_model(
         The result before and after the temperature; ``details`` say what was measured.
 
     Raises:
-        NotPublishedError: the model could not be pushed. The folder is kept, and the error has the result.
+        NotPublishedError: the model could not be saved or pushed. The folder is kept, and the error has the result.
         InputError: what else the user can put right; its message is one line.
     """
     with explained():
@@ -150,7 +150,11 @@ def calibrate_model(
         result = trained.result(temperature, before, after, details)
         if saves and trained.args.process_index == 0:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            _save(folder, trained, result, repository or folder.resolve().name, places)
+            try:
+                _save(folder, trained, result, repository or folder.resolve().name, places)
+            except OSError as error:  # a full disk
+                message = f"output must be a folder with room for the model, got {str(folder)!r}: {one_line(error)}"
+                raise NotPublishedError(message, result) from error
             if repository is not None:
                 try:
                     result.details["url"] = str(publish(folder, repository, private=private).repo_url)

@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
+
+
+class _Parser(HfArgumentParser):
+    """Says what is wrong in one line, where argparse repeats all of a hundred options."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
@@ -30,7 +37,7 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
         FileNotFoundError: there is no such config file.
         ValueError: a config file that is no mapping, or has a key that is no argument or a value of another type.
     """
-    parser = HfArgumentParser(dataclass_types, description=description, allow_abbrev=False)
+    parser = _Parser(dataclass_types, description=description, allow_abbrev=False)
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
     config_path = parser.parse_known_args([arg for arg in argv if arg not in ("-h", "--help")])[0].config
     if config_path is not None:

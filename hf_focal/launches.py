@@ -23,6 +23,8 @@ from typing import IO, Any
 
 import torch
 
+from .whole_files import write_whole
+
 _logger = logging.getLogger(__name__)
 
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
@@ -106,7 +108,7 @@ def history(folder: Path) -> dict[str, Any]:
 
 def _remember(job: Job, launches: Sequence[Mapping[str, Any]]) -> None:
     text = json.dumps({"settings": dict(job.settings), "launches": launches}, indent=2) + "\n"
-    (job.folder / "launches.json").write_text(text, encoding="utf-8")
+    write_whole(job.folder / "launches.json", text)
 
 
 def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:

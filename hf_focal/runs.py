@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+from filelock import FileLock, Timeout
 from transformers import TrainingArguments
 
 from .losses import LossConfig
+from .whole_files import write_whole
 
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
 # What shows that a folder holds work: a comparison's is in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+# Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
+_locks: dict[Path, FileLock] = {}
 # Differences that an error names.
 _SHOWN = 5
 # Where a run is kept, what it logs and saves, on what hardware: the beginnings of the names of such arguments.
@@ -39,11 +43,15 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         output_dir: the run's folder.
         settings: JSON values that determine the run's result; kept in ``run.json``. Its "kind" is "run", which is the
             default, or "comparison" for the folder that holds the folders of several runs.
-        write: whether this process writes the file (the main process of several).
+        write: whether this process writes the file (the main process of several). It then is alone at the folder,
+            until its end or `release_output_dirs`.
 
     Raises:
         ValueError: the folder belongs to a run with other settings; they are named, the first of `settings` first.
+            Another process is at it, or it cannot be written to.
     """
+    if write:
+        _lock(Path(output_dir))
     folder, settings = Path(output_dir), json.loads(json.dumps(settings))
     path = folder / "run.json"
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
@@ -61,8 +69,31 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
                 f"{str(output_dir)!r}, which holds a run with other settings ({'; '.join(different)})"
             )
     elif write and settings != earlier:
+        write_whole(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _lock(folder: Path) -> None:
+    lock = _locks.setdefault(folder.resolve(), FileLock(folder / "_run.lock"))
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        if not lock.is_locked:
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"output_dir must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            "end it"
+        ) from None
+    except NotImplementedError:  # by a file system without locks
+        _logger.warning("%s cannot be locked: start no other run there", folder)
+    except OSError as error:
+        raise ValueError(f"output_dir must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def release_output_dirs() -> None:
+    """Let other processes have the folders that this one has claimed."""
+    for lock in _locks.values():
+        lock.release()
+    _locks.clear()
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums
 from .fold import fold_temperature
 from .metrics._bins import bin_index
 from .metrics._checks import Array, check_num_bins, check_positive, check_scores
+from .whole_files import write_whole
 
 __all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
 
@@ -104,7 +105,7 @@ class Temperature:
 
     def save(self, path: str | Path) -> None:
         """Write the fields to `path` as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Temperature":

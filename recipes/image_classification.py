@@ -392,7 +392,8 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  out-of-distribution images: recipes/ood.py --models <the runs' folders>")
-    print("  your own images: --dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>")
+    print("  your own images: --config recipes/configs/own_images.yaml")
+    print("    --dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>")
 
 
 if __name__ == "__main__":

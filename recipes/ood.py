@@ -48,6 +48,7 @@ from hf_focal.data import (
     load_texts,
     prepare_batch,
 )
+from hf_focal.data.input_errors import check_id_or_folder
 from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, prepare_or_exit
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
 from hf_focal.trained import loss_of
@@ -129,6 +130,8 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    for name in ood.models:
+        check_id_or_folder("models", name)
     kinds = {name: is_image_classifier(AutoConfig.from_pretrained(name)) for name in ood.models}
     if len(set(kinds.values())) > 1:
         raise ValueError(f"models must all classify images, or all texts, got {', '.join(kinds)}")

@@ -151,7 +151,7 @@ class ModelArguments:
     def __post_init__(self):
         check_model_name(self.model_name_or_path, FROM_SCRATCH)
         check_at_least(0, self, "embedding_learning_rate")
-        check_at_least(1, self, "max_length")
+        check_at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers", "memory_size")
         if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():
             raise FileNotFoundError(f"embeddings_file must be an existing file, got {self.embeddings_file!r}")
 
@@ -244,7 +244,15 @@ def load_texts(data: DataArguments, seed: int) -> DatasetDict:
                 row["text"] = stripper(row["text"])
         return row
 
-    return splits.map(strip, desc="stripping")
+    stripped = splits.map(strip, desc="stripping")
+    for name, split in stripped.items():
+        empty = sum(not text.strip() for text in split["text"])
+        if 2 * empty > len(split):  # of newsgroup posts some are
+            raise ValueError(
+                f"strip must be 'none' for texts that are no newsgroup posts, got {data.strip!r}, which leaves "
+                f"nothing of {empty} of the {len(split)} texts of {name}"
+            )
+    return stripped
 
 
 def load_tokenizer(model: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
@@ -392,7 +400,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
     print("  load a model, its temperature folded in: import hf_focal.models, then")
     print("    AutoModelForSequenceClassification.from_pretrained(<the run's folder>)")
-    print("  your own texts: --train_file train.csv --test_file test.csv --output_dir <another folder>")
+    print("  your own texts: --config recipes/configs/own_texts.yaml --train_file train.csv --test_file test.csv")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Every kind of model against its own logits, as plain Transformers gives them row by row."""
 
+import errno
 import json
 import re
 
 import pytest
 import torch
 import trained_models
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from transformers import (
     AutoImageProcessor,
     AutoModelForCausalLM,
@@ -17,10 +18,11 @@ from transformers import (
     AutoTokenizer,
     Gemma2Config,
     Gemma2ForCausalLM,
+    PreTrainedModel,
 )
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature
-from hf_focal.calibrate import InputError, calibrate_model, evaluate_model, summary
+from hf_focal.calibrate import InputError, NotPublishedError, calibrate_model, evaluate_model, summary
 from hf_focal.data import train_word_tokenizer
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.reports import RunResult
@@ -86,6 +88,19 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
     assert not result.temperature.is_fitted and result.post == result.pre
 
 
+def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
+    case = cases["causal"]
+    texts = load_dataset("parquet", data_files=str(case.test), split="train")["text"][:20]
+    whole, spaced = tmp_path / "whole.parquet", tmp_path / "spaced.parquet"
+    Dataset.from_dict({"text": texts}).to_parquet(whole)
+    Dataset.from_dict({"text": [*texts, *[""] * 9]}).to_parquet(spaced)
+    options = {"batch_size": 4, **case.options}
+    assert (
+        evaluate_model(case.folder, str(spaced), **options).pre
+        == evaluate_model(case.folder, str(whole), **options).pre
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "objective"), [*((kind, "ece") for kind in trained_models.KINDS), ("texts", "nll"), ("causal", "nll")]
 )
@@ -113,6 +128,17 @@ def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     assert result.post["ece"] == pytest.approx(metrics.compute()["ece"], abs=1e-4)
     assert result.post["ece"] < result.pre["ece"] and result.post["nll"] < result.pre["nll"]
     assert result.post["error"] == result.pre["error"]
+
+
+def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
+    def save_pretrained(model, folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    case = cases["texts"]
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_pretrained)
+    with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
+        calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    assert error.value.result.temperature.is_fitted
 
 
 @pytest.mark.parametrize("kind", ["images", "seq2seq"])

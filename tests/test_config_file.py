@@ -99,7 +99,9 @@ def test_errors_of_a_config(text, message, tmp_path):
 def test_errors_of_the_command_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         parse("--rat", "1")
-    assert "unrecognized arguments: --rat 1" in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert "error: unrecognized arguments: --rat 1 (see " in line
+    assert line.count("\n") == 1
     with pytest.raises(FileNotFoundError, match=r"--config must be an existing file, got '.*missing\.yaml'"):
         parse("--config", str(tmp_path / "missing.yaml"))
 

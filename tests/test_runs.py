@@ -3,6 +3,8 @@
 import hashlib
 import json
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ from hf_focal.runs import (
     file_digest,
     files_of,
     last_complete_checkpoint,
+    release_output_dirs,
     run_settings,
     training_settings,
 )
@@ -55,6 +58,42 @@ def test_other_processes_check_without_writing(tmp_path):
     (tmp_path / "run" / "checkpoint-3").mkdir()
     with pytest.raises(ValueError, match="holds a run with other settings"):
         claim_output_dir(tmp_path / "run", {"loss": "mmce"}, write=False)
+
+
+# Another process that is at a folder until it is killed.
+_AT_IT = """
+import sys, time
+from hf_focal.runs import claim_output_dir
+claim_output_dir(sys.argv[1], {"loss": "brier"})
+print("claimed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_process_at_a_time_is_at_a_folder(tmp_path):
+    folder, settings = tmp_path / "run", {"loss": "brier"}
+    with subprocess.Popen([sys.executable, "-c", _AT_IT, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "claimed\n"
+        with pytest.raises(
+            ValueError, match=r"a folder that no other run is writing to, got '.*run': wait for that run"
+        ):
+            claim_output_dir(folder, {"loss": "mmce"})
+        assert json.loads((folder / "run.json").read_text()) == settings
+        claim_output_dir(folder, settings, write=False)  # another process of the same run
+        other.kill()
+    claim_output_dir(folder, settings)
+    claim_output_dir(folder, settings)  # the same process again
+    release_output_dirs()
+    with subprocess.Popen([sys.executable, "-c", _AT_IT, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "claimed\n"
+        other.kill()
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run", "/proc/run"):
+        with pytest.raises(ValueError, match=f"output_dir must be a folder to write in, got '{folder}': "):
+            claim_output_dir(folder, {"loss": "brier"})
 
 
 def test_a_folder_without_checkpoint_and_report_is_free(tmp_path):

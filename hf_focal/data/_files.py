@@ -5,12 +5,15 @@ from pathlib import Path
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
+from .input_errors import check_id_or_folder
+
 FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 # What datasets on the Hub call their validation split.
 _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 
 
 def load_hub(dataset_name: str, dataset_config_name: str | None, test_split: str = "test") -> dict[str, Dataset]:
+    check_id_or_folder("dataset_name", dataset_name)
     dataset = load_dataset(dataset_name, dataset_config_name)
     for split in ("train", test_split):
         if split not in dataset:
@@ -30,4 +33,6 @@ def load_file(argument: str, file: Path) -> Dataset:
     try:
         return load_dataset(FORMATS[file.suffix], data_files=str(file), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # the last of an empty json file
-        raise ValueError(f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}") from error
+        reason = " ".join(str(error.__cause__ or error).split())  # the parser's: a line, a byte
+        message = f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}"
+        raise ValueError(f"{message}: {reason}" if reason else message) from error

@@ -3,13 +3,14 @@
 import difflib
 import itertools
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Value, concatenate_datasets
 
 from ._files import load_file, load_hub
 
@@ -95,13 +96,15 @@ def labelled_splits(
     splits = _number_labels(splits, sources, label_column)
     check_disjoint(splits, sources, "rows", lambda split: list(zip(inputs.keys(split), split["label"], strict=True)))
     if "validation" not in splits:
-        train, validation = _cut(splits.pop("train"), validation_fraction, validation_size, seed)
+        train, validation = _cut(sources["train"], splits.pop("train"), validation_fraction, validation_size, seed)
         splits = DatasetDict({"train": train, "validation": validation, **splits})
     return splits
 
 
-def cut_validation(splits: DatasetDict, source: str, validation_size: int | None, seed: int) -> DatasetDict:
-    """The splits with "validation": where it is missing, rows of "train" at random, a tenth of them if not said.
+def cut_validation(
+    splits: DatasetDict, source: str, validation_size: int | None, seed: int, part: int = 10
+) -> DatasetDict:
+    """The splits with "validation": where it is missing, rows of "train" at random, one in `part` if not said.
 
     Raises `ValueError`, which calls the training split `source`, where they are not from 1 to all rows but one.
     """
@@ -110,11 +113,11 @@ def cut_validation(splits: DatasetDict, source: str, validation_size: int | None
     total = len(splits["train"])
     if total == 1:
         raise ValueError(f"{source} must have rows to cut validation from, got 1: give validation_file")
-    size = max(1, total // 10) if validation_size is None else validation_size
+    size = max(1, total // part) if validation_size is None else validation_size
     if not 1 <= size < total:
         raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
     cut = splits["train"].train_test_split(size, seed=seed)
-    return DatasetDict({**splits, "train": cut["train"], "validation": cut["test"]})
+    return DatasetDict({"train": cut["train"], "validation": cut["test"]} | {**splits, "train": cut["train"]})
 
 
 def label_names(splits: DatasetDict) -> list[str]:
@@ -148,6 +151,11 @@ def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str
     return split if split.features == features else split.cast(features)
 
 
+def select_both(source: str, split: Dataset, *inputs: Inputs) -> Dataset:
+    """What `select_inputs` makes of each of the columns, side by side."""
+    return concatenate_datasets([select_inputs(source, split, column) for column in inputs], axis=1)
+
+
 def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:
     """The rows whose `ClassLabel` is not -1, which `datasets` has for no label (neutral sentences of SST)."""
     labelled = split.select_columns("label").with_format("numpy")["label"][:] != -1
@@ -178,8 +186,11 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
             raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
+    if len(names) < 2:
+        raise ValueError(f"label_column must hold at least two labels, got {_some(seen)} {where('train')}")
     for name, split in splits.items():
         labels = set(split.unique("label"))
+        new = labels - seen
         if split.features["label"] != feature:
             raise ValueError(
                 f"label_column must hold {feature} as in train, got {split.features['label']} {where(name)}"
@@ -188,8 +199,9 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
             raise ValueError(
                 f"label_column must hold some of {_some(allowed)}, got {_some(labels - allowed)} {where(name)}"
             )
-        if not labels <= seen:
-            raise ValueError(f"label_column must hold labels that train has, got {_some(labels - seen)} {where(name)}")
+        if new:
+            new = {names[label] for label in new} if isinstance(feature, ClassLabel) else new
+            raise ValueError(f"label_column must hold labels that train has, got {_some(new)} {where(name)}")
     return splits.cast_column("label", ClassLabel(names=names))
 
 
@@ -198,19 +210,23 @@ def _some(labels: set) -> str:
     return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
 
 
-def _cut(train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
-    """Shuffle `train` and cut a validation split off it, stratified by label."""
-    if size is None:
-        argument, expected, value, valid = "validation_fraction", "between 0 and 1", fraction, 0 < fraction < 1
-    else:
-        argument, expected, value = "validation_size", f"from 1 to {len(train) - 1}", size
-        valid = 1 <= size < len(train)
-    if not valid:
-        raise ValueError(f"{argument} must be {expected}, got {value}")
-    try:
-        cut = train.train_test_split(value, stratify_by_column="label", seed=seed)
-    except ValueError as error:
+def _cut(source: str, train: Dataset, fraction: float, size: int | None, seed: int) -> tuple[Dataset, Dataset]:
+    """Shuffle `train`, which errors call `source`, and cut a validation split off it, stratified by label."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction}")
+    labels, rows = np.unique(train.select_columns("label").with_format("numpy")["label"][:], return_counts=True)
+    if rows.min() < 2:
+        name = train.features["label"].int2str(int(labels[rows.argmin()]))
         raise ValueError(
-            f"{argument} must be {expected} and let every class be split, got {value}; or give validation_file"
-        ) from error
+            f"{source} must have at least 2 rows of each label to cut validation from, got 1 of {name!r}: "
+            "give validation_file"
+        )
+    share = "" if size is not None else f", {fraction:.0%} of the rows"
+    size = math.ceil(fraction * len(train)) if size is None else size
+    if not len(labels) <= size <= len(train) - len(labels):
+        raise ValueError(
+            f"validation_size must be from {len(labels)} to {len(train) - len(labels)}, so that train and validation "
+            f"have each of the {len(labels)} labels, got {size}{share}: set it, or give validation_file"
+        )
+    cut = train.train_test_split(size, stratify_by_column="label", seed=seed)
     return cut["train"], cut["test"]

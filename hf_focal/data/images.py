@@ -155,7 +155,8 @@ def open_image(image: dict[str, Any], row: int) -> PILImage.Image:
             opened = PILImage.fromarray((np.asarray(opened) >> 8).astype(np.uint8))
         return opened.convert("RGB")
     except (OSError, PILImage.DecompressionBombError) as error:
-        raise ValueError(f"image_column must hold images, got something else in row {row}: {error}") from error
+        file = f", {image['path']!r}" if image["path"] and image["path"] not in str(error) else ""
+        raise ValueError(f"image_column must hold images, got something else in row {row}{file}: {error}") from error
 
 
 class ImageDataset(torch.utils.data.Dataset):

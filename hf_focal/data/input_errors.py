@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import datasets.exceptions
 from huggingface_hub.errors import (
@@ -22,6 +23,13 @@ _LONGEST = 400  # characters; Transformers lists all of its models
 
 class InputError(ValueError):
     """Something that the user can put right; its message is one line."""
+
+
+def check_id_or_folder(argument: str, name: str) -> None:
+    """Raise `ValueError` where a name is the path of nothing, for which the Hub would be asked in vain."""
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and "://" not in name and not Path(name).exists():
+        raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")
 
 
 @contextmanager
@@ -59,7 +67,10 @@ def _explanation(error: Exception, kind: str, name: str) -> str:
         return f"{kind} {name!r} is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
     if kind and comes_from(*_UNREACHABLE):
         return f"{kind} {name!r} is neither a folder nor in the cache, and the Hub cannot be reached"
-    return one_line(error)
+    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__ is not None:
+        error = error.__cause__  # the error itself says nothing
+    text = one_line(error)
+    return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

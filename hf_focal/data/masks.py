@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict, Image, concatenate_datasets
+from datasets import Dataset, DatasetDict, Image
 from PIL import Image as PILImage
 from torch import Tensor
 from transformers import AutoImageProcessor
 
-from ._splits import Inputs, check_disjoint, cut_validation, read_splits, select_inputs
+from ._splits import Inputs, check_disjoint, cut_validation, read_splits, select_both
 from .images import image_inputs, open_image, with_images
 
 IGNORED = 255
@@ -63,12 +63,8 @@ def load_mask_splits(
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
     images = image_inputs(image_column)
     masks = Inputs("mask_column", mask_column, "mask", "images", lambda feature: isinstance(feature, Image), list)
-    splits = DatasetDict()
-    for name, split in raw.items():
-        columns = [
-            select_inputs(sources[name], with_images(split, inputs.column), inputs) for inputs in (images, masks)
-        ]
-        splits[name] = concatenate_datasets(columns, axis=1)
+    raw = {name: with_images(with_images(split, image_column), mask_column) for name, split in raw.items()}
+    splits = DatasetDict({name: select_both(sources[name], split, images, masks) for name, split in raw.items()})
     check_disjoint(splits, sources, "images", images.keys)
     return cut_validation(splits, sources["train"], validation_size, seed)
 

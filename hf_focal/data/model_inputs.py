@@ -23,6 +23,7 @@ from .images import image_inputs, open_image, with_images
 from .input_errors import InputError
 from .one_split import labels_of, tags_of
 from .parallel import select_pairs
+from .tagged import first_of_each, word_inputs
 from .text import text_inputs
 
 TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
@@ -138,7 +139,8 @@ def row_keys(task: str, rows: Dataset) -> list[Hashable]:
 def encode_rows(
     task: str, rows: Dataset, tokenizer: Any, max_length: int | None, options: DataOptions
 ) -> tuple[Dataset, int]:
-    """Rows of `select_rows` as token ids and "labels", the longest first; images stay what they are.
+    """Rows of `select_rows` as token ids and "labels", the longest first; images stay what they are. Of words and
+    language models those are left out that have no label to measure, such as blank lines.
 
     Returns:
         The rows, and how many of them had more than `max_length` tokens, where they are cut; of pairs on either side.
@@ -157,12 +159,15 @@ def encode_rows(
     if full:
         whole = _encode(task, rows.select(full), tokenizer, _ENDLESS)
         num_cut = sum(length > max_length for length in _lengths(task, whole))
-    first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
-    if task not in ("text-classification", "seq2seq-lm") and all(
-        label == -100 for labels in encoded["labels"] for label in labels[first:]
-    ):
-        argument = "text_column" if task == "causal-lm" else "tags_column"
-        raise InputError(f"{argument} must leave labels to measure, got none: all are -100, or the texts too short")
+    if task not in ("text-classification", "seq2seq-lm"):
+        first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
+        measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
+        if not any(measured):
+            argument = "text_column" if task == "causal-lm" else "tags_column"
+            raise InputError(
+                f"{argument} must leave labels to measure, got none: all are -100, or the texts too short"
+            )
+        encoded = encoded.select(np.flatnonzero(measured))  # of blank lines, no model takes a batch
     lengths = [len(ids) for ids in encoded["input_ids"]]
     return encoded.select(np.argsort([-length for length in lengths], kind="stable")), num_cut
 
@@ -212,8 +217,7 @@ def _select_pairs(source: str, split: Dataset, options: DataOptions) -> Dataset:
 
 def _select_words(source: str, split: Dataset, config: PreTrainedConfig, options: DataOptions) -> Dataset:
     column = options.tokens_column
-    words = Inputs("tokens_column", column, "tokens", "lists of strings", _holds_words, list)
-    rows = select_inputs(source, split, words)
+    rows = select_inputs(source, split, word_inputs("tokens_column", column))
     tags = tags_of(config, source, split, options.tags_column, options.label_map)
     for row, (tokens, labels) in enumerate(zip(rows["tokens"], tags, strict=True)):
         if len(tokens) != len(labels):
@@ -224,23 +228,14 @@ def _select_words(source: str, split: Dataset, config: PreTrainedConfig, options
     return rows.add_column("labels", tags)
 
 
-def _holds_words(feature: Any) -> bool:
-    return getattr(feature, "feature", None) in (Value("string"), Value("large_string"))
-
-
 def _encode_texts(rows: dict[str, Sequence], tokenizer: Any, max_length: int) -> dict[str, Sequence]:
     tokens = tokenizer(rows["text"], rows.get("pair"), truncation=True, max_length=max_length)
     return {**tokens, "labels": rows["labels"]}
 
 
 def _encode_words(rows: dict[str, Sequence], tokenizer: Any, max_length: int) -> dict[str, Sequence]:
-    """The label of a word is that of its first token; all other tokens have -100."""
     tokens = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
-    labels = []
-    for row, of_words in enumerate(rows["labels"]):
-        words = tokens.word_ids(row)
-        begins = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
-        labels.append([of_words[word] if begin else -100 for word, begin in zip(words, begins, strict=True)])
+    labels = [first_of_each(tokens.word_ids(row), of_words) for row, of_words in enumerate(rows["labels"])]
     return {**tokens, "labels": labels}
 
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 from ._files import FORMATS, load_file
 from ._splits import check_column, select_inputs
 from .images import image_inputs, load_digits, with_images
-from .input_errors import InputError
+from .input_errors import InputError, check_id_or_folder
 from .text import text_inputs
 
 
@@ -74,6 +74,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
         if split not in digits:
             raise ValueError(f"{argument} 'digits' has the splits {', '.join(digits)}, got {split!r}")
         return digits[split]
+    check_id_or_folder(argument, path)
     return load_dataset(path, config or None, split=split)
 
 
@@ -117,7 +118,7 @@ def labels_of(
     split = split.select_columns(column)
     nulls = split.with_format("arrow")[:].column(column).null_count
     if nulls:
-        raise ValueError(f"label_column must have no nulls, got {nulls} of {len(split)} in {column!r}")
+        raise ValueError(f"label_column must have no nulls, got {nulls} of {len(split)} in {column!r} of {source}")
     labels = split.with_format("numpy")[:][column]
     where = f"{column!r} of {source}"
     return torch.from_numpy(_numbered("label_column", where, config, split.features[column], labels, label_map))

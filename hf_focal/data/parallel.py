@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
 
 from ._files import FORMATS, load_file
-from ._splits import check_column, check_disjoint, read_splits
+from ._splits import check_column, check_disjoint, cut_validation, read_splits
 
 _logger = logging.getLogger(__name__)
 
@@ -62,16 +62,7 @@ def load_parallel(
     splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
     check_disjoint(splits, sources, "pairs", lambda split: list(zip(split["source"], split["target"], strict=True)))
     splits["train"] = _drop_blank(sources["train"], splits["train"])
-    if "validation" not in splits:
-        total = len(splits["train"])
-        if total == 1:
-            raise ValueError(f"{sources['train']} must have pairs to cut validation from, got 1: give validation_file")
-        size = max(1, total // 100) if validation_size is None else validation_size
-        if not 1 <= size < total:
-            raise ValueError(f"validation_size must be from 1 to {total - 1}, got {size}")
-        cut = splits.pop("train").train_test_split(size, seed=seed)
-        splits = DatasetDict({"train": cut["train"], "validation": cut["test"], **splits})
-    return splits
+    return cut_validation(splits, sources["train"], validation_size, seed, part=100)
 
 
 def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:

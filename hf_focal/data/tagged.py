@@ -1,14 +1,15 @@
 """Splits of sentences with a tag for each word, and their tokens with a label for the first of each word."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import ClassLabel, Dataset, DatasetDict, LargeList, List, Value
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from ._splits import check_column, check_disjoint, cut_validation, read_splits
+from ._splits import Inputs, check_disjoint, cut_validation, read_splits, select_both
 
 _logger = logging.getLogger(__name__)
 
@@ -28,9 +29,7 @@ def load_tag_splits(
     """Load the train, validation and test splits of a dataset for token classification.
 
     Args:
-        dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
-            and "test". Give this or `train_file`.
-        dataset_config_name: its configuration.
+        dataset_name, dataset_config_name: as `load_splits` takes them.
         train_file, validation_file, test_file: parquet, json or jsonl files.
         token_column: a column of lists of words.
         tag_column: lists of as many `ClassLabel` or strings (numbered in alphabetical order).
@@ -63,55 +62,51 @@ def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     """What a model for token classification takes: token ids, and labels of the first token of each word.
 
     Other tokens have the label -100, which is measured nowhere: a word counts once, however it is cut. Words behind
-    `max_length` tokens are left out, with a warning.
+    `max_length` tokens, and those that are no token (""), are left out, with a warning, and so are sentences of them.
 
     Args:
         split: of `load_tag_splits`.
         tokenizer: a fast one.
         max_length: tokens after which a sentence is cut.
+
+    Raises:
+        ValueError: no word is left.
     """
     columns = split.column_names
 
     def tokenize(rows: dict[str, list]) -> dict[str, list]:
         encoded = tokenizer(rows["tokens"], is_split_into_words=True, truncation=True, max_length=max_length)
-        labels = [_first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
+        labels = [first_of_each(encoded.word_ids(row), tags) for row, tags in enumerate(rows["tags"])]
         return {**encoded, "labels": labels, "length": [len(ids) for ids in encoded["input_ids"]]}
 
     encoded = split.map(tokenize, batched=True, remove_columns=columns, desc="tokenising")
-    kept = sum(label != -100 for labels in encoded["labels"] for label in labels)
+    kept = [sum(label != -100 for label in labels) for labels in encoded["labels"]]
     total = sum(map(len, split["tags"]))
-    if kept < total:
-        _logger.warning("left out %d of %d words, behind the first %d tokens", total - kept, total, max_length)
-    return encoded
+    if sum(kept) < total:
+        _logger.warning(
+            "left out %d of %d words: behind the first %d tokens, or no token", total - sum(kept), total, max_length
+        )
+    if not any(kept):
+        raise ValueError(f"max_length must leave words, got {max_length}: the first tokens are those of none")
+    return encoded if all(kept) else encoded.select(np.flatnonzero(kept))
 
 
-def _first_of_each(words: list[int | None], tags: list[int]) -> list[int]:
-    """The tag of its word for the first token of each, -100 for other tokens."""
-    before = [None, *words[:-1]]
-    return [-100 if word is None or word == last else tags[word] for word, last in zip(words, before, strict=True)]
+def first_of_each(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
+    """Of tokens, by the number of the word that each is of, the label of that word for its first, -100 for others."""
+    begins = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
+    return [labels[word] if begin else -100 for word, begin in zip(words, begins, strict=True)]
 
 
 def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> Dataset:
-    for argument, column in (("token_column", token_column), ("tag_column", tag_column)):
-        check_column(argument, column, source, split)
-    if len(split) == 0:
-        raise ValueError(f"{source} must have rows, got none")
-    split = split.select_columns([token_column, tag_column])
-    split = split.rename_columns({token_column: "tokens", tag_column: "tags"})
-    words, tags = _items(split.features["tokens"]), _items(split.features["tags"])
-    if getattr(words, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(f"token_column must hold lists of strings, got {split.features['tokens']} in {source}")
-    if not isinstance(tags, ClassLabel) and getattr(tags, "dtype", None) not in ("string", "large_string"):
-        raise ValueError(
-            f"tag_column must hold lists of ClassLabel or strings, got {split.features['tags']} in {source}"
-        )
-    if not isinstance(tags, ClassLabel):
-        tags = Value("string")
-    features = split.features.copy()
-    features["tokens"], features["tags"] = List(Value("string")), List(tags)
+    tags = Inputs("tag_column", tag_column, "tags", "lists of ClassLabel or strings", _holds_tags, list)
+    split = select_both(source, split, word_inputs("token_column", token_column), tags)
+    items = split.features["tags"].feature
+    features = Features(
+        tokens=List(Value("string")), tags=List(items if isinstance(items, ClassLabel) else Value("string"))
+    )
     split = split if split.features == features else split.cast(features)
     for row, (of_words, of_tags) in enumerate(zip(split["tokens"], split["tags"], strict=True)):
-        if of_words is None or of_tags is None or None in of_words or None in of_tags:
+        if None in of_words or None in of_tags:
             raise ValueError(f"token_column and tag_column must have no nulls, got some in row {row} of {source}")
         if len(of_words) != len(of_tags):
             raise ValueError(
@@ -124,8 +119,16 @@ def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> 
     return split if len(filled) == len(split) else split.select(filled)
 
 
-def _items(feature: Any) -> Any:
-    return feature.feature if isinstance(feature, List | LargeList) else None
+def word_inputs(argument: str, column: str) -> Inputs:
+    return Inputs(argument, column, "tokens", "lists of strings", _holds_words, list)
+
+
+def _holds_words(feature: Any) -> bool:
+    return isinstance(feature, List | LargeList) and feature.feature in (Value("string"), Value("large_string"))
+
+
+def _holds_tags(feature: Any) -> bool:
+    return _holds_words(feature) or isinstance(getattr(feature, "feature", None), ClassLabel)
 
 
 def _number_tags(splits: DatasetDict, sources: Mapping[str, str], tag_column: str) -> DatasetDict:

@@ -22,19 +22,14 @@ def train_word_tokenizer(
 
     Returns:
         A tokenizer giving `input_ids` and `attention_mask`; `AutoTokenizer` loads what its `save_pretrained` wrote.
+
+    Raises:
+        ValueError: `vocab_size` has no room for a word.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_SEPARATORS), behavior="removed")
-    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        model_max_length=max_length,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _train_words(tokenizer, texts, vocab_size, max_length)
 
 
 def train_tag_tokenizer(
@@ -51,11 +46,22 @@ def train_tag_tokenizer(
     Returns:
         A tokenizer giving `input_ids` and `attention_mask`, a token for each word; it cuts texts at white space.
         `AutoTokenizer` loads what its `save_pretrained` wrote.
+
+    Raises:
+        ValueError: `vocab_size` has no room for a word.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _train_words(tokenizer, (" ".join(words) for words in sentences), vocab_size, max_length)
+
+
+def _train_words(
+    tokenizer: Tokenizer, texts: Iterable[str], vocab_size: int, max_length: int
+) -> PreTrainedTokenizerFast:
+    if vocab_size < 3:
+        raise ValueError(f"vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got {vocab_size}")
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
-    tokenizer.train_from_iterator((" ".join(words) for words in sentences), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",

@@ -43,7 +43,7 @@ class _State(NamedTuple):
     expected: str  # how an error calls them
 
 
-_START = _State(("(",), "'('")
+_START = _State(("(",), "'(' of a sentiment tree")
 _LABEL = _State(("word",), "a label from 0 to 4")
 _CONTENT = _State(("(", "word"), "a word or '('")
 _SECOND = _State(("(",), "'(' of a second child (a node has one word or two children)")

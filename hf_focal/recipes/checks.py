@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from ..data.input_errors import check_id_or_folder
 from ..losses import LossConfig
 from ..trainer import FocalTrainingArguments
 
@@ -26,7 +27,9 @@ def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
 
 
 def check_model_name(name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` where a model's name is nearly one of the recipe's own, which would be asked of the Hub."""
+    """Raise `ValueError` where a model's name would be asked of the Hub in vain: it is nearly one of the recipe's own,
+    or the path of no folder."""
+    check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
         raise ValueError(

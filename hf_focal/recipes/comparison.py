@@ -1,6 +1,7 @@
 """The runs of a comparison: their arguments, their folders, and what is trained of them."""
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 from ..hub import HubError, create_repository, repository_of
 from ..losses import LossConfig
 from ..reports import RunResult, write_comparison, write_dynamics_comparison
-from ..runs import claim_output_dir, folder_of
+from ..runs import claim_output_dir, folder_of, release_output_dirs
 from ..trainer import FocalTrainingArguments
 from .arguments import RecipeArguments
+from .checks import check_at_least
 
 
 def runs_of(
@@ -27,10 +29,16 @@ def runs_of(
         argv: the command line.
 
     Raises:
-        ValueError: no output folder, a loss beside the comparison, or a comparison under DeepSpeed.
+        ValueError: no output folder, a training that cannot begin, a loss beside the comparison, or a comparison under
+            DeepSpeed.
     """
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
+    if args.max_steps == 0:
+        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
+    if not 0 <= args.learning_rate < math.inf:
+        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
     if recipe.compare is None:
         return [args]
     if args.loss != type(args).loss:
@@ -100,4 +108,5 @@ def train_classifiers(
             histories = {result.loss: result.details.get("dynamics_history") for result in results}
             if all(histories.values()):
                 write_dynamics_comparison(reports[-1], histories)
+    release_output_dirs()
     return results, reports

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..generation import calibrated_generation
 from ..trainer import FocalSeq2SeqTrainer
+from ..whole_files import write_whole
 
 
 def translate(
@@ -50,7 +51,5 @@ def translate(
     lines = [" ".join(texts[place].split()) for place in np.argsort(order)]
     if trainer.args.process_index == 0:
         path.parent.mkdir(exist_ok=True)
-        partial = path.with_suffix(".partial")  # half a file would pass for all of it
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, "\n".join(lines) + "\n")
     return lines

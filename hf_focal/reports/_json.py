@@ -10,11 +10,12 @@ import numpy as np
 
 from ..metrics import ReliabilityBins
 from ..temperature import Temperature
+from ..whole_files import write_whole
 
 
 def write_fields(path: str | Path, result: Any) -> None:
     """Write a result, a dataclass, as JSON; NaN becomes null."""
-    Path(path).write_text(json.dumps(plain(asdict(result)), indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(plain(asdict(result)), indent=2) + "\n")
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import torch
 from ..metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from ..metrics._checks import Array, check_positive
 from ..metrics.detection import KINDS
+from ..whole_files import write_whole
 from ._cells import before_after, check_results, columns_table, format_number, in_bold
 from ._json import nan_for_null, plain
 from ._style import COLOURS, GREY, MARKERS, clean_axes, wrapped
@@ -345,7 +346,7 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
 
 
 def _write_json(path: str | Path, value: Any) -> None:
-    Path(path).write_text(json.dumps(plain(value), indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(plain(value), indent=2) + "\n")
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:

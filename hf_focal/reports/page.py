@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from ..whole_files import write_whole
 from ._cells import format_number
 from ._results import read_result
 from .detection import DetectionResult, detection_table, read_detection_results, roc_figure, shift_figure, shift_table
@@ -72,7 +73,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     page = template.substitute(title=html.escape(title), sections="".join(sections))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 

@@ -16,6 +16,7 @@ from ..hub import HubError, create_repository, how_to_push, publish, repository_
 from ..reports import RunResult, TranslationResult, model_card, write_report
 from ..tasks import PIPELINES, classifier_task
 from ..temperature import Temperature
+from ..whole_files import write_whole
 from .adafocal import gamma_history
 from .checks import Head
 from .measuring import MeasuringTrainer
@@ -263,7 +264,7 @@ def _record(folder: Path, temperature: Temperature) -> None:
     # As JSON, so that the config of any class is read.
     config, figures = json.loads(path.read_text(encoding="utf-8")), temperature.to_dict()
     config["calibration"] = {"temperature": figures.pop("value"), **figures, "folded": False}
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def _settings(args: Any, configuration: str | None) -> dict[str, Any]:

@@ -206,6 +206,26 @@ def test_what_is_no_image_is_named_by_its_row(broken, in_memory):
         ImageDataset(split, formatted(4), in_memory=in_memory).__getitems__([0, 5, 3])
 
 
+def test_a_file_that_is_no_image_is_named(tmp_path):
+    (tmp_path / "cut_off.png").write_bytes(IMAGES[0][:-30])
+    split = Dataset.from_dict({"image": [str(tmp_path / "cut_off.png")]}).cast_column("image", Image(decode=False))
+    with pytest.raises(ValueError, match=r"something else in row 0, '.*cut_off\.png': .*truncated"):
+        decode_images(split, 4)
+
+
+def test_a_folder_that_is_not_there_and_a_class_of_the_test_images_alone(tmp_path):
+    with pytest.raises(ValueError, match=r"dataset_name must be an existing folder or a Hub id, got '.*pets'"):
+        load_image_splits(str(tmp_path / "pets"))
+    for name in ("train/cat/1.png", "train/cat/2.png", "train/dog/1.png", "train/dog/2.png", "test/bird/1.png"):
+        path = tmp_path / "pets" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(IMAGES[len(list(tmp_path.rglob("*.png")))])
+    with pytest.raises(
+        ValueError, match=r"label_column must hold labels that train has, got 'bird' in 'label' of split"
+    ):
+        load_image_splits(str(tmp_path / "pets"))
+
+
 @pytest.mark.parametrize("size", [4, 7, 16])
 def test_decoded_sizes(size):
     split = split_of([png(noise(width, height)) for width, height in ((4, 4), (7, 7), (9, 5), (5, 9), (16, 40))])

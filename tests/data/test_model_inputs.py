@@ -108,7 +108,7 @@ def test_a_bug_is_no_error_of_the_user():
         raise ZeroDivisionError
     with pytest.raises(RuntimeError), explained():
         raise RuntimeError
-    with pytest.raises(InputError, match=r"^one two$"), explained("model", "x"):
+    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), explained("model", "x"):
         raise ValueError("one\n  two")
 
 
@@ -127,6 +127,19 @@ def test_texts_that_are_cut_are_counted(task, rows, lengths):
     assert num_cut == 1  # what has just that many tokens is whole
     _, num_cut = encode_rows(task, Dataset.from_dict(rows), tokenizer, 3, DataOptions())
     assert num_cut == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        ("token-classification", {"tokens": [[""], ["a", "b"], ["c"]], "labels": [[1], [0, 1], [-100]]}),
+        ("causal-lm", {"text": ["", "a b", "c"]}),
+    ],
+)
+def test_rows_without_a_label_to_measure_are_left_out(task, rows):
+    encoded, _ = encode_rows(task, Dataset.from_dict(rows), train_word_tokenizer(["a b c"]), 9, DataOptions())
+    assert len(encoded) == 1
+    assert len(encoded["input_ids"][0]) == 2
 
 
 def test_pairs_are_cut_on_either_side():

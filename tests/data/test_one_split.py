@@ -4,6 +4,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from transformers import BertConfig
 
 from hf_focal.data import InputError, labels_of, load_images, load_one_split, load_texts
+from hf_focal.data.input_errors import explained
 from hf_focal.data.one_split import Place, place_of
 from hf_focal.models import GPCNNConfig
 
@@ -49,6 +50,17 @@ def test_names_without_a_table_back(label2id):
 def test_labels_that_the_model_has_not(labels, feature, message):
     with pytest.raises(ValueError, match=message):
         labels_of(CONFIG, "test", labelled(labels, feature))
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "ragged").mkdir()
+    (tmp_path / "ragged" / "test.csv").write_text("text,label\na,x\nb,y,z\n")
+    for name, split, message in (
+        (tmp_path / "none.xlsx", "test", "dataset must be an existing folder or a Hub id, got '.*none.xlsx'$"),
+        (tmp_path / "ragged", "test", "dataset '.*ragged' cannot be loaded: .*Expected 2 fields in line 3, saw 3"),
+    ):
+        with pytest.raises(InputError, match=message), explained("dataset", str(name)):
+            load_one_split("dataset", str(name), split)
 
 
 def test_places():

@@ -249,7 +249,7 @@ def test_bad_arguments(write, tmp_path):
         ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
         ({"train_file": train, "validation_size": 40}, ValueError, "validation_size must be from 1 to 39, got 40"),
         ({"train_file": train, "validation_size": 0}, ValueError, "validation_size must be from 1 to 39, got 0"),
-        ({"train_file": one}, ValueError, "must have pairs to cut validation from, got 1: give validation_file"),
+        ({"train_file": one}, ValueError, "must have rows to cut validation from, got 1: give validation_file"),
     ]:
         with pytest.raises(error, match=message):
             load_parallel(**{**LANGUAGES, **arguments})

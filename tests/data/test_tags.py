@@ -167,7 +167,17 @@ def test_words_behind_the_last_token_are_left_out_and_told(caplog):
     with caplog.at_level(logging.WARNING):
         encoded = encode_tags(splits, train_tag_tokenizer(WORDS), max_length=2)
     assert encoded["labels"][:] == [[1, 1]] * 5
-    assert "left out 2 of 12 words, behind the first 2 tokens" in caplog.text
+    assert "left out 2 of 12 words: behind the first 2 tokens, or no token" in caplog.text
+
+
+def test_sentences_of_no_token_are_left_out(caplog):
+    splits = Dataset.from_dict({"tokens": [["", ""], ["no", ""], [" "]], "tags": [[0, 1], [1, 0], [1]]})
+    with caplog.at_level(logging.WARNING):
+        encoded = encode_tags(splits, train_tag_tokenizer(WORDS), max_length=9)
+    assert encoded["labels"][:] == [[1]]
+    assert "left out 4 of 5 words" in caplog.text
+    with pytest.raises(ValueError, match="max_length must leave words, got 9"):
+        encode_tags(splits.select([0, 2]), train_tag_tokenizer(WORDS), max_length=9)
 
 
 def test_the_tokenizer_of_words_keeps_them_as_they_are(tmp_path):

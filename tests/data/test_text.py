@@ -139,11 +139,31 @@ def test_bad_test_file(write, columns, message):
         ([-1, 0, 1, 0] * 10, "must hold each of 0..K-1, got -1, 0, 1"),
         ([0, 2] * 20, "must hold each of 0..K-1, got 0, 2"),
         ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
+        (["ham"] * 40, "must hold at least two labels, got 'ham' in 'label' of train_file"),
+        ([0] * 40, "must hold at least two labels, got 0 in 'label' of train_file"),
+        (["ham", "spam", "egg"] + ["ham"] * 37, "train_file .* at least 2 rows of each label .* got 1 of 'egg': give"),
     ],
 )
 def test_bad_training_labels(write, labels, message):
     with pytest.raises(ValueError, match=message):
         load_splits(train_file=write("train.parquet", text=TEXTS, label=labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("ragged.csv", b"text,label\na,x\nb,y,z\n", "Expected 2 fields in line 3, saw 3"),
+        ("latin1.csv", "text,label\nsch\xf6n,x\n".encode("latin-1"), "can't decode byte 0xf6"),
+        ("cut_off.jsonl", b'{"text": "a", "label": "x"}\n{"text":', "JSON parse error"),
+        ("cut_off.parquet", b"PAR1" + bytes(40), "corrupted"),
+        ("empty.csv", b"", "No columns to parse"),
+        ("plain.txt", b"a text, not a tree\n", r"line 1, column 1 must be '\(' of a sentiment tree, got 'a'"),
+    ],
+)
+def test_files_that_cannot_be_read_say_why(name, content, reason, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}.*{reason}"):
+        load_splits(train_file=tmp_path / name)
 
 
 def test_hidden_class_labels(tmp_path):
@@ -197,11 +217,16 @@ def test_bad_arguments(write, tmp_path):
         ),
         ({"train_file": "train.tsv"}, ValueError, "train_file must end in .csv, .json, .jsonl, .parquet, got"),
         ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
-        ({"train_file": train, "validation_size": 40}, ValueError, "validation_size must be from 1 to 39, got 40"),
         (
-            {"train_file": train, "validation_size": 1},
+            {"train_file": train, "validation_size": 40},
             ValueError,
-            "validation_size must .* every class be split, got 1",
+            r"validation_size must be from 3 to 37, .* have each of the 3 labels, got 40: set it, or",
+        ),
+        ({"train_file": train, "validation_size": 1}, ValueError, "validation_size must be from 3 to 37, .* got 1:"),
+        (
+            {"train_file": train, "validation_fraction": 0.01},
+            ValueError,
+            "validation_size must be from 3 to 37, .* got 1, 1% of the rows:",
         ),
         (
             {"train_file": train, "validation_fraction": 1.0},

@@ -226,6 +226,9 @@ def test_files_with_labels_in_words_and_headers_to_strip(tmp_path):
     assert "secretword" not in AutoTokenizer.from_pretrained(tmp_path / "stripped").get_vocab()
     run(tmp_path / "whole", **options)
     assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
+    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
+    with pytest.raises(ValueError, match=r"strip must be 'none' .* nothing of 27 of the 27 texts of train"):
+        run(tmp_path / "error", **options | bare | {"validation_size": 3}, strip="headers")
     with pytest.raises(ValueError, match="strip must name some of headers, footers, quotes, or be 'none', got 'foot'"):
         run(tmp_path / "error", **options, strip="headers,foot")
     with pytest.raises(ValueError, match="test_file must be given"):
@@ -333,6 +336,17 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
         ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
         ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
+        ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
+        ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
+        ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),
+        ({"max_steps": 0}, ValueError, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
+        ({"learning_rate": "nan"}, ValueError, "learning_rate must be at least 0 and finite, got nan"),
+        ({"learning_rate": -1}, ValueError, "learning_rate must be at least 0 and finite, got -1.0"),
+        (
+            {"per_device_train_batch_size": 0},
+            ValueError,
+            "per_device_train_batch_size must be at least 1, got 0",
+        ),
         (
             {"compare": "brier,adafocal", "validation_size": 14},
             ValueError,
@@ -408,7 +422,12 @@ def test_a_config_file_under_the_command_line(tmp_path):
 
 def test_every_config_holds_arguments_of_the_recipe():
     configs = FOLDER / "configs"
-    found = [configs / "demo.yaml", *configs.glob("newsgroups/*.yaml"), *configs.glob("sst/*.yaml")]
+    found = [
+        configs / "demo.yaml",
+        configs / "own_texts.yaml",
+        *configs.glob("newsgroups/*.yaml"),
+        *configs.glob("sst/*.yaml"),
+    ]
     models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
     assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}
     for name, model in models.items():
