@@ -74,10 +74,16 @@ def row_losses(logits: Tensor, labels: Tensor, form: RowForm, *, ignore_index: i
     return _apply(logits, index, ignored, form)
 
 
-# An in-place autograd function runs eagerly; inside torch.compile it is a graph break, never a different value.
-@torch.compiler.disable
 def _apply(logits: Tensor, index: Tensor, ignored: Tensor, form: RowForm) -> Tensor:
-    return _InPlaceRows.apply(logits, index, ignored, form)
+    return eagerly(_InPlaceRows.apply)(logits, index, ignored, form)
+
+
+def eagerly(function: Callable) -> Callable:
+    """An in-place autograd function's `apply`; inside torch.compile a graph break, never a different value.
+
+    As a decorator `torch.compiler.disable` would load the compiler, for seconds, with this module.
+    """
+    return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
 class _InPlaceRows(torch.autograd.Function):

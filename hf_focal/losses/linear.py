@@ -17,6 +17,7 @@ from ._rows import (
     RowLoss,
     accumulation_dtype,
     check_labels,
+    eagerly,
     needed_again,
     refuse_second_derivative,
     row_statistics,
@@ -144,12 +145,10 @@ def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(device) if enabled else None
 
 
-# As the loss of logits, it runs eagerly inside torch.compile.
-@torch.compiler.disable
 def _apply(
     function: type["_Sum | _Rows"], hidden: Tensor, weight: Tensor, bias: Tensor | None, head: "_Head"
 ) -> Tensor:
-    return function.apply(hidden, weight, bias, head)
+    return eagerly(function.apply)(hidden, weight, bias, head)
 
 
 class _Chunk(NamedTuple):
