@@ -210,8 +210,8 @@ def _options() -> argparse.ArgumentParser:
     columns.add_argument("--source_prefix", metavar="TEXT", help="put before each source, as T5 wants it")
     columns.add_argument("--source_lang", metavar="CODE", help="of models of several languages: eng_Latn of NLLB")
     columns.add_argument("--target_lang", metavar="CODE", help="of the same")
-    columns.add_argument("--tokens_column", metavar="NAME", help="lists of words [tokens]")
-    columns.add_argument("--tags_column", metavar="NAME", help="lists of the words' labels [tags]")
+    columns.add_argument("--token_column", metavar="NAME", help="lists of words [tokens]")
+    columns.add_argument("--tag_column", metavar="NAME", help="lists of the words' labels [tags]")
     columns.add_argument(
         "--label_map",
         nargs="+",

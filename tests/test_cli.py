@@ -117,7 +117,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--label_map", "red=pink"], "got 'pink' in 'label'"),
         (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
-        (["--task", "token-classification"], "tokens_column must be one of"),
+        (["--task", "token-classification"], "token_column must be one of"),
         (["--batch_size", "0"], "batch_size must be at least 1, got 0"),
         (["--num_bins", "0"], "calibration_bins must be a whole number of at least 1, got 0"),
         (["--max_samples", "0"], "max_samples must be at least 1, got 0"),

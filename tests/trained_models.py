@@ -93,7 +93,7 @@ def _words(random: np.random.Generator):
     tags = [labels[: len(words)] for labels, words in zip(drawn, tokens, strict=True)]
     features = Features(words=List(Value("string")), tags=List(ClassLabel(names=_names())))
     rows = Dataset.from_dict({"words": tokens, "tags": tags}, features)
-    return model, tokenizer, rows, {"tokens_column": "words"}
+    return model, tokenizer, rows, {"token_column": "words"}
 
 
 def _causal(random: np.random.Generator):

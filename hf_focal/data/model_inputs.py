@@ -51,7 +51,7 @@ class DataOptions:
             "translation", as the Hub's corpora have it.
         source_prefix: what is put before each source, "translate English to German: " for T5.
         source_lang, target_lang: the languages, as the tokenizer of a model of several calls them: "eng_Latn" of NLLB.
-        tokens_column, tags_column: lists of words, and lists of their labels.
+        token_column, tag_column: lists of words, and lists of their labels.
         label_map: what the model calls labels that the data calls otherwise.
         max_length: tokens after which a text is cut; what model and tokenizer take if absent.
         max_samples: rows of each set, drawn at random; all if absent.
@@ -69,8 +69,8 @@ class DataOptions:
     source_prefix: str = ""
     source_lang: str | None = None
     target_lang: str | None = None
-    tokens_column: str = "tokens"
-    tags_column: str = "tags"
+    token_column: str = "tokens"
+    tag_column: str = "tags"
     label_map: Mapping[str, str] | None = None
     max_length: int | None = None
     max_samples: int | None = None
@@ -163,7 +163,7 @@ def encode_rows(
         first = 1 if task == "causal-lm" else 0  # nothing predicts the first token
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
         if not any(measured):
-            argument = "text_column" if task == "causal-lm" else "tags_column"
+            argument = "text_column" if task == "causal-lm" else "tag_column"
             raise InputError(
                 f"{argument} must leave labels to measure, got none: all are -100, or the texts too short"
             )
@@ -216,13 +216,13 @@ def _select_pairs(source: str, split: Dataset, options: DataOptions) -> Dataset:
 
 
 def _select_words(source: str, split: Dataset, config: PreTrainedConfig, options: DataOptions) -> Dataset:
-    column = options.tokens_column
-    rows = select_inputs(source, split, word_inputs("tokens_column", column))
-    tags = tags_of(config, source, split, options.tags_column, options.label_map)
+    column = options.token_column
+    rows = select_inputs(source, split, word_inputs("token_column", column))
+    tags = tags_of(config, source, split, options.tag_column, options.label_map)
     for row, (tokens, labels) in enumerate(zip(rows["tokens"], tags, strict=True)):
         if len(tokens) != len(labels):
             raise ValueError(
-                f"tags_column must have a label for each word of {column!r}, got {len(labels)} for {len(tokens)} in "
+                f"tag_column must have a label for each word of {column!r}, got {len(labels)} for {len(tokens)} in "
                 f"row {row} of {source}"
             )
     return rows.add_column("labels", tags)

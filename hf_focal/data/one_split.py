@@ -136,15 +136,15 @@ def tags_of(
     Raises:
         ValueError: what `labels_of` raises, or no lists.
     """
-    check_column("tags_column", column, source, split)
+    check_column("tag_column", column, source, split)
     where, feature = f"{column!r} of {source}", getattr(split.features[column], "feature", None)
     lists = split.select_columns(column).with_format("arrow")[:].column(column).combine_chunks()
     if feature is None or not hasattr(lists, "flatten"):
-        raise ValueError(f"tags_column must hold lists, got {split.features[column]} in {where}")
+        raise ValueError(f"tag_column must hold lists, got {split.features[column]} in {where}")
     flat = lists.flatten()
     if lists.null_count or flat.null_count:
-        raise ValueError(f"tags_column must have no nulls, got some in {where}")
-    tags = _numbered("tags_column", where, config, feature, flat.to_numpy(zero_copy_only=False), label_map).tolist()
+        raise ValueError(f"tag_column must have no nulls, got some in {where}")
+    tags = _numbered("tag_column", where, config, feature, flat.to_numpy(zero_copy_only=False), label_map).tolist()
     ends = np.cumsum(pc.list_value_length(lists).to_numpy())
     return [tags[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 

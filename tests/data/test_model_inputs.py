@@ -65,12 +65,12 @@ def test_tags(values, feature, expected):
 @pytest.mark.parametrize(
     ("values", "feature", "message"),
     [
-        ([[3]], List(Value("int64")), r"tags_column must hold 0 to 2, got \[3\] in 'tags' of test"),
-        ([["B-X"]], List(Value("string")), "tags_column must hold labels that the model has, .*, got 'B-X'"),
-        ([0], Value("int64"), "tags_column must hold lists, got .*int64"),
-        ([[0], None], List(Value("int64")), "tags_column must have no nulls"),
-        ([["POSITIVE", None]], List(Value("string")), "tags_column must have no nulls"),
-        ([[0.5]], List(Value("float32")), "tags_column must hold ClassLabel, integers or strings"),
+        ([[3]], List(Value("int64")), r"tag_column must hold 0 to 2, got \[3\] in 'tags' of test"),
+        ([["B-X"]], List(Value("string")), "tag_column must hold labels that the model has, .*, got 'B-X'"),
+        ([0], Value("int64"), "tag_column must hold lists, got .*int64"),
+        ([[0], None], List(Value("int64")), "tag_column must have no nulls"),
+        ([["POSITIVE", None]], List(Value("string")), "tag_column must have no nulls"),
+        ([[0.5]], List(Value("float32")), "tag_column must hold ClassLabel, integers or strings"),
     ],
 )
 def test_tags_that_the_model_has_not(values, feature, message):
