@@ -93,8 +93,8 @@ def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
 
 def first_of_each(words: Sequence[int | None], labels: Sequence[int]) -> list[int]:
     """Of tokens, by the number of the word that each is of, the label of that word for its first, -100 for others."""
-    begins = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
-    return [labels[word] if begin else -100 for word, begin in zip(words, begins, strict=True)]
+    pairs = zip([None, *words], words, strict=False)
+    return [-100 if word is None or word == before else labels[word] for before, word in pairs]
 
 
 def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> Dataset:

@@ -78,10 +78,10 @@ def test_depth_is_not_bounded_by_the_stack():
 @pytest.mark.parametrize(
     ("text", "column", "expected", "got"),
     [
-        ("", 1, "'('", "the end"),
-        ("  \n", 1, "'('", "the end"),
-        ("word", 1, "'('", "'word'"),
-        (")", 1, "'('", "')'"),
+        ("", 1, "'(' of a sentiment tree", "the end"),
+        ("  \n", 1, "'(' of a sentiment tree", "the end"),
+        ("word", 1, "'(' of a sentiment tree", "'word'"),
+        (")", 1, "'(' of a sentiment tree", "')'"),
         ("(", 2, "a label from 0 to 4", "the end"),
         ("(2", 3, "a word or '('", "the end"),
         ("(2 (2 a) (2 b)", 15, "')'", "the end"),
@@ -125,7 +125,7 @@ def test_files_are_one_tree_a_line(tmp_path):
     with pytest.raises(ValueError, match=r"dev.txt, line 2, column 11 must be a label from 0 to 4, got '7'"):
         read_trees(path)
     path.write_text(f"{ROCK}\n\n{ROCK}\n")
-    with pytest.raises(ValueError, match=r"dev.txt, line 2, column 1 must be '\(', got the end"):
+    with pytest.raises(ValueError, match=r"dev.txt, line 2, column 1 must be '\(' of a sentiment tree, got the end"):
         read_trees(path)
     with pytest.raises(FileNotFoundError):
         read_trees(tmp_path / "none.txt")

@@ -158,13 +158,13 @@ def test_bad_inputs_and_names():
 def test_bad_merges():
     metrics = CalibrationMetrics()
     metrics.update(LOGITS, LABELS)
-    with pytest.raises(ValueError, match=r"num_bins .* 15 here and 10"):
+    with pytest.raises(ValueError, match=r"num_bins must be the same .* got 10 for 15"):
         metrics.merge(CalibrationMetrics(10))
-    with pytest.raises(ValueError, match=r"ignore_index .* -100 here and 255"):
+    with pytest.raises(ValueError, match=r"ignore_index must be the same .* got 255 for -100"):
         metrics.merge(CalibrationMetrics(ignore_index=255))
     with pytest.raises(ValueError, match="classwise"):
         metrics.merge(CalibrationMetrics(classwise=False))
-    with pytest.raises(ValueError, match=r"num_classes .* 4 here and 3"):
+    with pytest.raises(ValueError, match=r"num_classes must be the same .* got 3 for 4"):
         metrics.update(LOGITS[:, :3], LABELS % 3)
     with pytest.raises(TypeError, match="dict"):
         metrics.merge({})
