@@ -28,19 +28,21 @@ tags: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
 		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
 
+# A file's tests share what they train; in the files' order no long one is left to the end.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest $(PARALLEL)
 
 # Which lines of hf_focal the tests run, those in processes that they start too.
 coverage: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report term-missing:skip-covered --cov-fail-under 95
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
 
 # The tests with the oldest versions that pyproject.toml admits, in an environment of their own. uv finds them.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]"
-	.venv-lowest/bin/python -m pytest -n auto --dist loadfile
+	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # What a release uploads, in dist/.
 dist: $(VENV)/.installed-test
