@@ -5,6 +5,7 @@ each statistic when it is first asked for.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -18,7 +19,7 @@ _CPU_BLOCK = 2**18
 _DEVICE_BLOCK = 2**24
 
 
-class Rows:
+class Rows(ABC):
     """A block of n rows. `weights` (n, K) are the probabilities up to the row's factor `total` (n, 1)."""
 
     def __init__(self, scores: Tensor, labels: Tensor) -> None:
@@ -37,24 +38,29 @@ class Rows:
     # What depends on what the scores are: logits or probabilities.
 
     @property
+    @abstractmethod
     def weights(self) -> Tensor:
-        raise NotImplementedError
+        """(n, K), in the dtype of the scores: the probabilities, up to a factor a row."""
 
     @property
+    @abstractmethod
     def total(self) -> Tensor:
-        raise NotImplementedError
+        """(n, 1), float64: that factor, the sum of the weights."""
 
     @property
+    @abstractmethod
     def confidence(self) -> Tensor:
-        raise NotImplementedError
+        """(n,), in the dtype of the scores: the largest probability."""
 
     @property
+    @abstractmethod
     def nll(self) -> Tensor:
-        raise NotImplementedError
+        """(n,): -log p of the label, in nats."""
 
     @property
+    @abstractmethod
     def entropy(self) -> Tensor:
-        raise NotImplementedError
+        """(n,): of the probabilities, in nats."""
 
     @cached_property
     def probabilities(self) -> Tensor:
