@@ -38,10 +38,11 @@ coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
 
 # The tests with the oldest versions that pyproject.toml admits, in an environment of their own. uv finds them.
+# Transformers 5.17 makes image processors only beside torchvision; later ones need none.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.26"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # What a release uploads, in dist/.
