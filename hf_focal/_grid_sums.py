@@ -178,18 +178,19 @@ class Interpolated:
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self.block_width = len(temperatures)
         self._betas, self._chains, weights, error = interpolation(temperatures, num_classes)
-        self._weights = torch.from_numpy(weights).float().to(device)
+        self._weights = torch.from_numpy(weights).to(device)
         self.error = torch.from_numpy(error).to(device)
 
     def __call__(self, gaps: Tensor) -> Tensor:
         """S(1/T), (T, n) float32, of gaps (n, K) float32."""
-        return self._weights @ node_sums(gaps, self._betas, self._chains)
+        # In float64, which neither TF32 nor autocast round: for float32 an accelerator may be told to.
+        return (self._weights @ node_sums(gaps, self._betas, self._chains).double()).float()
 
 
 def node_sums(gaps: torch.Tensor, betas: list[float], chains: list[range]) -> torch.Tensor:
     """S(β) of each node, (nodes, rows), float32. Along a chain β doubles, and a square takes the place of exp2."""
     terms = torch.empty_like(gaps)
-    sums = torch.empty(len(betas), len(gaps), device=gaps.device)
+    sums = gaps.new_empty(len(betas), len(gaps))
     for chain in chains:
         exponents = torch.mul(gaps, -LOG2E * betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
         torch.exp2(exponents, out=terms)

@@ -111,6 +111,22 @@ def test_every_confidence_is_within_its_error(method, num_classes, grid):
     assert compute.error.max() < 7e-5
 
 
+@pytest.mark.parametrize("num_classes", [10, 9000])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_neither_autocast_nor_the_default_dtype_matters(num_classes, dtype):
+    logits, labels = tokens(100, num_classes)
+    expected = stream_of(logits, labels).compute()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            got = stream_of(logits, labels).compute()
+            fitted = fit_temperature(logits, labels)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal([got.ece, got.nll], [expected.ece, expected.nll])
+    assert fitted == fit_temperature(logits, labels)
+
+
 def test_bins_are_exact_where_one_logit_is_far_above_the_rest():
     gaps = torch.full((1, VOCABULARY), 2500.0)
     gaps[0, 7] = 0
