@@ -38,6 +38,13 @@ def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.de
     return method(np.array(temperatures), num_classes, device)
 
 
+def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
+    """The sum of the values (N,) in each bin (num_bins,); bins (N,) are integers in [0, num_bins)."""
+    if torch.are_deterministic_algorithms_enabled():  # bincount then refuses weights on an accelerator
+        return values.new_zeros(num_bins).index_add_(0, bins, values)
+    return torch.bincount(bins, values, num_bins)
+
+
 @dataclass
 class GridSums:
     """Sums over rows at each of T temperatures, on the device of the rows.
@@ -75,7 +82,7 @@ class GridSums:
         first_bin = num_bins * torch.arange(num_temperatures, dtype=torch.int32, device=gaps.device)[:, None]
         bins = position.ceil_().sub_(1).to(torch.int32).add_(first_bin)
         excess = confidence.double().sub_(correct)
-        self.surplus += torch.bincount(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
+        self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
     def cpu(self) -> "GridSums":
         """The same sums on the CPU."""

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 
-from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums
+from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 from .fold import fold_temperature
 from .metrics._bins import bin_index
 from .metrics._checks import Array, check_num_bins, check_positive, check_scores
@@ -274,8 +274,7 @@ def _exact(rows: Rows, temperatures: Sequence[float], num_bins: int) -> tuple[np
         for i, temperature in enumerate(temperatures):
             sums = torch.exp2(torch.mul(gaps, -LOG2E / temperature, out=terms), out=terms).sum(1)
             confidence = 1 / sums
-            bins = bin_index(confidence, num_bins)
-            surplus[i] += torch.bincount(bins, confidence - correct, num_bins)
+            surplus[i] += sum_by_bin(bin_index(confidence, num_bins), confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
     # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
     return (surplus.abs().sum(1) / len(rows)).cpu().numpy(), (nll / len(rows)).cpu().numpy()

@@ -127,6 +127,23 @@ def test_neither_autocast_nor_the_default_dtype_matters(num_classes, dtype):
     assert fitted == fit_temperature(logits, labels)
 
 
+def test_deterministic_algorithms_find_the_same(monkeypatch):
+    logits, labels = tokens(200, 10)
+    expected = stream_of(logits, labels).compute(), fit_temperature(logits, labels)
+
+    def refuse(*args):
+        raise RuntimeError("_bincount_cuda does not have a deterministic implementation")
+
+    monkeypatch.setattr(torch, "bincount", refuse)  # with weights, on an accelerator
+    torch.use_deterministic_algorithms(True)  # as Trainer's full_determinism does
+    try:
+        got = stream_of(logits, labels).compute(), fit_temperature(logits, labels)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    np.testing.assert_allclose([got[0].ece, got[0].nll], [expected[0].ece, expected[0].nll], rtol=1e-12)
+    assert got[1] == expected[1]
+
+
 def test_bins_are_exact_where_one_logit_is_far_above_the_rest():
     gaps = torch.full((1, VOCABULARY), 2500.0)
     gaps[0, 7] = 0
