@@ -297,16 +297,16 @@ def _nll_optimum(rows: Rows) -> float:
     label_gap = float(rows.label_gaps.mean())
     advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
-        raise ValueError("the NLL is infinite at every T: the logit of a label is -inf")
+        raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     if label_gap == 0:
         raise ValueError(
-            f"the NLL has no minimum, it falls as T -> 0: the labels of all {len(rows)} samples "
-            "have the largest logit (the set is perfectly separated)" + advice
+            f"labels must not all have the largest logit, got a perfectly separated set of {len(rows)} samples: the "
+            "NLL has no minimum, it falls as T -> 0" + advice
         )
     if label_gap >= (1 - 1e-9) * _mean_expected_gap(rows, 0.0):
         raise ValueError(
-            "the NLL has no minimum, it falls as T -> ∞: the logits of the labels are no larger than "
-            "the average logit (accuracy no better than chance; are the labels those of these logits?)" + advice
+            "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
+            "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
         )
 
     def slope(log_beta: float) -> float:

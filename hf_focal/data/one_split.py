@@ -72,7 +72,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     if path == "digits":
         digits = load_digits()
         if split not in digits:
-            raise ValueError(f"{argument} 'digits' has the splits {', '.join(digits)}, got {split!r}")
+            raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
         return digits[split]
     check_id_or_folder(argument, path)
     return load_dataset(path, config or None, split=split)

@@ -99,7 +99,7 @@ def test_translations_from_columns_and_from_mappings():
 
 
 def test_splits_that_the_digits_have_not():
-    with pytest.raises(ValueError, match="'digits' has the splits train, validation, test, got 'dev'"):
+    with pytest.raises(ValueError, match="'digits' must be one of train, validation, test, got 'dev'"):
         load_one_split("dataset", "digits", "dev")
 
 
