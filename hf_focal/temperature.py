@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 from .fold import fold_temperature
 from .metrics._bins import bin_index
-from .metrics._checks import Array, check_num_bins, check_positive, check_scores
+from .metrics._checks import Array, check_count, check_positive, check_scores
 from .whole_files import write_whole
 
 __all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
@@ -146,7 +146,7 @@ def fit_temperature(
             accuracy no better than chance (T -> ∞).
     """
     check_objective(objective)
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:
         raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = check_grid(grid)

@@ -292,7 +292,7 @@ def test_what_cannot_be_merged_is_named():
     stream = stream_of(*tokens(20, 10))
     for other, message in (
         (TemperatureStream(num_bins=10), "num_bins must be the same to add samples, got 10 for 15"),
-        (TemperatureStream(grid=[1.0]), "temperatures must be the same"),
+        (TemperatureStream(grid=[1.0]), r"grid must be the same to add samples, got \[1.\] for \[ 0.1"),
         (TemperatureStream(ignore_index=0), "ignore_index must be the same to add samples, got 0 for -100"),
         (stream_of(*tokens(20, 11)), "logits must have 10 classes as before, got 11"),
     ):

@@ -22,11 +22,6 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def check_num_bins(num_bins: int, name: str = "num_bins") -> None:
-    """Raise unless `num_bins` is an int of at least 1; `name` is what the caller's argument is called."""
-    check_count(name, num_bins)
-
-
 def check_positive(name: str, value: SupportsFloat) -> float:
     """Return `value` as a float; raise unless it is finite and positive."""
     number = float(value)
