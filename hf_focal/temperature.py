@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 from .fold import fold_temperature
 from .metrics._bins import bin_index
-from .metrics._checks import Array, check_count, check_positive, check_scores
+from .metrics._checks import Array, check_count, check_largest, check_positive, check_scores
 from .whole_files import write_whole
 
 __all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
@@ -228,11 +228,7 @@ class Rows:
             block = slice(start, start + len(logits))
             labels = self.labels[block]
             peak, predicted = logits.max(1)
-            # A row's largest logit is NaN or ±inf exactly where the row has a NaN, a +inf or nothing finite.
-            if not peak.isfinite().all():
-                raise ValueError(
-                    "logits must be finite (-inf only for masked classes), got NaN, +inf or a row of -inf"
-                )
+            check_largest(peak)
             self.correct[block] = predicted == labels
             self.label_gaps[block] = peak.double() - logits.gather(1, labels[:, None]).squeeze(1)
 

@@ -56,6 +56,16 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
     return scores.reshape(-1, num_classes), labels
 
 
+def check_largest(largest: Tensor) -> None:
+    """Raise unless the largest logit of each row is finite; of a row with NaN it is NaN."""
+    wrong = ~largest.isfinite()
+    if wrong.any():
+        raise ValueError(
+            "logits must have a finite largest value in every row (no NaN, no inf, not -inf everywhere), got "
+            f"{float(largest[wrong][0])}"
+        )
+
+
 def probability_tolerance(dtype: torch.dtype) -> float:
     """Return how far a probability, or a row's sum, may be from its range. At least what a float32 softmax leaves."""
     return max(1e-5, 4 * torch.finfo(dtype).eps)
