@@ -269,7 +269,7 @@ def _cut_out(values: Tensor, boxes: Tensor, size: int) -> Tensor:
     """The boxes of images (B, C, S, S), resized to `size` (bilinear); what lies outside of an image is 0."""
     stored = values.shape[-1]
     middle, extent = 2 * boxes[:, :2] / stored - 1, boxes[:, 2:] / stored
-    # Not affine_grid, a matrix product, which TF32 and autocast would round by up to half a pixel.
+    # Not affine_grid, a matrix product, which TF32 and autocast would round.
     steps = (2 * torch.arange(size, device=boxes.device) + 1) / size - 1
     x, y = (middle[:, [axis]] + extent[:, [axis]] * steps for axis in (0, 1))
     grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)
