@@ -52,11 +52,11 @@ def stream_of(logits, labels, batch=64, **options):
 
 
 CASES = {
-    "vocabulary, T=1.5": tokens(120),
-    "vocabulary, T=0.6": tokens(60, true_temperature=0.6, seed=1),
-    "vocabulary, T=5": tokens(60, true_temperature=5.0, seed=2),
-    "vocabulary, bfloat16": tuple(x.bfloat16() if x.is_floating_point() else x for x in tokens(50, seed=3)),
-    "vocabulary, float16": tuple(x.half() if x.is_floating_point() else x for x in tokens(50, seed=4)),
+    "vocabulary, T=1.5": tokens(40),
+    "vocabulary, T=0.6": tokens(30, true_temperature=0.6, seed=1),
+    "vocabulary, T=5": tokens(30, true_temperature=5.0, seed=2),
+    "vocabulary, bfloat16": tuple(x.bfloat16() if x.is_floating_point() else x for x in tokens(30, seed=3)),
+    "vocabulary, float16": tuple(x.half() if x.is_floating_point() else x for x in tokens(30, seed=4)),
     "vocabulary, float64": tuple(x.double() if x.is_floating_point() else x for x in tokens(30, seed=5)),
     "untrained": (0.1 * torch.randn(20, VOCABULARY, generator=torch.Generator().manual_seed(10)), torch.arange(20)),
     "9000 classes": tokens(200, 9000, seed=6),

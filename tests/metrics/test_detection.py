@@ -64,7 +64,7 @@ scores = st.lists(
 # --- metrics of scores ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(scores, scores)
 def test_any_scores_ties_included(inside, outside):
     check_against_sklearn(inside, outside)
