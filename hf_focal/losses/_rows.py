@@ -75,10 +75,6 @@ def row_losses(logits: Tensor, labels: Tensor, form: RowForm, *, ignore_index: i
         ignore_index: rows with this label are 0 and carry no gradient.
     """
     index, ignored = check_labels(logits, labels, ignore_index)
-    return _apply(logits, index, ignored, form)
-
-
-def _apply(logits: Tensor, index: Tensor, ignored: Tensor, form: RowForm) -> Tensor:
     return eagerly(_InPlaceRows.apply)(logits, index, ignored, form)
 
 
