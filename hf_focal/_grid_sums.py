@@ -190,7 +190,7 @@ class Interpolated:
 
     def __call__(self, gaps: Tensor) -> Tensor:
         """S(1/T), (T, n) float32, of gaps (n, K) float32."""
-        # In float64, which neither TF32 nor autocast round: for float32 an accelerator may be told to.
+        # In float64: where TF32 or autocast is on, a product of float32 has three digits.
         return (self._weights @ node_sums(gaps, self._betas, self._chains).double()).float()
 
 
