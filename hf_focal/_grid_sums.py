@@ -38,6 +38,13 @@ def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.de
     return method(np.array(temperatures), num_classes, device)
 
 
+def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
+    """The sum of the values (N,) in each bin (num_bins,); bins (N,) are integers in [0, num_bins)."""
+    if torch.are_deterministic_algorithms_enabled():  # bincount then refuses weights on an accelerator
+        return values.new_zeros(num_bins).index_add_(0, bins, values)
+    return torch.bincount(bins, values, num_bins)
+
+
 @dataclass
 class GridSums:
     """Sums over rows at each of T temperatures, on the device of the rows.
@@ -75,7 +82,7 @@ class GridSums:
         first_bin = num_bins * torch.arange(num_temperatures, dtype=torch.int32, device=gaps.device)[:, None]
         bins = position.ceil_().sub_(1).to(torch.int32).add_(first_bin)
         excess = confidence.double().sub_(correct)
-        self.surplus += torch.bincount(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
+        self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
     def cpu(self) -> "GridSums":
         """The same sums on the CPU."""
@@ -178,18 +185,19 @@ class Interpolated:
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self.block_width = len(temperatures)
         self._betas, self._chains, weights, error = interpolation(temperatures, num_classes)
-        self._weights = torch.from_numpy(weights).float().to(device)
+        self._weights = torch.from_numpy(weights).to(device)
         self.error = torch.from_numpy(error).to(device)
 
     def __call__(self, gaps: Tensor) -> Tensor:
         """S(1/T), (T, n) float32, of gaps (n, K) float32."""
-        return self._weights @ node_sums(gaps, self._betas, self._chains)
+        # In float64: where TF32 or autocast is on, a product of float32 has three digits.
+        return (self._weights @ node_sums(gaps, self._betas, self._chains).double()).float()
 
 
 def node_sums(gaps: torch.Tensor, betas: list[float], chains: list[range]) -> torch.Tensor:
     """S(β) of each node, (nodes, rows), float32. Along a chain β doubles, and a square takes the place of exp2."""
     terms = torch.empty_like(gaps)
-    sums = torch.empty(len(betas), len(gaps), device=gaps.device)
+    sums = gaps.new_empty(len(betas), len(gaps))
     for chain in chains:
         exponents = torch.mul(gaps, -LOG2E * betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
         torch.exp2(exponents, out=terms)

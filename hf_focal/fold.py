@@ -258,7 +258,7 @@ def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
 def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
     uses = _uses(model, parameters)
     if len(uses) != len(parameters):
-        raise TypeError(f"the weights that T is folded into must be their layer's own, but they are shared: {uses}")
+        raise TypeError(f"the weights that T is folded into must be their layer's own, got shared ones: {uses}")
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:
             raise TypeError(f"the weights that T is folded into must be floating, got {parameter.dtype}")

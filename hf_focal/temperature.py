@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 
-from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums
+from ._grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 from .fold import fold_temperature
 from .metrics._bins import bin_index
-from .metrics._checks import Array, check_num_bins, check_positive, check_scores
+from .metrics._checks import Array, check_count, check_largest, check_positive, check_scores
 from .whole_files import write_whole
 
 __all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
@@ -146,7 +146,7 @@ def fit_temperature(
             accuracy no better than chance (T -> ∞).
     """
     check_objective(objective)
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:
         raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = check_grid(grid)
@@ -228,11 +228,7 @@ class Rows:
             block = slice(start, start + len(logits))
             labels = self.labels[block]
             peak, predicted = logits.max(1)
-            # A row's largest logit is NaN or ±inf exactly where the row has a NaN, a +inf or nothing finite.
-            if not peak.isfinite().all():
-                raise ValueError(
-                    "logits must be finite (-inf only for masked classes), got NaN, +inf or a row of -inf"
-                )
+            check_largest(peak)
             self.correct[block] = predicted == labels
             self.label_gaps[block] = peak.double() - logits.gather(1, labels[:, None]).squeeze(1)
 
@@ -274,8 +270,7 @@ def _exact(rows: Rows, temperatures: Sequence[float], num_bins: int) -> tuple[np
         for i, temperature in enumerate(temperatures):
             sums = torch.exp2(torch.mul(gaps, -LOG2E / temperature, out=terms), out=terms).sum(1)
             confidence = 1 / sums
-            bins = bin_index(confidence, num_bins)
-            surplus[i] += torch.bincount(bins, confidence - correct, num_bins)
+            surplus[i] += sum_by_bin(bin_index(confidence, num_bins), confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
     # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
     return (surplus.abs().sum(1) / len(rows)).cpu().numpy(), (nll / len(rows)).cpu().numpy()
@@ -298,16 +293,16 @@ def _nll_optimum(rows: Rows) -> float:
     label_gap = float(rows.label_gaps.mean())
     advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
-        raise ValueError("the NLL is infinite at every T: the logit of a label is -inf")
+        raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     if label_gap == 0:
         raise ValueError(
-            f"the NLL has no minimum, it falls as T -> 0: the labels of all {len(rows)} samples "
-            "have the largest logit (the set is perfectly separated)" + advice
+            f"labels must not all have the largest logit, got a perfectly separated set of {len(rows)} samples: the "
+            "NLL has no minimum, it falls as T -> 0" + advice
         )
     if label_gap >= (1 - 1e-9) * _mean_expected_gap(rows, 0.0):
         raise ValueError(
-            "the NLL has no minimum, it falls as T -> ∞: the logits of the labels are no larger than "
-            "the average logit (accuracy no better than chance; are the labels those of these logits?)" + advice
+            "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
+            "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
         )
 
     def slope(log_beta: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ._grid_sums import GridSums, row_sums
-from .metrics._checks import Array, check_num_bins
+from .metrics._checks import Array, check_count
 from .temperature import Rows, Temperature, check_grid, check_grid_end, check_objective
 
 __all__ = ["TemperatureCurves", "TemperatureStream"]
@@ -75,7 +75,7 @@ class TemperatureStream:
     def __init__(
         self, num_bins: int = 15, grid: Sequence[float] | np.ndarray | None = None, ignore_index: int = -100
     ) -> None:
-        check_num_bins(num_bins)
+        check_count("num_bins", num_bins)
         self.num_bins = num_bins
         self.grid = check_grid(grid)
         self.ignore_index = ignore_index
@@ -100,10 +100,10 @@ class TemperatureStream:
         """
         if not isinstance(other, TemperatureStream):
             raise TypeError(f"other must be a TemperatureStream, got {type(other).__name__}")
-        for name in ("_temperatures", "num_bins", "ignore_index"):
+        for name in ("grid", "num_bins", "ignore_index"):
             mine, others = getattr(self, name), getattr(other, name)
-            if mine != others:
-                raise ValueError(f"{name.strip('_')} must be the same to add samples, got {others} for {mine}")
+            if not np.array_equal(mine, others):
+                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
         if other.num_classes is not None:
             self._check_num_classes(other.num_classes)
             self.num_classes = other.num_classes

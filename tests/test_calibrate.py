@@ -19,6 +19,8 @@ from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
     PreTrainedModel,
+    XLMConfig,
+    XLMForSequenceClassification,
 )
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature
@@ -231,6 +233,19 @@ def test_a_model_that_cannot_be_folded_carries_its_temperature(soft_capped, tmp_
     assert "It is **not** in the weights" in (tmp_path / "out" / "README.md").read_text()
     again = evaluate_model(tmp_path / "out", str(file))
     assert again.pre["nll"] == result.pre["nll"] and "measured without it" in summary(again)
+
+
+def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path):
+    tokenizer = train_word_tokenizer(["good fine", "bad poor"])
+    model = XLMForSequenceClassification(XLMConfig(vocab_size=len(tokenizer), emb_dim=8, n_layers=1, n_heads=2))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    file = tmp_path / "data.csv"
+    file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\n" * 4)
+    with pytest.raises(InputError, match=r"cannot be folded into this model: .*classification head .*got XLMForSeq"):
+        calibrate_model(tmp_path / "model", str(file), output=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert calibrate_model(tmp_path / "model", str(file)).temperature.is_fitted  # which saves nothing
 
 
 def test_our_own_models_and_their_loss(tmp_path):

@@ -124,7 +124,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--max_length", "9999"], "max_length must be at most 512"),
         (["--dataset", "digits:x:y:z"], "dataset must be a file, or a dataset"),
         (["--dataset", "none.csv"], "dataset must be an existing file, got 'none.csv'"),
-        (["--dataset", "digits", "--split", "dev"], "'digits' has the splits train, validation, test, got 'dev'"),
+        (["--dataset", "digits", "--split", "dev"], "'digits' must be one of train, validation, test, got 'dev'"),
         (["--dataset", "digits::test", "--split", "train"], "dataset must have the split that is named besides"),
         (["--dataset", "me/none"], "dataset 'me/none' is neither a folder nor in the cache, and the Hub cannot be"),
     ],

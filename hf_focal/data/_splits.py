@@ -4,7 +4,7 @@ import difflib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,9 +185,9 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
         allowed = set(range(max(seen) + 1))
         names = [str(label) for label in sorted(allowed)]
         if seen != allowed:
-            raise ValueError(f"label_column must hold each of 0..K-1, got {_some(seen)} {where('train')}")
+            raise ValueError(f"label_column must hold each of 0..K-1, got {some_of(seen)} {where('train')}")
     if len(names) < 2:
-        raise ValueError(f"label_column must hold at least two labels, got {_some(seen)} {where('train')}")
+        raise ValueError(f"label_column must hold at least two labels, got {some_of(seen)} {where('train')}")
     for name, split in splits.items():
         labels = set(split.unique("label"))
         new = labels - seen
@@ -197,16 +197,18 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
             )
         if not labels <= allowed:
             raise ValueError(
-                f"label_column must hold some of {_some(allowed)}, got {_some(labels - allowed)} {where(name)}"
+                f"label_column must hold some of {some_of(allowed)}, got {some_of(labels - allowed)} {where(name)}"
             )
         if new:
             new = {names[label] for label in new} if isinstance(feature, ClassLabel) else new
-            raise ValueError(f"label_column must hold labels that train has, got {_some(new)} {where(name)}")
+            raise ValueError(f"label_column must hold labels that train has, got {some_of(new)} {where(name)}")
     return splits.cast_column("label", ClassLabel(names=names))
 
 
-def _some(labels: set) -> str:
-    shown = ", ".join(repr(label) for label in sorted(labels)[:5])
+def some_of(labels: Iterable) -> str:
+    """The first five, of a set the smallest, as an error shows them, and how many there are if more."""
+    labels = sorted(labels) if isinstance(labels, set) else list(labels)
+    shown = ", ".join(repr(label) for label in labels[:5])
     return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown
 
 

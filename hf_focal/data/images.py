@@ -269,8 +269,8 @@ def _cut_out(values: Tensor, boxes: Tensor, size: int) -> Tensor:
     """The boxes of images (B, C, S, S), resized to `size` (bilinear); what lies outside of an image is 0."""
     stored = values.shape[-1]
     middle, extent = 2 * boxes[:, :2] / stored - 1, boxes[:, 2:] / stored
-    zero = torch.zeros_like(extent[:, 0])
-    across = torch.stack([extent[:, 0], zero, middle[:, 0]], 1)
-    down = torch.stack([zero, extent[:, 1], middle[:, 1]], 1)
-    grid = F.affine_grid(torch.stack([across, down], 1), [len(values), 1, size, size], align_corners=False)
+    # Not affine_grid, a matrix product, which TF32 and autocast would round.
+    steps = (2 * torch.arange(size, device=boxes.device) + 1) / size - 1
+    x, y = (middle[:, [axis]] + extent[:, [axis]] * steps for axis in (0, 1))
+    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)
     return F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ._files import FORMATS, load_file
-from ._splits import check_column, select_inputs
+from ._splits import check_column, select_inputs, some_of
 from .images import image_inputs, load_digits, with_images
 from .input_errors import InputError, check_id_or_folder
 from .text import text_inputs
@@ -72,7 +72,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     if path == "digits":
         digits = load_digits()
         if split not in digits:
-            raise ValueError(f"{argument} 'digits' has the splits {', '.join(digits)}, got {split!r}")
+            raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
         return digits[split]
     check_id_or_folder(argument, path)
     return load_dataset(path, config or None, split=split)
@@ -178,7 +178,7 @@ def _numbered(
         missing = [name for name, number in zip(wanted, found, strict=True) if number is None]
         if missing:
             raise ValueError(
-                f"{argument} must hold labels that the model has, {_some(exact)}, got {_some(missing)} in "
+                f"{argument} must hold labels that the model has, {some_of(exact)}, got {some_of(missing)} in "
                 f"{where}: label_map can say which is which"
             )
         labels = np.array([*found, -100])[np.where(unlabelled, -1, labels)]
@@ -189,8 +189,3 @@ def _numbered(
     if len(wrong):
         raise ValueError(f"{argument} must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}")
     return labels
-
-
-def _some(names: Any) -> str:
-    shown = ", ".join(repr(name) for name in list(names)[:5])
-    return f"{shown}, ... ({len(names)})" if len(names) > 5 else shown

@@ -20,7 +20,7 @@ _PLENTY = {"square": (3, 0.8, 7, 14), "disc": (3, 0.8, 6, 12)}
 _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5, 7)}
 
 
-def generate_shapes(num_images: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
+def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
     """Draw pictures, and masks that say of which shape each pixel is.
 
     Large squares and discs lie anywhere on the background; some pictures have a triangle, a ring or a cross on top of
@@ -29,7 +29,7 @@ def generate_shapes(num_images: int, *, size: int = 64, noise: float = 30.0, see
     its shape's.
 
     Args:
-        num_images: pictures to draw, at least 1.
+        num_samples: pictures to draw, at least 1.
         size: their height and width in pixels, at least 32.
         noise: standard deviation of the pixels' values, of 0 … 255; that of the shapes' colours is half of it.
         seed: the same one draws the same pictures.
@@ -41,12 +41,12 @@ def generate_shapes(num_images: int, *, size: int = 64, noise: float = 30.0, see
     Raises:
         ValueError: an argument is out of its range.
     """
-    for name, value, low in (("num_images", num_images, 1), ("size", size, 32), ("noise", noise, 0)):
+    for name, value, low in (("num_samples", num_samples, 1), ("size", size, 32), ("noise", noise, 0)):
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
     rng = np.random.default_rng(seed)
     rows: dict[str, list] = {"image": [], "mask": []}
-    for _ in range(num_images):
+    for _ in range(num_samples):
         image, mask = _draw(size, noise, rng)
         rows["image"].append({"bytes": _png(image), "path": None})
         rows["mask"].append({"bytes": _png(mask), "path": None})

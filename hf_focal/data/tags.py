@@ -17,7 +17,7 @@ _BORROWED = 0.5  # share of the words in other kinds' names that are words of pe
 _LENGTHS = (0.5, 0.35, 0.15)  # of names of one word, two and three
 
 
-def generate_tags(num_sentences: int, *, min_words: int = 8, max_words: int = 24, seed: int = 0) -> Dataset:
+def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, seed: int = 0) -> Dataset:
     """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where one begins).
 
     Words of other kinds' names are often those of persons' names, and not every name is announced by a word before
@@ -25,7 +25,7 @@ def generate_tags(num_sentences: int, *, min_words: int = 8, max_words: int = 24
     sentences 85 % have no name, 5 % begin one of a person, and 0.12 % that of an event.
 
     Args:
-        num_sentences: sentences to draw, at least 1.
+        num_samples: sentences to draw, at least 1.
         min_words, max_words: bounds of their length, both included.
         seed: the same one draws the same sentences.
 
@@ -35,13 +35,13 @@ def generate_tags(num_sentences: int, *, min_words: int = 8, max_words: int = 24
     Raises:
         ValueError: an argument is out of its range.
     """
-    for name, value in (("num_sentences", num_sentences), ("min_words", min_words)):
+    for name, value in (("num_samples", num_samples), ("min_words", min_words)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if max_words < min_words:
         raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(min_words, max_words + 1, size=num_sentences)
+    lengths = rng.integers(min_words, max_words + 1, size=num_samples)
     tokens, tags = zip(*(_sentence(length, rng) for length in lengths), strict=True)
     features = Features(tokens=List(Value("string")), tags=List(ClassLabel(names=list(TAG_NAMES))))
     return Dataset.from_dict({"tokens": tokens, "tags": tags}, features)

@@ -26,6 +26,10 @@ _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 _FLOAT16_SCALE = 2.0**15
 
 
+# The type of the GPUs that have no float64 and, in some of the versions of PyTorch, no asynchronous assertion.
+_APPLE = ("mps",)
+
+
 class RowStatistics(NamedTuple):
     """What a row loss may use, each (R,) in the accumulation dtype (float32, or float64 for float64 logits)."""
 
@@ -71,10 +75,6 @@ def row_losses(logits: Tensor, labels: Tensor, form: RowForm, *, ignore_index: i
         ignore_index: rows with this label are 0 and carry no gradient.
     """
     index, ignored = check_labels(logits, labels, ignore_index)
-    return _apply(logits, index, ignored, form)
-
-
-def _apply(logits: Tensor, index: Tensor, ignored: Tensor, form: RowForm) -> Tensor:
     return eagerly(_InPlaceRows.apply)(logits, index, ignored, form)
 
 
@@ -217,6 +217,11 @@ def refuse_second_derivative() -> None:
         raise RuntimeError("the gradient of this loss cannot be differentiated again (create_graph=True)")
 
 
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Of what few numbers are summed up in: float64 where the device has it."""
+    return torch.float32 if device.type in _APPLE else torch.float64
+
+
 def accumulation_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
@@ -247,13 +252,13 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
             if not 0 <= int(extreme) < num_classes:
                 raise ValueError(f"{message}, got {int(extreme)}")
     elif labels.numel():
-        # The message comes with the next synchronisation, without waiting for the device here.
-        torch._assert_async(((index >= 0) & (index < num_classes)).all(), message)
+        raise_unless(((index >= 0) & (index < num_classes)).all(), message)
     return index, ignored
 
 
 def raise_unless(condition: Tensor, message: str) -> None:
-    if condition.device.type != "cpu":
+    if condition.device.type not in ("cpu", *_APPLE):
+        # The message comes with the next synchronisation, without waiting for the device here.
         torch._assert_async(condition, message)
     elif not bool(condition):
         raise ValueError(message)

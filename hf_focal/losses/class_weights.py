@@ -8,7 +8,7 @@ from torch import Tensor
 
 from . import functional
 from ._checks import at_least_0, finite
-from ._rows import check_labels
+from ._rows import check_labels, sum_dtype
 from .gamma import Fixed
 from .modules import Loss, num_processes
 
@@ -37,7 +37,8 @@ class RecallLoss(Loss):
         gamma: γ of the focal loss that is weighted, at least 0; 0 is cross-entropy.
 
     Attributes:
-        recall: (K,) float64, the average recall of each class; None before the first logits, and without `ema`.
+        recall: (K,) float64, on Apple's GPUs float32, the average recall of each class; None before the first logits,
+            and without `ema`.
     """
 
     def __init__(self, ema: float | None = None, gamma: float = 0.0):
@@ -64,10 +65,10 @@ class RecallLoss(Loss):
         """`recall` for these logits, of 0 if they are the first."""
         num_classes = logits.shape[-1]
         if self.recall is None:
-            self.recall = torch.zeros(num_classes, dtype=torch.float64, device=logits.device)
+            self.recall = torch.zeros(num_classes, dtype=sum_dtype(logits.device), device=logits.device)
         if len(self.recall) != num_classes:
             raise ValueError(f"logits must have {len(self.recall)} classes as before, got {num_classes}")
-        self.recall = self.recall.to(logits.device)
+        self.recall = self.recall.to(logits.device, sum_dtype(logits.device))
         return self.recall
 
     def end_step(self) -> None:
@@ -132,8 +133,8 @@ class ClassBalanced(Loss):
             raise ValueError(f"{what} must be {num_classes}, as the logits' classes, got {len(self.weights)}")
         if self._tensor is None or self._tensor.device != logits.device or len(self._tensor) != num_classes:
             # Classes after the last that has training rows.
-            weights = F.pad(torch.tensor(self.weights, dtype=torch.float64), (0, num_classes - len(self.weights)))
-            self._tensor = weights.to(logits.device)
+            weights = torch.tensor(self.weights, dtype=sum_dtype(logits.device))
+            self._tensor = F.pad(weights, (0, num_classes - len(self.weights))).to(logits.device)
         return _weighted_focal(logits, labels, self.gamma, self._tensor)
 
     def set_class_counts(self, counts: Sequence[int]) -> None:
@@ -220,9 +221,9 @@ def sum_over_processes(counts: Tensor) -> Tensor:
 
 
 def _recall(counts: Tensor) -> Tensor:
-    """(K,) float64 of `hits_and_rows`; 0 for a class without rows."""
+    """(K,) in `sum_dtype`, of `hits_and_rows`; 0 for a class without rows."""
     hits, rows = counts
-    return hits.double() / rows.clamp(min=1)
+    return hits.to(sum_dtype(counts.device)) / rows.clamp(min=1)
 
 
 def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:

@@ -235,12 +235,15 @@ class LossConfig:
             ValueError: text that is no YAML, an unknown loss or option (the nearest is suggested), or a value out of
                 range.
             TypeError: any other type.
+            FileNotFoundError: there is no such file.
         """
         if isinstance(value, LossConfig):
             return value
         if isinstance(value, str):
             text = value.strip()
             if text.endswith((".yaml", ".yml")):
+                if not Path(text).is_file():
+                    raise FileNotFoundError(f"loss must be an existing file, got {text!r}")
                 value = _load(Path(text).read_text(encoding="utf-8"))
             elif text.startswith("{") or "name" in text:  # so that "focal: gamma=3" is the short form too
                 value = _load(text)
@@ -333,7 +336,7 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
         A module called as ``loss(logits, labels, reduction="mean", num_items=None)``; see `Loss.forward`.
 
     Raises:
-        TypeError, ValueError: what `LossConfig.parse` raises.
+        TypeError, ValueError, FileNotFoundError: what `LossConfig.parse` raises.
     """
     config = LossConfig.parse(config)
     try:

@@ -16,6 +16,7 @@ from ._rows import (
     raise_unless,
     refuse_second_derivative,
     row_losses,
+    sum_dtype,
 )
 from .gamma import Fixed, GammaPolicy
 
@@ -211,7 +212,7 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     normalised otherwise and is 0 when either group is empty; here an empty group just contributes nothing.
 
     The kernel is a product of exponentials on sorted confidences, so a sort and a cumulative sum replace the m × m
-    matrix; sums are in float64.
+    matrix; sums are in float64, on Apple's GPUs in float32.
 
     Args:
         logits: (..., K), any floating dtype.
@@ -269,13 +270,13 @@ def _all_gather(tensor: Tensor) -> list[Tensor]:
 
 
 def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(m,) each, float64: top-1 confidences, which rows are right, and which count (1 or 0)."""
+    """(m,) each, in `sum_dtype`: top-1 confidences, which rows are right, and which count (1 or 0)."""
     require_tensors(logits=logits, labels=labels)
     labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
-    dtype = accumulation_dtype(logits)
-    probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=dtype)
-    confidence, prediction = probabilities.max(-1)
-    return confidence.double(), (prediction == labels).double(), (~ignored).double()
+    rows = logits.reshape(-1, logits.shape[-1])
+    confidence, prediction = torch.softmax(rows, dim=-1, dtype=accumulation_dtype(logits)).max(-1)
+    dtype = sum_dtype(logits.device)
+    return confidence.to(dtype), (prediction == labels).to(dtype), (~ignored).to(dtype)
 
 
 def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, weighted: bool) -> Tensor:

@@ -245,7 +245,7 @@ def adafocal_update(
             f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: "
             "use a larger calibration set or fewer bins"
         )
-    confidence, correct = confidence.double().cpu(), correct.double().cpu()
+    confidence, correct = confidence.cpu().double(), correct.cpu().double()
     if not bool(((correct == 0) | (correct == 1)).all()):
         raise ValueError(f"correct must be 0 or 1, got values from {correct.min()} to {correct.max()}")
     if not bool(((confidence >= 0) & (confidence <= 1)).all()):

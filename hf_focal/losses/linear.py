@@ -104,7 +104,8 @@ def linear_loss(
     )
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
-    rows_or_sum = _apply(_Sum if in_forward else _Rows, hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
+    apply = eagerly(_Sum.apply if in_forward else _Rows.apply)
+    rows_or_sum = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
     if reduction == "none":
         return rows_or_sum.reshape(labels.shape)
     total = rows_or_sum.sum()
@@ -143,12 +144,6 @@ def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
     # Autocast leaves float64 as it is.
     enabled = torch.is_autocast_enabled(device) and hidden.dtype != torch.float64
     return torch.get_autocast_dtype(device) if enabled else None
-
-
-def _apply(
-    function: type["_Sum | _Rows"], hidden: Tensor, weight: Tensor, bias: Tensor | None, head: "_Head"
-) -> Tensor:
-    return eagerly(function.apply)(hidden, weight, bias, head)
 
 
 class _Chunk(NamedTuple):

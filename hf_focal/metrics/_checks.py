@@ -22,11 +22,6 @@ def check_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def check_num_bins(num_bins: int, name: str = "num_bins") -> None:
-    """Raise unless `num_bins` is an int of at least 1; `name` is what the caller's argument is called."""
-    check_count(name, num_bins)
-
-
 def check_positive(name: str, value: SupportsFloat) -> float:
     """Return `value` as a float; raise unless it is finite and positive."""
     number = float(value)
@@ -59,6 +54,16 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
         seen = int(labels[wrong][0])
         raise ValueError(f"labels must be in [0, {num_classes}) or equal to ignore_index {ignore_index}, got {seen}")
     return scores.reshape(-1, num_classes), labels
+
+
+def check_largest(largest: Tensor) -> None:
+    """Raise unless the largest logit of each row is finite; of a row with NaN it is NaN."""
+    wrong = ~largest.isfinite()
+    if wrong.any():
+        raise ValueError(
+            "logits must have a finite largest value in every row (no NaN, no inf, not -inf everywhere), got "
+            f"{float(largest[wrong][0])}"
+        )
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:

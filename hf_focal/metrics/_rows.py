@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ._checks import Array, check_probability_range, check_scores, probability_tolerance
+from ._checks import Array, check_largest, check_probability_range, check_scores, probability_tolerance
 
 # Elements of a block: 1 MiB of float32 for a CPU's cache; larger on accelerators, where launches are what costs.
 _CPU_BLOCK = 2**18
@@ -103,12 +103,7 @@ class LogitRows(Rows):
 
     def __init__(self, logits: Tensor, labels: Tensor) -> None:
         super().__init__(logits, labels)
-        if not self.top.isfinite().all():  # amax passes NaN on
-            seen = float(self.top[~self.top.isfinite()][0])
-            raise ValueError(
-                f"logits must have a finite largest value in every row (no NaN, no inf, not -inf everywhere), "
-                f"got {seen}"
-            )
+        check_largest(self.top)
 
     @cached_property
     def _shifted(self) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from . import _bins, _bootstrap, _histogram, _mass
-from ._checks import Array, check_count, check_num_bins
+from ._checks import Array, check_count
 from ._classwise import CellSums, classwise_error
 from ._rows import Rows, read_rows
 
@@ -55,7 +55,7 @@ class CalibrationMetrics:
     def __init__(
         self, num_bins: int = 15, *, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
     ) -> None:
-        check_num_bins(num_bins)
+        check_count("num_bins", num_bins)
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise

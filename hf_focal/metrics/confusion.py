@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ._checks import Array, check_scores
+from ._checks import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:
@@ -30,9 +30,10 @@ class ConfusionMatrix:
         than before.
         """
         logits, labels = check_scores("logits", logits, labels, self.ignore_index)
-        num_classes = logits.shape[1]
-        cells = labels * num_classes + logits.argmax(1)
-        cells = torch.where(labels == self.ignore_index, num_classes**2, cells)  # one cell more, which is dropped
+        num_classes, ignored = logits.shape[1], labels == self.ignore_index
+        largest, prediction = logits.max(1)
+        check_largest(largest[~ignored])
+        cells = torch.where(ignored, num_classes**2, labels * num_classes + prediction)  # one more, which is dropped
         counts = torch.bincount(cells, minlength=num_classes**2 + 1)[:-1].view(num_classes, num_classes)
         self._add(counts)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ._checks import Array, check_count, check_scores
+from ._checks import Array, check_count, check_largest, check_scores
 from ._rows import _CPU_BLOCK, _DEVICE_BLOCK
 
 KINDS = ("entropy", "confidence")
@@ -52,12 +52,8 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
 
 
 def _uncertainty(logits: Tensor, kind: str) -> Tensor:
-    top, prediction = logits.max(1, keepdim=True)  # passes NaN on
-    if not top.isfinite().all():
-        raise ValueError(
-            f"logits must have a finite largest value in every row (no NaN, no inf, not -inf everywhere), "
-            f"got {float(top[~top.isfinite()][0])}"
-        )
+    top, prediction = logits.max(1, keepdim=True)
+    check_largest(top)
     # p = w / (1 + Σ w) with the others' w = exp(z - max z): the 1 would swallow small w, were it added to them.
     weights = (logits - top).exp_().scatter_(1, prediction, 0)
     others = weights.sum(1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from . import _bins, _mass
-from ._checks import Array, check_confidences, check_num_bins
+from ._checks import Array, check_confidences, check_count
 from ._classwise import CellSums, classwise_error
 from ._rows import read_rows
 
@@ -81,7 +81,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     return _mass.adaptive_error(_mass.pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
 
 
@@ -95,7 +95,7 @@ def classwise_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     num_classes, blocks = read_rows(inputs, logits, labels, ignore_index)
     cells, size = None, 0
     for rows in blocks:
@@ -137,7 +137,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     sums = _bins.BinSums.of(*check_confidences(confidence, correct), num_bins)
     return float(_bins.expected_error(sums.count, sums.gap))
 
@@ -147,7 +147,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     return _mass.adaptive_error(_mass.pack(*check_confidences(confidence, correct)), num_bins)
 
 
@@ -164,7 +164,7 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
 def _count_and_gap(
     scores: Array, labels: Array, num_bins: int, inputs: str, ignore_index: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    check_num_bins(num_bins)
+    check_count("num_bins", num_bins)
     sums = _bins.BinSums.of(*_top_labels(inputs, scores, labels, ignore_index), num_bins)
     return sums.count, sums.gap
 

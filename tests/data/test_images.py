@@ -415,6 +415,13 @@ def test_boxes_of_any_size_show_what_is_there():
         assert inner.mean() > 0.5
 
 
+def test_autocast_rounds_no_places():
+    batch, expected = augmented([png(noise(40, 40))] * 8, formatted(40), "resized_crop")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = prepare_batch(batch, formatted(40))
+    assert torch.equal(found["pixel_values"], expected["pixel_values"])
+
+
 @pytest.mark.parametrize(("size", "crop_pct"), [(6, 0.75), (5, 0.7), (7, 0.87)])
 def test_without_augmentation_the_middle_is_seen(size, crop_pct):
     pixels = formatted(size, crop_pct)

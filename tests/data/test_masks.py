@@ -82,9 +82,9 @@ def test_colours_are_those_of_the_classes_with_noise():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_images": 0}, "num_images must be at least 1, got 0"),
-        ({"num_images": 1, "size": 31}, "size must be at least 32, got 31"),
-        ({"num_images": 1, "noise": -1}, "noise must be at least 0, got -1"),
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"num_samples": 1, "size": 31}, "size must be at least 32, got 31"),
+        ({"num_samples": 1, "noise": -1}, "noise must be at least 0, got -1"),
     ],
 )
 def test_shapes_that_cannot_be_drawn(options, message):

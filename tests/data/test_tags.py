@@ -74,9 +74,9 @@ def test_the_same_seed_draws_the_same_sentences():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_sentences": 0}, "num_sentences must be at least 1, got 0"),
-        ({"num_sentences": 1, "min_words": 0}, "min_words must be at least 1, got 0"),
-        ({"num_sentences": 1, "max_words": 7}, "max_words must be at least min_words 8, got 7"),
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"num_samples": 1, "min_words": 0}, "min_words must be at least 1, got 0"),
+        ({"num_samples": 1, "max_words": 7}, "max_words must be at least min_words 8, got 7"),
     ],
 )
 def test_sentences_that_cannot_be_drawn(options, message):

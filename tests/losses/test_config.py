@@ -163,6 +163,9 @@ def test_a_yaml_file_reads_as_its_text(text, tmp_path):
     path = tmp_path / "loss.yaml"
     path.write_text(text, encoding="utf-8")
     assert LossConfig.parse(str(path)) == LossConfig.parse("adafocal:bins=10")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"loss must be an existing file, got '.*loss.yaml'"):
+        LossConfig.parse(str(path))
 
 
 def test_a_config_is_taken_as_it_is():

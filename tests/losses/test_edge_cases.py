@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import LOSSES as NAMES
-from hf_focal.losses import LossConfig, brier, build_loss, cross_entropy, focal, label_smoothing, mmce
+from hf_focal.losses import LossConfig, _rows, brier, build_loss, cross_entropy, focal, label_smoothing, mmce
 
 from . import reference
 from .test_functional import LOSSES, expected, rows_and_gradient
@@ -238,6 +240,41 @@ def test_labels_of_any_integer_type_are_the_same_labels():
         for loss in (brier, mmce):
             assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
         assert torch.equal(build_loss("mmce")(logits, labels.to(dtype)), build_loss("mmce")(logits, labels))
+
+
+class NoFloat64(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        assert all(x.dtype != torch.float64 for x in tree_iter(result) if isinstance(x, torch.Tensor))
+        return result
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, "recall:ema=0.5", "class_balanced:weights=1/2/3/4"])
+def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypatch):
+    logits = torch.randn(2, 30, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(30) % 4
+
+    def two_steps():
+        loss, results = build_loss(config), []
+        for step in range(2):
+            z = logits[step].clone().requires_grad_()
+            value = loss(z, labels)
+            results += [value.detach(), *torch.autograd.grad(value, z)]
+            loss.end_step()
+        return results
+
+    expected = two_steps()
+    monkeypatch.setattr(_rows, "_APPLE", ("mps", "cpu"))
+    with NoFloat64():
+        torch.testing.assert_close(two_steps(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_labels_are_read_at_once_where_a_device_has_no_asynchronous_assertion(monkeypatch):
+    logits, labels = torch.empty(3, 4, device="meta"), torch.empty(3, dtype=torch.long, device="meta")
+    cross_entropy(logits, labels)
+    monkeypatch.setattr(_rows, "_APPLE", ("mps", "meta"))
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # which has no values to read
+        cross_entropy(logits, labels)
 
 
 def test_every_loss_has_a_case_here():

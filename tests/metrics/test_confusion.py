@@ -68,8 +68,7 @@ def test_the_first_of_equal_logits_is_the_prediction():
 def test_batches_and_processes_add_up(batch):
     logits, labels = batch
     whole, one, other = matrix_of(logits, labels), ConfusionMatrix(), ConfusionMatrix()
-    one.update(logits[:1].bfloat16().float(), labels[:1])
-    one = matrix_of(logits[:1], labels[:1])
+    one.update(logits[:1], labels[:1])
     one.update(logits[1:3], labels[1:3])
     other.update(logits[3:].numpy(), labels[3:].numpy())
     merged = ConfusionMatrix().merge(pickle.loads(pickle.dumps(one))).merge(other).merge(ConfusionMatrix())
@@ -98,4 +97,8 @@ def test_other_classes_and_wrong_labels(batch):
     before = matrix.counts.clone()
     with pytest.raises(ValueError, match=r"labels must be in \[0, 5\) or equal to ignore_index -100, got 5"):
         matrix.update(torch.zeros(2, 5), torch.tensor([0, 5]))
+    broken = torch.full((2, 5), math.nan)
+    with pytest.raises(ValueError, match=r"logits must have a finite largest value .*, got nan"):
+        matrix.update(broken, torch.tensor([0, 1]))
+    matrix.update(broken, torch.tensor([-100, -100]))
     assert torch.equal(matrix.counts, before)

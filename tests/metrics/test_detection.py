@@ -1,7 +1,6 @@
 """Detection scores and metrics against scikit-learn, closed forms and a reference in extended precision."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -65,7 +64,7 @@ scores = st.lists(
 # --- metrics of scores ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(scores, scores)
 def test_any_scores_ties_included(inside, outside):
     check_against_sklearn(inside, outside)
@@ -140,12 +139,9 @@ def test_scores_at_the_ends_of_the_range():
     check_against_sklearn(np.array([-1.7e308, 5e-324, 0.0]), np.array([1.7e308, 0.0, 1e-323]))
 
 
-def test_a_million_samples_each_take_seconds():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(size=10**6), rng.normal(1, size=10**6)
-    start = time.perf_counter()
-    detection_metrics(inside, outside)
-    assert time.perf_counter() - start < 20  # about one
+def test_the_pairs_of_two_millions_of_samples_are_counted_without_overflow():
+    inside = np.arange(10.0**6)
+    assert detection_metrics(inside, inside + 0.5)["auroc"] == (10**6 + 1) / (2 * 10**6)
 
 
 @pytest.mark.parametrize("levels", [3, 50, None])

@@ -18,7 +18,6 @@ from hf_focal.metrics import (
     functional,
     negative_log_likelihood,
 )
-from hf_focal.metrics._checks import check_num_bins
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4
@@ -128,14 +127,6 @@ def test_bad_num_bins(num_bins, error):
     ):
         with pytest.raises(error, match="num_bins"):
             make()
-
-
-def test_num_bins_under_another_name():
-    check_num_bins(3, name="calibration_bins")
-    with pytest.raises(ValueError, match="calibration_bins must be at least 1, got 0"):
-        check_num_bins(0, name="calibration_bins")
-    with pytest.raises(TypeError, match="calibration_bins must be an int, got float"):
-        check_num_bins(1.5, "calibration_bins")
 
 
 def test_help_of_each_function_says_what_it_returns_and_where_the_rest_is():

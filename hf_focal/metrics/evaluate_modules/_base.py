@@ -41,7 +41,7 @@ class CalibrationMetric(evaluate.Metric):
             citation=self.source,
             inputs_description=self.arguments,
             features=datasets.Features(
-                {"predictions": datasets.Sequence(datasets.Value("float64")), "references": datasets.Value("int64")}
+                {"predictions": datasets.List(datasets.Value("float64")), "references": datasets.Value("int64")}
             ),
         )
 
