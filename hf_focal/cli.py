@@ -6,9 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from . import __version__
+from .command_line import OneLineParser
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -140,13 +141,6 @@ def _is_main_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, where argparse repeats all options."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-
 def _pair(text: str) -> tuple[str, str]:
     name, equals, label = text.partition("=")
     if not equals:
@@ -155,7 +149,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
+    parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
@@ -185,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options() -> argparse.ArgumentParser:
     """What `evaluate` and `calibrate` share."""
-    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("model", metavar="MODEL", help="a Hub id or a folder")
     parser.add_argument(
         "--dataset",

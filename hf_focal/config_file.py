@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
+from .command_line import OneLineParser
 
-class _Parser(HfArgumentParser):
-    """Says what is wrong in one line, where argparse repeats all of a hundred options."""
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+class _Parser(OneLineParser, HfArgumentParser):
+    """The parser of dataclasses."""
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
