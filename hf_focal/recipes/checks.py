@@ -14,7 +14,7 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
     """Raise `ValueError` where one of these arguments is given and less."""
     for name in names:
         value = getattr(arguments, name)
-        if value is not None and value < low:
+        if value is not None and not value >= low:  # NaN is not
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 

@@ -406,7 +406,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": "{tmp}/unknown.yaml"}, "--config {tmp}/unknown.yaml has 'beams', which is no argument"),
+        ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe alone, got 'beams'"),
         ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
         ({"bleu_temperatures": "0,1"}, "bleu_temperatures must be positive numbers, got '0,1'"),
         ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
