@@ -13,7 +13,7 @@ from .command_line import OneLineParser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line, and return its exit code: 2 for an error of the user's, which is one line."""
+    """Run the command line. Returns the exit code: 2 for an error of the user's, 130 for Ctrl-C; both are one line."""
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop("command")
     try:
@@ -24,6 +24,9 @@ def main(argv: list[str] | None = None) -> int:
         process = "" if _is_main_process() else f"process {os.environ['RANK']}: "
         print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"hf-focal {command}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

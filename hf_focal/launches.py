@@ -215,7 +215,7 @@ def execute(
     Args:
         jobs: in this order.
         devices: what `devices_of` gives.
-        attempts: how often a job is started at most. One whose recipe refuses its arguments is started once.
+        attempts: how often a job is started at most. One whose recipe says what is wrong is started once.
         budget: seconds after which none is started any more; those that run then are waited for.
         finished: called with each job that was finished.
 

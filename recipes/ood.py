@@ -49,7 +49,7 @@ from hf_focal.data import (
     prepare_batch,
 )
 from hf_focal.data.input_errors import check_id_or_folder
-from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, prepare_or_exit
+from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, run_recipe
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
 from hf_focal.trained import loss_of
 
@@ -286,4 +286,4 @@ def print_summary(ood: OODArguments, results: list[DetectionResult], written: li
 
 
 if __name__ == "__main__":
-    measure(prepare_or_exit(prepare))
+    run_recipe(prepare, measure)

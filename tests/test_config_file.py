@@ -87,9 +87,9 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rate: 1\nrait: 2\n", r"config.yaml must hold arguments of this recipe alone, got 'rait'; did you mean 'rate'\?"),
-        ("config: other.yaml\n", "config.yaml must hold arguments of this recipe alone, got 'config'$"),
-        ("help: true\n", "config.yaml must hold arguments of this recipe alone, got 'help'$"),
+        ("rate: 1\nrait: 2\n", r"config.yaml must hold arguments of .* alone, got 'rait'; did you mean 'rate'\?"),
+        ("config: other.yaml\n", "config.yaml must hold arguments of .* alone, got 'config'$"),
+        ("help: true\n", "config.yaml must hold arguments of .* alone, got 'help'$"),
         ("- rate\n", "config.yaml must hold a mapping of arguments, got list"),
         ("", "config.yaml must hold a mapping of arguments, got NoneType"),
         ("rate: fast\n", "config.yaml: rate must be a float, got 'fast'"),
