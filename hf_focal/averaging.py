@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 _logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
     if not folders:
         raise ValueError("folders must hold at least one checkpoint, got none")
     _logger.info("averaging %s", ", ".join(Path(folder).name for folder in folders))
-    mean = {}
+    mean: dict[str, Tensor] = {}
     for folder in folders:
         for name, value in type(model).from_pretrained(folder).state_dict().items():
             mean[name] = mean.get(name, 0) + value.double() / len(folders)

@@ -78,7 +78,7 @@ def _calibrate(**arguments: Any) -> None:
     _measure(calibrate_model, arguments)
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "demo": _demo,
     "losses": _losses,
     "gamma": _gamma,
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
 
     # What is not given is not there: the defaults are those of the functions.
-    options = {"parents": [_options()], "argument_default": argparse.SUPPRESS}
+    options: dict[str, Any] = {"parents": [_options()], "argument_default": argparse.SUPPRESS}
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
     evaluate.add_argument("--split", help="of a dataset that is no file [test]")
     evaluate.add_argument("--output", metavar="DIR", help="a new folder for the report")

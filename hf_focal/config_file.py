@@ -2,7 +2,7 @@
 
 import types
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from enum import Enum
@@ -16,8 +16,10 @@ from transformers.hf_argparser import string_to_bool
 from .command_line import OneLineParser
 
 
-class _Parser(OneLineParser, HfArgumentParser):
-    """The parser of dataclasses."""
+class _Parser(HfArgumentParser):
+    """The parser of dataclasses, with errors of one line."""
+
+    error = OneLineParser.error
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
@@ -64,7 +66,7 @@ def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:
         raise ValueError(f"--config {path} must hold YAML, got what is none: {error}") from error
     if not isinstance(config, Mapping):
         raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
-    hints = {}
+    hints: dict[str, Any] = {}
     for kind in dataclass_types:
         types_of_kind = get_type_hints(kind)
         hints |= {field.name: types_of_kind[field.name] for field in fields(kind) if field.init}
@@ -89,7 +91,9 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
             return value
         (items,) = next((get_args(kind) for kind in kinds if get_origin(kind) is list), (str,))
         return [_convert(where, item, text, items) for item, text in zip(value, written, strict=True)]
+    error = ValueError(f"{where} must be {_expected(plain)}, got {written!r}")
     # As on the command line, where a union with a str takes any text, and one of an Enum and a str the Enum's values.
+    convert: Callable[[Any], Any] | None
     enum = next((kind for kind in plain if isinstance(kind, type) and issubclass(kind, Enum)), None)
     if enum is not None:
         convert = {member.value: member.value for member in enum}.__getitem__
@@ -100,10 +104,12 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
         written = value if isinstance(value, bool) else written
     else:
         convert = next((kind for kind in plain if kind in (int, float)), None)
+        if convert is None:
+            raise error
     try:
         return convert(written)
-    except (KeyError, TypeError, ValueError, ArgumentTypeError) as error:
-        raise ValueError(f"{where} must be {_expected(plain)}, got {written!r}") from error
+    except (KeyError, TypeError, ValueError, ArgumentTypeError) as cause:
+        raise error from cause
 
 
 def _expected(kinds: Sequence[Any]) -> str:

@@ -295,6 +295,6 @@ def trained_model(
 ) -> Iterator[TrainedModel]:
     """A `TrainedModel` whose scratch folder is gone at the end. `options` are fields of `DataOptions`."""
     with explained():
-        options = DataOptions(**options)
+        data_options = DataOptions(**options)
     with TemporaryDirectory(prefix="hf-focal-") as scratch:
-        yield TrainedModel(str(name), task, batch_size, num_bins, options, scratch)
+        yield TrainedModel(str(name), task, batch_size, num_bins, data_options, scratch)

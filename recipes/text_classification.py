@@ -18,7 +18,6 @@ import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers import (
@@ -46,7 +45,6 @@ from hf_focal.data import (
     strip_quotes,
     train_leaf_tokenizer,
     train_word_tokenizer,
-    true_calibration_error,
 )
 from hf_focal.models import (
     GPCNNConfig,
@@ -71,6 +69,7 @@ from hf_focal.recipes import (
     run_recipe,
     runs_of,
     train_classifiers,
+    true_errors,
     watch_samples,
 )
 from hf_focal.reports import RunResult, results_table, write_report
@@ -376,18 +375,6 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
-
-
-def true_errors(logits: torch.Tensor, temperature, test) -> tuple[float, float] | None:
-    """The calibration error against the true posterior before and after scaling, where the data has one."""
-    if "posterior" not in test.column_names:
-        return None
-    posteriors = np.asarray(test["posterior"])
-    before, after = (
-        true_calibration_error(torch.softmax(scores.double(), dim=-1).numpy(), posteriors)
-        for scores in (logits, temperature.apply(logits))
-    )
-    return before, after
 
 
 def print_summary(reports: list[Path], results: list[RunResult]) -> None:

@@ -5,7 +5,7 @@ from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArg
 from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
 from .command import prepare_or_exit, print_written, run_recipe
 from .comparison import claim_folders, runs_of, train_classifiers
-from .measuring import measure_classifier, measure_dense, show_classes, watch_classes, watch_samples
+from .measuring import measure_classifier, measure_dense, show_classes, true_errors, watch_classes, watch_samples
 from .pretrained import input_length, is_image_classifier, label_options, model_positions
 from .processors import image_processor, timm_settings
 from .publishing import dataset_of, publish_runs
@@ -45,6 +45,7 @@ __all__ = [
     "timm_settings",
     "train_classifiers",
     "translate",
+    "true_errors",
     "watch_classes",
     "watch_samples",
 ]

@@ -15,7 +15,7 @@ class RecipeArguments:
     )
     temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, list):  # in a config file
                 setattr(self, name, ",".join(value))
@@ -35,7 +35,7 @@ class ClassifierArguments(RecipeArguments):
         metadata={"help": "Record and draw each class's mean focal and recall weight every so many steps."},
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(1, self, "class_weights_steps")
 

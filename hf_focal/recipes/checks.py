@@ -48,7 +48,7 @@ def check_test_file(data: Any) -> None:
 
 def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
     """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
-    loss = LossConfig.parse(args.loss)
+    loss = LossConfig.parse(str(args.loss))  # as which the arguments keep it
     bins = loss.options.get("bins", 0)
     if num_rows < bins:
         raise ValueError(

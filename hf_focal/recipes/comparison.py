@@ -48,6 +48,7 @@ def runs_of(
             f"compare must not be given under DeepSpeed, which allows a process one training, got "
             f"{recipe.compare!r}: start a run with --loss for each"
         )
+    assert isinstance(recipe.compare, str)  # `RecipeArguments` has joined a list
     runs = []
     for loss in LossConfig.parse_list(recipe.compare):
         own = ["--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))]
@@ -105,7 +106,7 @@ def train_classifiers(
         reports.append(Path(args.output_dir) / "report")
         if args.process_index == 0:
             write_comparison(reports[-1], results)
-            histories = {result.loss: result.details.get("dynamics_history") for result in results}
+            histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
             if all(histories.values()):
                 write_dynamics_comparison(reports[-1], histories)
     release_output_dirs()

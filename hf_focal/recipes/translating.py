@@ -35,7 +35,7 @@ def translate(
         **options: of `generate`, but for the temperature.
     """
     path = Path(trainer.args.output_dir) / "translations" / f"{name}_T{temperature}.txt"
-    kept = [None]  # what the first process finds: others may come when it has written the file
+    kept: list[list[str] | None] = [None]  # what the first process finds: others may come when it has written the file
     if trainer.args.process_index == 0 and path.exists():
         kept = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     (lines,) = broadcast_object_list(kept)
