@@ -49,7 +49,7 @@ from hf_focal.data import (
     prepare_batch,
 )
 from hf_focal.data.input_errors import check_id_or_folder
-from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, run_recipe
+from hf_focal.recipes import check_at_least, check_choice, is_image_classifier, model_positions, run_recipe
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
 from hf_focal.trained import loss_of
 
@@ -95,18 +95,13 @@ class OODArguments:
         if not self.out and not self.shift:
             raise ValueError("out or shift must be given, got neither")
         for name in self.shift:
-            check_corruption("shift", name)
+            check_choice("shift", name, CORRUPTIONS)
         for name in self.out:
             corruption, _, severity = name.partition(":")
             if severity.isdecimal():
-                check_corruption("out", corruption)
+                check_choice("out", corruption, CORRUPTIONS)
                 if int(severity) not in SEVERITIES:
                     raise ValueError(f"out must have a severity from 1 to 5, got {name!r}")
-
-
-def check_corruption(argument: str, name: str) -> None:
-    if name not in CORRUPTIONS:
-        raise ValueError(f"{argument} must be one of {', '.join(CORRUPTIONS)}, got {name!r}")
 
 
 @dataclass

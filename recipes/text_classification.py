@@ -54,6 +54,7 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
+    DatasetArguments,
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
@@ -80,19 +81,11 @@ STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: a generated corpus whose true posterior is known."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "csv, json, jsonl or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column of labels."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     imbalance: float | None = field(
         default=None,
         metadata={
@@ -107,7 +100,8 @@ class DataArguments:
     num_generated: int = field(default=4000, metadata={"help": "Training texts of the generated corpus."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
         if self.imbalance is not None:
             check_imbalance(self.imbalance)
         for part in self.strip_parts():
@@ -217,7 +211,7 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
 
 def load_texts(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         validation_size = data.validation_size or max(1, data.num_generated // 10)
         sizes = {"train": data.num_generated, "validation": validation_size, "test": data.num_generated}
         return DatasetDict(

@@ -34,6 +34,7 @@ from hf_focal.config_file import parse_arguments
 from hf_focal.data import encode_tags, generate_tags, load_tag_splits, tag_names, train_tag_tokenizer
 from hf_focal.recipes import (
     ClassifierArguments,
+    DatasetArguments,
     check_at_least,
     check_calibration_size,
     check_model_name,
@@ -56,23 +57,17 @@ from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_sett
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: generated sentences, in which some tags are rare."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(default=None, metadata={"help": "json, jsonl or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     token_column: str = field(default="tokens", metadata={"help": "The column of lists of words."})
     tag_column: str = field(default="tags", metadata={"help": "The column of lists of tags, one a word."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     num_generated: int = field(default=3000, metadata={"help": "Training sentences that are generated."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -148,7 +143,7 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         held_out = data.validation_size or max(1, data.num_generated // 5)
         sizes = {"train": data.num_generated, "validation": held_out, "test": data.num_generated}
         return DatasetDict({name: generate_tags(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})

@@ -49,6 +49,7 @@ from hf_focal.data import (
 )
 from hf_focal.models import transformer_config
 from hf_focal.recipes import (
+    DatasetArguments,
     RecipeArguments,
     check_at_least,
     check_calibration_size,
@@ -76,17 +77,13 @@ NUM_SAMPLES = 10  # translations that the report shows
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: a generated corpus whose true probabilities are known."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(
         default=None,
         metadata={"help": "csv, json, jsonl or parquet, or what two text files (.en, .de) begin with."},
     )
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     other_test_file: str | None = field(
         default=None, metadata={"help": "Another test set, of another domain say, scored beside it."}
     )
@@ -102,7 +99,8 @@ class DataArguments:
     num_generated: int = field(default=20_000, metadata={"help": "Training pairs of the generated corpus."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -252,7 +250,7 @@ def result_settings(
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
     """The splits "train", "validation", "test" and, if there is one, "other_test"."""
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         held_out = data.validation_size or max(1, data.num_generated // 20)
         sizes = {"train": data.num_generated, "validation": held_out, "test": held_out}
         splits = {name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())}

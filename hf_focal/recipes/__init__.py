@@ -1,7 +1,7 @@
 """What the recipes share."""
 
 from ..hub import repository_of
-from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArguments
+from .arguments import ClassifierArguments, DatasetArguments, RecipeArguments, SampleClassifierArguments
 from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
 from .command import prepare_or_exit, print_written, run_recipe
 from .comparison import claim_folders, runs_of, train_classifiers
@@ -16,6 +16,7 @@ from .translating import translate
 __all__ = [
     "BatchStatisticsTrainer",
     "ClassifierArguments",
+    "DatasetArguments",
     "MilestonesTrainer",
     "NextEpoch",
     "OptimizerArguments",
