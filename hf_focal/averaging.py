@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+from .runs import complete_checkpoints
 
 _logger = logging.getLogger(__name__)
 
@@ -24,6 +26,18 @@ def check_averaging(number: int, args: TrainingArguments) -> None:
     for problem, found in problems.items():
         if found and number > 1:
             raise ValueError(f"average_checkpoints must be 1 with {problem}, got {number}")
+
+
+def average_last_checkpoints(trainer: Trainer, number: int) -> None:
+    """Give a trained model the mean of its last checkpoints: `number` of them, or fewer with a warning.
+
+    All processes must call.
+    """
+    trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
+    folders = complete_checkpoints(trainer.args.output_dir)[:number]
+    if len(folders) < number:
+        _logger.warning("average_checkpoints is %d, but only %d checkpoints are there", number, len(folders))
+    average_checkpoints(trainer.model, folders)
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:

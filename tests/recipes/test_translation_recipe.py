@@ -481,10 +481,10 @@ def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("compare: [brier, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\nbleu_temperatures: [0.5, 1]\n")
     _, _, settings, args = recipe.parse(["--config", str(config), "--use_cpu", "true"])
-    assert settings.temperatures() == [0.5, 1.0]
+    assert settings.temperatures() == {0.5, 1.0}
     assert re.fullmatch("brier,flsd.*", settings.compare)
     assert (args.predict_with_generate, args.generation_num_beams) == (True, 4)
 
 
 def test_the_temperatures_of_the_curve_have_a_default(tmp_path):
-    assert recipe.parse(["--output_dir", str(tmp_path)])[2].temperatures() == [0.5, 0.75, 1, 1.25, 1.5, 2]
+    assert recipe.parse(["--output_dir", str(tmp_path)])[2].temperatures() == {0.5, 0.75, 1, 1.25, 1.5, 2}
