@@ -146,6 +146,8 @@ def prepare(argv: list[str]) -> Experiment:
         out = {}
         for name in ood.out:
             if name.partition(":")[0] not in CORRUPTIONS:
+                if Path(name).stem in out:
+                    raise ValueError(f"out must be datasets of different names, got {Path(name).stem!r} twice")
                 out[Path(name).stem] = some(load("out", name, column=ood.out_column or column), ood, args.seed)
             elif not of_images:
                 raise ValueError(f"out must be a dataset for models of texts, got {name!r}")

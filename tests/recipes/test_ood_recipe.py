@@ -107,6 +107,7 @@ def test_texts_against_other_texts(tmp_path):
         ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
         ({"shift": "fog"}, "shift must be one of gaussian_noise"),
         ({"out": "none.parquet"}, "out must be an existing file, got 'none.parquet'"),
+        ({"out": "digits digits"}, "out must be datasets of different names, got 'digits' twice"),
         ({"out": "digits", "max_samples": "0"}, "max_samples must be at least 1, got 0"),
         ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
     ],
@@ -114,7 +115,7 @@ def test_texts_against_other_texts(tmp_path):
 def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatch, capsys):
     argv = ["ood.py", "--models", images[0], "--dataset_name", "digits", "--output_dir", str(tmp_path)]
     for name, value in arguments.items():
-        argv += [f"--{name}", value]
+        argv += [f"--{name}", *value.split()]
     monkeypatch.setattr(sys, "argv", [*argv, "--use_cpu", "true"])
     with pytest.raises(SystemExit) as stopped:
         prepare_or_exit(recipe.prepare)
