@@ -525,14 +525,13 @@ def evaluate(folder: Path) -> dict:
 
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
-    gc.freeze()  # or each training collects the garbage of all modules anew, which takes longer than itself
     found = {repr(case): train(case, folder) for case in CASES if case.split[2] == num_processes}
     found["evaluation"] = evaluate(folder)
-    gc.unfreeze()
     return found
 
 
 def main(folder: Path) -> None:
+    gc.freeze()  # as conftest.py
     found = results(2, folder)
     found["bytes"] = {
         f"{dtype} {num_rows}": bytes_sent(folder, num_rows, dtype)
