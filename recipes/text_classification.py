@@ -58,6 +58,7 @@ from hf_focal.recipes import (
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
     check_test_file,
     claim_folders,
@@ -143,6 +144,7 @@ class ModelArguments:
 
     def __post_init__(self):
         check_model_name(self.model_name_or_path, FROM_SCRATCH)
+        check_fraction(self, "dropout")
         check_at_least(0, self, "embedding_learning_rate")
         check_at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers", "memory_size")
         if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():

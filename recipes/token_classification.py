@@ -37,6 +37,7 @@ from hf_focal.recipes import (
     DatasetArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
     check_test_file,
     claim_folders,
@@ -92,8 +93,7 @@ class ModelArguments:
         check_at_least(1, self, "max_length", "vocab_size", "hidden_size", "num_layers")
         if self.hidden_size % 16:
             raise ValueError(f"hidden_size must be a multiple of 16, got {self.hidden_size}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        check_fraction(self, "dropout")
 
 
 @dataclass

@@ -51,6 +51,7 @@ from hf_focal.recipes import (
     RecipeArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
     check_seq2seq_model,
     check_test_file,
@@ -132,8 +133,7 @@ class ModelArguments:
         check_at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
         if self.d_model % (2 * self.num_heads):
             raise ValueError(f"d_model must be a multiple of 2 * num_heads, got {self.d_model} for {self.num_heads}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout}")
+        check_fraction(self, "dropout")
 
 
 @dataclass

@@ -1,8 +1,14 @@
 """What the recipes share."""
 
-from ..hub import repository_of
 from .arguments import ClassifierArguments, DatasetArguments, RecipeArguments, SampleClassifierArguments
-from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
+from .checks import (
+    check_at_least,
+    check_calibration_size,
+    check_choice,
+    check_fraction,
+    check_model_name,
+    check_test_file,
+)
 from .command import prepare_or_exit, print_written, run_recipe
 from .comparison import claim_folders, runs_of, train_classifiers, train_runs
 from .measuring import measure_classifier, measure_dense, show_classes, true_errors, watch_classes, watch_samples
@@ -25,6 +31,7 @@ __all__ = [
     "check_at_least",
     "check_calibration_size",
     "check_choice",
+    "check_fraction",
     "check_model_name",
     "check_seq2seq_model",
     "check_test_file",
@@ -41,7 +48,6 @@ __all__ = [
     "prepare_or_exit",
     "print_written",
     "publish_runs",
-    "repository_of",
     "run_recipe",
     "runs_of",
     "show_classes",

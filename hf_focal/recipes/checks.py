@@ -18,6 +18,13 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
+def check_fraction(arguments: Any, *names: str) -> None:
+    """Raise `ValueError` where one of these arguments is not from 0 to below 1."""
+    for name in names:
+        if not 0 <= getattr(arguments, name) < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(arguments, name)}")
+
+
 def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
     """Raise `ValueError` where an argument's value is none of the choices; the error names the nearest."""
     if value not in choices:

@@ -9,6 +9,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
 from ..trainer import FocalTrainer
+from .checks import check_fraction
 
 
 @dataclass
@@ -27,8 +28,7 @@ class OptimizerArguments:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+        check_fraction(self, "momentum")
         shares = self.shares()
         if sorted(shares) != shares or not all(0 < share < 1 for share in shares):
             raise ValueError(f"milestones must be ascending shares between 0 and 1, got {self.milestones!r}")

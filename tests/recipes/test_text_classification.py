@@ -337,6 +337,7 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
         ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
         ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
+        ({"dropout": 1}, ValueError, "dropout must be at least 0 and below 1, got 1.0"),
         ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
         ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),

@@ -434,7 +434,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
         ({"generation_max_length": 9}, "generation_max_length must not be given, got 9: use max_length"),
         ({"max_length": 3}, "max_length must leave training pairs, got 3: all of them are longer"),
         ({"d_model": 18, "num_heads": 2}, "d_model must be a multiple of 2 * num_heads, got 18 for 2"),
-        ({"dropout": 1.5}, "dropout must be at least 0 and less than 1, got 1.5"),
+        ({"dropout": 1.5}, "dropout must be at least 0 and below 1, got 1.5"),
         ({"length_penalty": "inf"}, "length_penalty must be a finite number, got inf"),
         ({"num_generated": 0}, "num_generated must be at least 1, got 0"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
