@@ -144,7 +144,7 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
     if not data.given():
-        held_out = data.validation_size or max(1, data.num_generated // 5)
+        held_out = data.validation_size or max(1, data.num_generated // 10)
         sizes = {"train": data.num_generated, "validation": held_out, "test": data.num_generated}
         return DatasetDict({name: generate_tags(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
     check_test_file(data)
