@@ -9,7 +9,7 @@ from .checks import (
     check_model_name,
     check_test_file,
 )
-from .command import prepare_or_exit, print_written, run_recipe
+from .command import print_written, run_recipe
 from .comparison import claim_folders, runs_of, train_classifiers, train_runs
 from .measuring import measure_classifier, measure_dense, show_classes, true_errors, watch_classes, watch_samples
 from .pretrained import check_seq2seq_model, input_length, is_image_classifier, label_options, model_positions
@@ -45,7 +45,6 @@ __all__ = [
     "measure_classifier",
     "measure_dense",
     "model_positions",
-    "prepare_or_exit",
     "print_written",
     "publish_runs",
     "run_recipe",
