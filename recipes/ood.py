@@ -49,7 +49,14 @@ from hf_focal.data import (
     prepare_batch,
 )
 from hf_focal.data.input_errors import check_id_or_folder
-from hf_focal.recipes import check_at_least, check_choice, is_image_classifier, model_positions, run_recipe
+from hf_focal.recipes import (
+    check_at_least,
+    check_choice,
+    input_length,
+    is_image_classifier,
+    model_positions,
+    run_recipe,
+)
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
 from hf_focal.trained import loss_of
 
@@ -83,7 +90,9 @@ class OODArguments:
     out_column: str | None = field(
         default=None, metadata={"help": "That of images or texts in the out-of-distribution data, if it is another."}
     )
-    max_length: int = field(default=512, metadata={"help": "Tokens after which a text is cut, if not before."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Tokens after which a text is cut; if absent what the model takes."}
+    )
     max_samples: int | None = field(default=None, metadata={"help": "Of each set, drawn at random."})
 
     def __post_init__(self):
@@ -127,10 +136,14 @@ def prepare(argv: list[str]) -> Experiment:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     for name in ood.models:
         check_id_or_folder("models", name)
-    kinds = {name: is_image_classifier(AutoConfig.from_pretrained(name)) for name in ood.models}
-    if len(set(kinds.values())) > 1:
-        raise ValueError(f"models must all classify images, or all texts, got {', '.join(kinds)}")
-    of_images = next(iter(kinds.values()))
+    configs = {name: AutoConfig.from_pretrained(name) for name in ood.models}
+    kinds = set(map(is_image_classifier, configs.values()))
+    if len(kinds) > 1:
+        raise ValueError(f"models must all classify images, or all texts, got {', '.join(configs)}")
+    (of_images,) = kinds
+    for config in configs.values():
+        if not of_images:
+            model_positions(config, ood.max_length)
     if not of_images and ood.shift:
         raise ValueError(f"shift must be left out for models of texts, got {', '.join(ood.shift)}")
     column = ood.image_column if of_images else ood.text_column
@@ -139,8 +152,9 @@ def prepare(argv: list[str]) -> Experiment:
         source = "test_file" if ood.test_file is not None else "dataset_name"
         inputs = load(source, ood.test_file or ood.dataset_name)
         labelled = load_one_split(source, ood.test_file or ood.dataset_name)
-        for name in ood.models:
-            labels = labels_of(AutoConfig.from_pretrained(name), source, labelled, ood.label_column)
+        labels, *others = (labels_of(config, source, labelled, ood.label_column) for config in configs.values())
+        if not all(torch.equal(labels, other) for other in others):
+            raise ValueError(f"models must number the classes alike, got {', '.join(configs)}, which do not")
         inputs = inputs.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())
         inputs = some(inputs, ood, args.seed)
         out = {}
@@ -190,8 +204,7 @@ class Classifier:
         else:
             self.tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForSequenceClassification.from_pretrained(name)
-            limits = (model_positions(model.config), self.tokenizer.model_max_length, experiment.ood.max_length)
-            self.max_length = min(limit for limit in limits if limit is not None)
+            self.max_length = input_length(name, self.tokenizer, experiment.ood.max_length)
             self.trainer = Trainer(model, args, data_collator=DataCollatorWithPadding(self.tokenizer))
         self.temperature = (getattr(model.config, "calibration", None) or {}).get("temperature", 1.0)
 
