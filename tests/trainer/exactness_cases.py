@@ -4,7 +4,6 @@ Run as a script it trains the cases of as many processes as it is started with, 
 own JSON.
 """
 
-import gc
 import json
 import pickle
 import sys
@@ -531,7 +530,6 @@ def results(num_processes: int, folder: Path) -> dict:
 
 
 def main(folder: Path) -> None:
-    gc.freeze()  # as conftest.py
     found = results(2, folder)
     found["bytes"] = {
         f"{dtype} {num_rows}": bytes_sent(folder, num_rows, dtype)

@@ -1,5 +1,6 @@
 """Starts scripts in one or several real processes, and ends them."""
 
+import gc
 import os
 import runpy
 import signal
@@ -44,12 +45,13 @@ def start(script: str | Path, num_processes: int, *arguments: object) -> Started
     for rank in range(num_processes):
         own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) if num_processes > 1 else {}
         argv = [str(FOLDER / script), *map(str, arguments)]
-        processes.append(_CONTEXT.Process(target=_run, args=(argv, environment | own, log)))
+        processes.append(_CONTEXT.Process(target=_run, args=(argv, environment | own, log), daemon=True))
         processes[-1].start()
     return Started(processes, Path(log))
 
 
 def _run(argv: list[str], environment: dict[str, str], log: str) -> None:
+    gc.freeze()  # as conftest.py
     os.environ.clear()
     os.environ.update(environment)
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
