@@ -35,16 +35,22 @@ def end_of(monkeypatch, capsys, argv, prepare=recipe.prepare, run=recipe.train):
 AGAIN = "the same command again reuses what is finished, and goes on from the last checkpoint where there is one"
 
 
+# A script that takes the signal: a shell's job in the background, and all that it starts, ignores it.
+LISTENS = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_ctrl_c(tmp_path):
-    command = [sys.executable, FOLDER / "text_classification.py"]
     options = {"num_train_epochs": 5000, "save_strategy": "steps", "save_steps": 100}
     process = subprocess.Popen(
-        [*command, *command_line(tmp_path / "out", **options)],
+        [sys.executable, "-c", LISTENS, FOLDER / "text_classification.py", *command_line(tmp_path / "out", **options)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # Of a background job's shell a child would inherit that the signal is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not list((tmp_path / "out").glob("checkpoint-*/trainer_state.json")) and process.poll() is None:
         time.sleep(0.05)
