@@ -5,7 +5,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import PreTrainedModel, TrainingArguments
+from torch import Tensor
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+from .runs import complete_checkpoints
 
 _logger = logging.getLogger(__name__)
 
@@ -25,6 +28,18 @@ def check_averaging(number: int, args: TrainingArguments) -> None:
             raise ValueError(f"average_checkpoints must be 1 with {problem}, got {number}")
 
 
+def average_last_checkpoints(trainer: Trainer, number: int) -> None:
+    """Give a trained model the mean of its last checkpoints: `number` of them, or fewer with a warning.
+
+    All processes must call.
+    """
+    trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
+    folders = complete_checkpoints(trainer.args.output_dir)[:number]
+    if len(folders) < number:
+        _logger.warning("average_checkpoints is %d, but only %d checkpoints are there", number, len(folders))
+    average_checkpoints(trainer.model, folders)
+
+
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
     """Give the model the mean of the weights of checkpoints of it, summed in float64.
 
@@ -39,7 +54,7 @@ def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -
     if not folders:
         raise ValueError("folders must hold at least one checkpoint, got none")
     _logger.info("averaging %s", ", ".join(Path(folder).name for folder in folders))
-    mean = {}
+    mean: dict[str, Tensor] = {}
     for folder in folders:
         for name, value in type(model).from_pretrained(folder).state_dict().items():
             mean[name] = mean.get(name, 0) + value.double() / len(folders)

@@ -6,13 +6,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from . import __version__
+from .command_line import OneLineParser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line, and return its exit code: 2 for an error of the user's, which is one line."""
+    """Run the command line. Returns the exit code: 2 for an error of the user's, 130 for Ctrl-C; both are one line."""
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop("command")
     try:
@@ -23,6 +24,9 @@ def main(argv: list[str] | None = None) -> int:
         process = "" if _is_main_process() else f"process {os.environ['RANK']}: "
         print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"hf-focal {command}: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -74,7 +78,7 @@ def _calibrate(**arguments: Any) -> None:
     _measure(calibrate_model, arguments)
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "demo": _demo,
     "losses": _losses,
     "gamma": _gamma,
@@ -140,13 +144,6 @@ def _is_main_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, where argparse repeats all options."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
-
-
 def _pair(text: str) -> tuple[str, str]:
     name, equals, label = text.partition("=")
     if not equals:
@@ -155,7 +152,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
+    parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
@@ -165,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
 
     # What is not given is not there: the defaults are those of the functions.
-    options = {"parents": [_options()], "argument_default": argparse.SUPPRESS}
+    options: dict[str, Any] = {"parents": [_options()], "argument_default": argparse.SUPPRESS}
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
     evaluate.add_argument("--split", help="of a dataset that is no file [test]")
     evaluate.add_argument("--output", metavar="DIR", help="a new folder for the report")
@@ -185,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _options() -> argparse.ArgumentParser:
     """What `evaluate` and `calibrate` share."""
-    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("model", metavar="MODEL", help="a Hub id or a folder")
     parser.add_argument(
         "--dataset",

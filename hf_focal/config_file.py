@@ -2,22 +2,24 @@
 
 import types
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
+from .command_line import OneLineParser
+
 
 class _Parser(HfArgumentParser):
-    """Says what is wrong in one line, where argparse repeats all of a hundred options."""
+    """The parser of dataclasses, with errors of one line."""
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+    error = OneLineParser.error
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
@@ -39,9 +41,15 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     """
     parser = _Parser(dataclass_types, description=description, allow_abbrev=False)
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
-    config_path = parser.parse_known_args([arg for arg in argv if arg not in ("-h", "--help")])[0].config
+    # By a parser of its own, as the config may have what the other one requires.
+    only_config = OneLineParser(prog=parser.prog, add_help=False, allow_abbrev=False)
+    only_config.add_argument("--config", type=Path)
+    config_path = only_config.parse_known_args(argv)[0].config
     if config_path is not None:
-        parser.set_defaults(**_read_config(config_path, dataclass_types))
+        config = _read_config(config_path, dataclass_types)
+        parser.set_defaults(**config)
+        for action in parser._actions:
+            action.required = action.required and action.dest not in config
     arguments = parser.parse_args(argv)
     values = {key: value for key, value in vars(arguments).items() if key != "config"}
     return parser.parse_dict(values)
@@ -55,16 +63,18 @@ def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:
         # Once as YAML understands the values, and once as they are written: "no", "5e-5".
         config, written = yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
-        raise ValueError(f"--config {path} must be YAML, got an error: {error}") from error
+        raise ValueError(f"--config {path} must hold YAML, got what is none: {error}") from error
     if not isinstance(config, Mapping):
         raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
-    hints = {}
+    hints: dict[str, Any] = {}
     for kind in dataclass_types:
         types_of_kind = get_type_hints(kind)
         hints |= {field.name: types_of_kind[field.name] for field in fields(kind) if field.init}
-    unknown = [key for key in config if key not in hints]
-    if unknown:
-        raise ValueError(f"--config {path} has {unknown[0]!r}, which is no argument of this recipe")
+    for key in config:
+        if key not in hints:
+            near = get_close_matches(str(key), hints, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"--config {path} must hold arguments of this recipe alone, got {key!r}{hint}")
     return {key: _convert(f"--config {path}: {key}", config[key], written[key], hints[key]) for key in config}
 
 
@@ -81,7 +91,9 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
             return value
         (items,) = next((get_args(kind) for kind in kinds if get_origin(kind) is list), (str,))
         return [_convert(where, item, text, items) for item, text in zip(value, written, strict=True)]
+    error = ValueError(f"{where} must be {_expected(plain)}, got {written!r}")
     # As on the command line, where a union with a str takes any text, and one of an Enum and a str the Enum's values.
+    convert: Callable[[Any], Any] | None
     enum = next((kind for kind in plain if isinstance(kind, type) and issubclass(kind, Enum)), None)
     if enum is not None:
         convert = {member.value: member.value for member in enum}.__getitem__
@@ -92,10 +104,12 @@ def _convert(where: str, value: Any, written: Any, hint: Any) -> Any:
         written = value if isinstance(value, bool) else written
     else:
         convert = next((kind for kind in plain if kind in (int, float)), None)
+        if convert is None:
+            raise error
     try:
         return convert(written)
-    except (KeyError, TypeError, ValueError, ArgumentTypeError) as error:
-        raise ValueError(f"{where} must be {_expected(plain)}, got {written!r}") from error
+    except (KeyError, TypeError, ValueError, ArgumentTypeError) as cause:
+        raise error from cause
 
 
 def _expected(kinds: Sequence[Any]) -> str:

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from datasets import Dataset
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, set_seed
 
-from .data import generate_topics, train_word_tokenizer, true_calibration_error
+from .data import generate_topics, train_word_tokenizer
 from .losses import LossConfig
 from .models import GPCNNConfig, GPCNNForSequenceClassification
-from .recipes import label_options
+from .recipes import label_options, true_errors
 from .reports import RunResult, results_table, write_comparison, write_report
 from .runs import folder_of
 from .trainer import FocalTrainer, FocalTrainingArguments
@@ -61,9 +60,8 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15
 
 def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase) -> RunResult:
     set_seed(args.seed)
-    names = splits["train"].features["label"].names
-    labels = label_options(names)
-    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=64, num_filters=64, num_layers=1, **labels)
+    classes = label_options(splits["train"].features["label"].names)
+    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=64, num_filters=64, num_layers=1, **classes)
     encoded = {
         name: split.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns="text")
         for name, split in splits.items()
@@ -80,12 +78,8 @@ def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: Pr
     temperature = trainer.fit_temperature()
     test = trainer.predict(encoded["test"])
     logits, labels = torch.from_numpy(test.predictions), torch.from_numpy(test.label_ids)
-    posteriors = np.array(splits["test"]["posterior"])
-    true_errors = tuple(
-        true_calibration_error(torch.softmax(scores.double(), -1).numpy(), posteriors)
-        for scores in (logits, temperature.apply(logits))
-    )
-    result = RunResult.measure(trainer.loss_config, temperature, logits, labels, true_calibration_error=true_errors)
+    truth = true_errors(logits, temperature, splits["test"])
+    result = RunResult.measure(trainer.loss_config, temperature, logits, labels, true_calibration_error=truth)
     trainer.save_calibrated()
     trainer.create_model_card(result=result, dataset="a generated corpus")
     write_report(Path(args.output_dir) / "report", result)

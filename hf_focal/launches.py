@@ -83,7 +83,7 @@ class Job:
             launch += ["--main_process_port", "0"]  # a free one: other runs may have the default
         if not torch.cuda.is_available():
             launch.append("--cpu")
-        options = self.options | {"output_dir": self.folder}
+        options = {**self.options, "output_dir": self.folder}
         given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [*LAUNCHER, *launch, str(self.recipe), *given]
 
@@ -127,7 +127,8 @@ def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
         return [None] * (jobs or 1)
     count = torch.cuda.device_count()
     names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")[:count]
-    groups = [",".join(names[i : i + num_processes]) for i in range(0, count - num_processes + 1, num_processes)]
+    starts = range(0, count - num_processes + 1, num_processes)
+    groups: list[str | None] = [",".join(names[i : i + num_processes]) for i in starts]
     if len(groups) < (jobs or 1):
         raise ValueError(f"jobs of {num_processes} GPUs must need at most {count}, got {jobs or 1} at a time")
     return groups[:jobs]
@@ -215,7 +216,7 @@ def execute(
     Args:
         jobs: in this order.
         devices: what `devices_of` gives.
-        attempts: how often a job is started at most. One whose recipe refuses its arguments is started once.
+        attempts: how often a job is started at most. One whose recipe says what is wrong is started once.
         budget: seconds after which none is started any more; those that run then are waited for.
         finished: called with each job that was finished.
 
@@ -224,7 +225,9 @@ def execute(
     """
     end = time.monotonic() + budget
     waiting = deque((job, 1) for job in jobs if job.state != "finished")
-    free, active, problems = list(devices), [], {}
+    free = list(devices)
+    active: list[_Launch] = []
+    problems: dict[Job, str] = {}
     try:
         while waiting or active:
             while waiting and free:

@@ -158,7 +158,10 @@ class TrainedModel:
         if self.task == "token-classification" and not encoder.is_fast:
             raise InputError(f"model must have a fast tokenizer, which knows words, got {self.name!r} with another")
         if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
-            raise InputError(f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding")
+            raise InputError(
+                f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
+                f"{self.args.per_device_eval_batch_size}"
+            )
         if self.task == "seq2seq-lm":
             self._set_languages(encoder)
         return encoder
@@ -292,6 +295,6 @@ def trained_model(
 ) -> Iterator[TrainedModel]:
     """A `TrainedModel` whose scratch folder is gone at the end. `options` are fields of `DataOptions`."""
     with explained():
-        options = DataOptions(**options)
+        data_options = DataOptions(**options)
     with TemporaryDirectory(prefix="hf-focal-") as scratch:
-        yield TrainedModel(str(name), task, batch_size, num_bins, options, scratch)
+        yield TrainedModel(str(name), task, batch_size, num_bins, data_options, scratch)

@@ -39,12 +39,14 @@ from hf_focal.data import (
 from hf_focal.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
+    DatasetArguments,
     MilestonesTrainer,
     NextEpoch,
     OptimizerArguments,
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
+    check_choice,
     check_model_name,
     check_test_file,
     claim_folders,
@@ -75,25 +77,19 @@ CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: scikit-learn's handwritten digits."""
 
     dataset_name: str | None = field(
         default=None,
         metadata={"help": "A dataset on the Hub, or a folder of images: train/cat/1.png, test/dog/2.png."},
     )
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(default=None, metadata={"help": "parquet, or csv or json of paths."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     test_split: str = field(
         default="test", metadata={"help": "Of dataset_name: 'valid', say, where the labels of 'test' are secret."}
     )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     label_column: str = field(default="label", metadata={"help": "The column of labels."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Train on so many images, drawn after validation was cut, equally by class."}
     )
@@ -114,12 +110,12 @@ class DataArguments:
     )
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "max_train_samples")
+        super().__post_init__()
+        check_at_least(1, self, "max_train_samples")
         check_at_least(0, self, "max_decoded_gib")
         if self.imbalance is not None:
             check_imbalance(self.imbalance)
-        if self.augmentation not in AUGMENTATIONS:
-            raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {self.augmentation!r}")
+        check_choice("augmentation", self.augmentation, AUGMENTATIONS)
 
 
 @dataclass
@@ -212,7 +208,7 @@ def result_settings(
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         splits = load_digits(seed)
     else:
         check_test_file(data)

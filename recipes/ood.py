@@ -49,7 +49,14 @@ from hf_focal.data import (
     prepare_batch,
 )
 from hf_focal.data.input_errors import check_id_or_folder
-from hf_focal.recipes import check_at_least, is_image_classifier, model_positions, prepare_or_exit
+from hf_focal.recipes import (
+    check_at_least,
+    check_choice,
+    input_length,
+    is_image_classifier,
+    model_positions,
+    run_recipe,
+)
 from hf_focal.reports import DetectionResult, detection_table, shift_table, write_detection_report
 from hf_focal.trained import loss_of
 
@@ -83,7 +90,9 @@ class OODArguments:
     out_column: str | None = field(
         default=None, metadata={"help": "That of images or texts in the out-of-distribution data, if it is another."}
     )
-    max_length: int = field(default=512, metadata={"help": "Tokens after which a text is cut, if not before."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Tokens after which a text is cut; if absent what the model takes."}
+    )
     max_samples: int | None = field(default=None, metadata={"help": "Of each set, drawn at random."})
 
     def __post_init__(self):
@@ -95,18 +104,13 @@ class OODArguments:
         if not self.out and not self.shift:
             raise ValueError("out or shift must be given, got neither")
         for name in self.shift:
-            check_corruption("shift", name)
+            check_choice("shift", name, CORRUPTIONS)
         for name in self.out:
             corruption, _, severity = name.partition(":")
             if severity.isdecimal():
-                check_corruption("out", corruption)
+                check_choice("out", corruption, CORRUPTIONS)
                 if int(severity) not in SEVERITIES:
                     raise ValueError(f"out must have a severity from 1 to 5, got {name!r}")
-
-
-def check_corruption(argument: str, name: str) -> None:
-    if name not in CORRUPTIONS:
-        raise ValueError(f"{argument} must be one of {', '.join(CORRUPTIONS)}, got {name!r}")
 
 
 @dataclass
@@ -132,10 +136,14 @@ def prepare(argv: list[str]) -> Experiment:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     for name in ood.models:
         check_id_or_folder("models", name)
-    kinds = {name: is_image_classifier(AutoConfig.from_pretrained(name)) for name in ood.models}
-    if len(set(kinds.values())) > 1:
-        raise ValueError(f"models must all classify images, or all texts, got {', '.join(kinds)}")
-    of_images = next(iter(kinds.values()))
+    configs = {name: AutoConfig.from_pretrained(name) for name in ood.models}
+    kinds = set(map(is_image_classifier, configs.values()))
+    if len(kinds) > 1:
+        raise ValueError(f"models must all classify images, or all texts, got {', '.join(configs)}")
+    (of_images,) = kinds
+    for config in configs.values():
+        if not of_images:
+            model_positions(config, ood.max_length)
     if not of_images and ood.shift:
         raise ValueError(f"shift must be left out for models of texts, got {', '.join(ood.shift)}")
     column = ood.image_column if of_images else ood.text_column
@@ -144,13 +152,16 @@ def prepare(argv: list[str]) -> Experiment:
         source = "test_file" if ood.test_file is not None else "dataset_name"
         inputs = load(source, ood.test_file or ood.dataset_name)
         labelled = load_one_split(source, ood.test_file or ood.dataset_name)
-        for name in ood.models:
-            labels = labels_of(AutoConfig.from_pretrained(name), source, labelled, ood.label_column)
+        labels, *others = (labels_of(config, source, labelled, ood.label_column) for config in configs.values())
+        if not all(torch.equal(labels, other) for other in others):
+            raise ValueError(f"models must number the classes alike, got {', '.join(configs)}, which do not")
         inputs = inputs.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())
         inputs = some(inputs, ood, args.seed)
         out = {}
         for name in ood.out:
             if name.partition(":")[0] not in CORRUPTIONS:
+                if Path(name).stem in out:
+                    raise ValueError(f"out must be datasets of different names, got {Path(name).stem!r} twice")
                 out[Path(name).stem] = some(load("out", name, column=ood.out_column or column), ood, args.seed)
             elif not of_images:
                 raise ValueError(f"out must be a dataset for models of texts, got {name!r}")
@@ -193,8 +204,7 @@ class Classifier:
         else:
             self.tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForSequenceClassification.from_pretrained(name)
-            limits = (model_positions(model.config), self.tokenizer.model_max_length, experiment.ood.max_length)
-            self.max_length = min(limit for limit in limits if limit is not None)
+            self.max_length = input_length(name, self.tokenizer, experiment.ood.max_length)
             self.trainer = Trainer(model, args, data_collator=DataCollatorWithPadding(self.tokenizer))
         self.temperature = (getattr(model.config, "calibration", None) or {}).get("temperature", 1.0)
 
@@ -286,4 +296,4 @@ def print_summary(ood: OODArguments, results: list[DetectionResult], written: li
 
 
 if __name__ == "__main__":
-    measure(prepare_or_exit(prepare))
+    run_recipe(prepare, measure)

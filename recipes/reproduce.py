@@ -22,7 +22,7 @@ import yaml
 
 from hf_focal.config_file import parse_arguments
 from hf_focal.launches import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history
-from hf_focal.recipes import check_at_least, check_choice, prepare_or_exit
+from hf_focal.recipes import check_at_least, check_choice, run_recipe
 from hf_focal.reports import (
     PaperCell,
     claims_section,
@@ -395,4 +395,4 @@ def missing(plan: Plan, problems: Mapping[Job, str]) -> str:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `execute` ends what it has started
-    sys.exit(reproduce(prepare_or_exit(prepare)))
+    sys.exit(run_recipe(prepare, reproduce))

@@ -43,6 +43,7 @@ from hf_focal.data import (
 from hf_focal.recipes import (
     BatchStatisticsTrainer,
     ClassifierArguments,
+    DatasetArguments,
     NextEpoch,
     check_at_least,
     check_calibration_size,
@@ -81,14 +82,10 @@ FROM_SCRATCH = {
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: generated pictures of shapes, of which some are rare."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(default=None, metadata={"help": "parquet, or csv or json of paths."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     test_split: str = field(
         default="test", metadata={"help": "Of dataset_name: 'validation', say, where the labels of 'test' are secret."}
     )
@@ -100,22 +97,17 @@ class DataArguments:
     class_names: list[str] | str | None = field(
         default=None, metadata={"help": "The classes' names by their numbers: 'road,sidewalk,building'."}
     )
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     num_generated: int = field(default=1000, metadata={"help": "Training pictures that are generated."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
         if isinstance(self.class_names, list):  # in a config file
             self.class_names = ",".join(self.class_names)
         if self.class_names is not None and len(set(self.names())) < max(2, len(self.names())):
             raise ValueError(f"class_names must be at least two, all different, got {self.class_names!r}")
-        if self.class_names is None and not self.generated():
+        if self.class_names is None and self.given():
             raise ValueError("class_names must be given for a dataset, got None: masks have numbers alone")
-
-    def generated(self) -> bool:
-        return self.dataset_name is None and not files_of(self)
 
     def names(self) -> list[str]:
         return (
@@ -205,8 +197,8 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
-    if data.generated():
-        held_out = data.validation_size or max(1, data.num_generated // 5)
+    if not data.given():
+        held_out = data.validation_size or max(1, data.num_generated // 10)
         sizes = {"train": data.num_generated, "validation": held_out, "test": data.num_generated}
         return DatasetDict({name: generate_shapes(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
     check_test_file(data)

@@ -18,7 +18,6 @@ import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers import (
@@ -46,7 +45,6 @@ from hf_focal.data import (
     strip_quotes,
     train_leaf_tokenizer,
     train_word_tokenizer,
-    true_calibration_error,
 )
 from hf_focal.models import (
     GPCNNConfig,
@@ -56,9 +54,11 @@ from hf_focal.models import (
     load_embeddings,
 )
 from hf_focal.recipes import (
+    DatasetArguments,
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
     check_test_file,
     claim_folders,
@@ -71,6 +71,7 @@ from hf_focal.recipes import (
     run_recipe,
     runs_of,
     train_classifiers,
+    true_errors,
     watch_samples,
 )
 from hf_focal.reports import RunResult, results_table, write_report
@@ -81,19 +82,11 @@ STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: a generated corpus whose true posterior is known."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "csv, json, jsonl or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column of labels."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     imbalance: float | None = field(
         default=None,
         metadata={
@@ -108,7 +101,8 @@ class DataArguments:
     num_generated: int = field(default=4000, metadata={"help": "Training texts of the generated corpus."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
         if self.imbalance is not None:
             check_imbalance(self.imbalance)
         for part in self.strip_parts():
@@ -150,6 +144,7 @@ class ModelArguments:
 
     def __post_init__(self):
         check_model_name(self.model_name_or_path, FROM_SCRATCH)
+        check_fraction(self, "dropout")
         check_at_least(0, self, "embedding_learning_rate")
         check_at_least(1, self, "max_length", "embedding_size", "num_filters", "num_layers", "memory_size")
         if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():
@@ -218,7 +213,7 @@ def load_data(data: DataArguments, seed: int) -> DatasetDict:
 
 def load_texts(data: DataArguments, seed: int) -> DatasetDict:
     """The splits, stripped; the generated corpus has the true posterior of its test texts beside them."""
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         validation_size = data.validation_size or max(1, data.num_generated // 10)
         sizes = {"train": data.num_generated, "validation": validation_size, "test": data.num_generated}
         return DatasetDict(
@@ -376,18 +371,6 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
-
-
-def true_errors(logits: torch.Tensor, temperature, test) -> tuple[float, float] | None:
-    """The calibration error against the true posterior before and after scaling, where the data has one."""
-    if "posterior" not in test.column_names:
-        return None
-    posteriors = np.asarray(test["posterior"])
-    before, after = (
-        true_calibration_error(torch.softmax(scores.double(), dim=-1).numpy(), posteriors)
-        for scores in (logits, temperature.apply(logits))
-    )
-    return before, after
 
 
 def print_summary(reports: list[Path], results: list[RunResult]) -> None:

@@ -34,8 +34,10 @@ from hf_focal.config_file import parse_arguments
 from hf_focal.data import encode_tags, generate_tags, load_tag_splits, tag_names, train_tag_tokenizer
 from hf_focal.recipes import (
     ClassifierArguments,
+    DatasetArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
     check_test_file,
     claim_folders,
@@ -56,23 +58,17 @@ from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_sett
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: generated sentences, in which some tags are rare."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(default=None, metadata={"help": "json, jsonl or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     token_column: str = field(default="tokens", metadata={"help": "The column of lists of words."})
     tag_column: str = field(default="tags", metadata={"help": "The column of lists of tags, one a word."})
-    validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
-    )
     num_generated: int = field(default=3000, metadata={"help": "Training sentences that are generated."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -97,8 +93,7 @@ class ModelArguments:
         check_at_least(1, self, "max_length", "vocab_size", "hidden_size", "num_layers")
         if self.hidden_size % 16:
             raise ValueError(f"hidden_size must be a multiple of 16, got {self.hidden_size}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        check_fraction(self, "dropout")
 
 
 @dataclass
@@ -148,8 +143,8 @@ def result_settings(data: DataArguments, model: ModelArguments, args: FocalTrain
 
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
-    if data.dataset_name is None and not files_of(data):
-        held_out = data.validation_size or max(1, data.num_generated // 5)
+    if not data.given():
+        held_out = data.validation_size or max(1, data.num_generated // 10)
         sizes = {"train": data.num_generated, "validation": held_out, "test": data.num_generated}
         return DatasetDict({name: generate_tags(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
     check_test_file(data)

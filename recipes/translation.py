@@ -18,7 +18,6 @@ import itertools
 import logging
 import math
 import re
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -26,7 +25,6 @@ import torch
 from datasets import Dataset, DatasetDict
 from sacrebleu.metrics import BLEU
 from transformers import (
-    AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DataCollatorForSeq2Seq,
@@ -36,7 +34,7 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
-from hf_focal.averaging import average_checkpoints, check_averaging
+from hf_focal.averaging import average_last_checkpoints, check_averaging
 from hf_focal.config_file import parse_arguments
 from hf_focal.data import (
     encode_pairs,
@@ -49,18 +47,22 @@ from hf_focal.data import (
 )
 from hf_focal.models import transformer_config
 from hf_focal.recipes import (
+    DatasetArguments,
     RecipeArguments,
     check_at_least,
     check_calibration_size,
+    check_fraction,
     check_model_name,
+    check_seq2seq_model,
     check_test_file,
     claim_folders,
     dataset_of,
-    model_positions,
+    forget_translations,
     print_written,
     publish_runs,
     run_recipe,
     runs_of,
+    train_runs,
     translate,
 )
 from hf_focal.reports import (
@@ -69,24 +71,20 @@ from hf_focal.reports import (
     write_translation_comparison,
     write_translation_report,
 )
-from hf_focal.runs import complete_checkpoints, contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
 from hf_focal.trainer import gamma_history
 
 NUM_SAMPLES = 10  # translations that the report shows
 
 
 @dataclass
-class DataArguments:
+class DataArguments(DatasetArguments):
     """The data. Without `dataset_name` and files: a generated corpus whose true probabilities are known."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(
         default=None,
         metadata={"help": "csv, json, jsonl or parquet, or what two text files (.en, .de) begin with."},
     )
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
     other_test_file: str | None = field(
         default=None, metadata={"help": "Another test set, of another domain say, scored beside it."}
     )
@@ -102,7 +100,8 @@ class DataArguments:
     num_generated: int = field(default=20_000, metadata={"help": "Training pairs of the generated corpus."})
 
     def __post_init__(self):
-        check_at_least(1, self, "validation_size", "num_generated")
+        super().__post_init__()
+        check_at_least(1, self, "num_generated")
 
 
 @dataclass
@@ -134,8 +133,7 @@ class ModelArguments:
         check_at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
         if self.d_model % (2 * self.num_heads):
             raise ValueError(f"d_model must be a multiple of 2 * num_heads, got {self.d_model} for {self.num_heads}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, got {self.dropout}")
+        check_fraction(self, "dropout")
 
 
 @dataclass
@@ -163,15 +161,15 @@ class TranslationArguments(RecipeArguments):
             raise ValueError(f"length_penalty must be a finite number, got {self.length_penalty}")
         self.temperatures()
 
-    def temperatures(self) -> list[float]:
-        """Those of `bleu_temperatures`."""
+    def temperatures(self) -> set[float]:
+        """Those of `bleu_temperatures`, and 1."""
         try:
             values = [float(text) for text in self.bleu_temperatures.split(",")]
         except ValueError:
             values = [math.nan]
         if not all(0 < value < math.inf for value in values):
             raise ValueError(f"bleu_temperatures must be positive numbers, got {self.bleu_temperatures!r}")
-        return values
+        return {*values, 1.0}
 
 
 @dataclass
@@ -199,7 +197,8 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
     check_averaging(recipe.average_checkpoints, args)
-    check_pretrained(model)
+    if model.model_name_or_path != "transformer":
+        check_seq2seq_model(model.model_name_or_path, model.max_length)
     bleu = BLEU(trg_lang=data.target_lang)  # raises where the language's words need a package
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
@@ -227,18 +226,6 @@ def parse(argv: list[str]) -> tuple:
     return data, model, recipe, args
 
 
-def check_pretrained(model: ModelArguments) -> None:
-    """Raise where a pretrained model is of another kind, or has no positions for so long sentences."""
-    name = model.model_name_or_path
-    if name != "transformer":
-        config = AutoConfig.from_pretrained(name)
-        if not config.is_encoder_decoder:
-            raise ValueError(
-                f"model_name_or_path must be a sequence-to-sequence model, got {name!r}, a {config.model_type}"
-            )
-        model_positions(config, model.max_length)
-
-
 def result_settings(
     data: DataArguments, model: ModelArguments, recipe: TranslationArguments, args: FocalSeq2SeqTrainingArguments
 ) -> dict:
@@ -252,7 +239,7 @@ def result_settings(
 
 def load_data(data: DataArguments, seed: int) -> DatasetDict:
     """The splits "train", "validation", "test" and, if there is one, "other_test"."""
-    if data.dataset_name is None and not files_of(data):
+    if not data.given():
         held_out = data.validation_size or max(1, data.num_generated // 20)
         sizes = {"train": data.num_generated, "validation": held_out, "test": held_out}
         splits = {name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())}
@@ -292,15 +279,8 @@ def build_model(experiment: Experiment):
 
 def train(experiment: Experiment) -> list[TranslationResult]:
     """Train what is not finished yet, and report all of it."""
-    args, recipe, results = experiment.args, experiment.recipe, []
-    for number, run_args in enumerate(experiment.runs, start=1):
-        logging.info("%s (%d of %d)", run_args.loss, number, len(experiment.runs))
-        results.append(run(run_args, experiment))
-    if args.process_index == 0:
-        reports = [Path(run_args.output_dir) / "report" for run_args in experiment.runs]
-        if recipe.compare is not None:
-            reports.append(Path(args.output_dir) / "report")
-            write_translation_comparison(reports[-1], results)
+    results, reports = train_runs(experiment, run, write_translation_comparison)
+    if experiment.args.process_index == 0:
         print_summary(reports, results)
     publish_runs(experiment.runs)
     return results
@@ -309,8 +289,7 @@ def train(experiment: Experiment) -> list[TranslationResult]:
 def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> TranslationResult:
     """Train one loss (or go on where it was interrupted), fit the temperature, measure tokens and translations."""
     recipe, encoded = experiment.recipe, experiment.encoded
-    report = Path(args.output_dir) / "report"
-    temperatures = {*recipe.temperatures(), 1.0}
+    report, temperatures = Path(args.output_dir) / "report", recipe.temperatures()
     if (report / "metrics.json").exists():
         earlier = TranslationResult.load(report / "metrics.json")
         if earlier.temperature.objective == recipe.temperature_objective and temperatures <= earlier.bleu.keys():
@@ -332,22 +311,16 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
     checkpoint = last_complete_checkpoint(args.output_dir)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
-    if (number := recipe.average_checkpoints) > 1:
-        trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
-        averaged = complete_checkpoints(args.output_dir)[:number] or [checkpoint]
-        if len(averaged) < number:
-            logging.warning("average_checkpoints is %d, but only %d checkpoints are there", number, len(averaged))
-        average_checkpoints(trainer.model, averaged)
-    was_finished = checkpoint is not None and Path(checkpoint).name == f"checkpoint-{trained.global_step}"
-    if args.process_index == 0 and not was_finished:  # translations that are there are by other weights
-        shutil.rmtree(Path(args.output_dir) / "translations", ignore_errors=True)
+    if recipe.average_checkpoints > 1:
+        average_last_checkpoints(trainer, recipe.average_checkpoints)
+    forget_translations(trainer, checkpoint)
 
     temperature = trainer.fit_temperature(objective=recipe.temperature_objective)
     before, after = trainer.measure(encoded["test"])
     test = experiment.splits["test"]
     references = list(test["target"])
     tried = sorted({*temperatures, temperature.value})
-    translations = {T: translate_split("test", T, trainer, experiment) for T in tried}
+    translations = {T: translate("test", encoded["test"], T, trainer) for T in tried}
     scores = {T: experiment.bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
     details = {
         "train_metrics": trained.metrics,
@@ -379,7 +352,7 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
 
 
 def generation_options(experiment: Experiment) -> dict:
-    """The arguments of `generate`, but for the temperature; the saved model has them for its defaults.
+    """What the model translates with, but for the temperature, and so does who loads it.
 
     Re-normalised at T = 1 too, so that scores mean the same where a model forbids tokens.
     """
@@ -388,18 +361,12 @@ def generation_options(experiment: Experiment) -> dict:
     return options if num_beams == 1 else {**options, "length_penalty": experiment.recipe.length_penalty}
 
 
-def translate_split(name: str, temperature: float, trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> list[str]:
-    """The translations of a split by beam search on softmax(z / T)."""
-    options = generation_options(experiment)
-    return translate(name, experiment.encoded[name], temperature, trainer, experiment.tokenizer, **options)
-
-
 def score_other(trainer: FocalSeq2SeqTrainer, experiment: Experiment) -> dict:
     """Token metrics and BLEU of the other test set, before and after the temperature."""
     references, scores = list(experiment.splits["other_test"]["target"]), {}
     measured = trainer.measure(experiment.encoded["other_test"])
     for when, T, metrics in zip(("pre", "post"), (1.0, trainer.temperature.value), measured, strict=True):
-        lines = translate_split("other_test", T, trainer, experiment)
+        lines = translate("other_test", experiment.encoded["other_test"], T, trainer)
         scores[when] = metrics.compute() | {"bleu": experiment.bleu.corpus_score(lines, [references]).score}
     return scores
 

@@ -1,5 +1,6 @@
 """What holds for all tests: no network, caches of their own, and where the real datasets are."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -32,6 +33,11 @@ settings.load_profile("same")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_data: needs the real datasets")
+
+
+def pytest_collection_finish() -> None:
+    # Each `Trainer.train` collects garbage, and would look at all modules' objects for longer than it trains.
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

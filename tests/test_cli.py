@@ -234,6 +234,15 @@ def test_a_bug_has_its_traceback(texts, monkeypatch):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
 
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._COMMANDS, "losses", interrupt)
+    assert main(["losses"]) == 130
+    assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
+
+
 @pytest.fixture
 def reached(hub, monkeypatch):
     """Makes downloads, too, ask the Hub at an address, that of `hub` at first; returns what sets another one."""

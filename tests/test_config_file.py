@@ -52,6 +52,21 @@ def test_the_command_line_wins_over_the_config(tmp_path):
     assert changed == (First("config", 0.5), Second(4, False))
 
 
+@dataclass
+class Required:
+    tables: list[str] = field(metadata={"help": "Tables."})
+    folder: str = field(metadata={"help": "A folder."})
+
+
+def test_a_config_may_have_what_is_required(tmp_path, capsys):
+    config = config_of(tmp_path, "tables: [a, b]\n")
+    found = parse_arguments((Required,), ["--config", config, "--folder", "out"])
+    assert found == (Required(["a", "b"], "out"),)
+    with pytest.raises(SystemExit):
+        parse_arguments((Required,), ["--config", config])
+    assert "the following arguments are required: --folder (see " in capsys.readouterr().err
+
+
 def test_values_get_the_type_of_their_argument(tmp_path):
     # YAML reads "5e-5" as text, and "yes" as true.
     config = config_of(tmp_path, "rate: 5e-5\ncount: '7'\nflag: yes\nloss: {name: focal, gamma: 3}\n")
@@ -72,9 +87,9 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rate: 1\nrait: 2\n", "config.yaml has 'rait', which is no argument of this recipe"),
-        ("config: other.yaml\n", "config.yaml has 'config', which is no argument of this recipe"),
-        ("help: true\n", "config.yaml has 'help', which is no argument of this recipe"),
+        ("rate: 1\nrait: 2\n", r"config.yaml must hold arguments of .* alone, got 'rait'; did you mean 'rate'\?"),
+        ("config: other.yaml\n", "config.yaml must hold arguments of .* alone, got 'config'$"),
+        ("help: true\n", "config.yaml must hold arguments of .* alone, got 'help'$"),
         ("- rate\n", "config.yaml must hold a mapping of arguments, got list"),
         ("", "config.yaml must hold a mapping of arguments, got NoneType"),
         ("rate: fast\n", "config.yaml: rate must be a float, got 'fast'"),
@@ -88,7 +103,7 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
         ("shares: [0.5, much]\n", "config.yaml: shares must be a float, got 'much'"),
         ("names: a\n", "config.yaml: names must be a list, got 'a'"),
         ("compare: {a: 1}\n", "config.yaml: compare must be a list or a str, got {'a': 1}"),
-        ("rate: [\n", "config.yaml must be YAML, got an error"),
+        ("rate: [\n", "config.yaml must hold YAML, got what is none"),
     ],
 )
 def test_errors_of_a_config(text, message, tmp_path):

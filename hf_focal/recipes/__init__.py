@@ -1,21 +1,28 @@
 """What the recipes share."""
 
-from ..hub import repository_of
-from .arguments import ClassifierArguments, RecipeArguments, SampleClassifierArguments
-from .checks import check_at_least, check_calibration_size, check_choice, check_model_name, check_test_file
-from .command import prepare_or_exit, print_written, run_recipe
-from .comparison import claim_folders, runs_of, train_classifiers
-from .measuring import measure_classifier, measure_dense, show_classes, watch_classes, watch_samples
-from .pretrained import input_length, is_image_classifier, label_options, model_positions
+from .arguments import ClassifierArguments, DatasetArguments, RecipeArguments, SampleClassifierArguments
+from .checks import (
+    check_at_least,
+    check_calibration_size,
+    check_choice,
+    check_fraction,
+    check_model_name,
+    check_test_file,
+)
+from .command import print_written, run_recipe
+from .comparison import claim_folders, runs_of, train_classifiers, train_runs
+from .measuring import measure_classifier, measure_dense, show_classes, true_errors, watch_classes, watch_samples
+from .pretrained import check_seq2seq_model, input_length, is_image_classifier, label_options, model_positions
 from .processors import image_processor, timm_settings
 from .publishing import dataset_of, publish_runs
 from .sgd import MilestonesTrainer, OptimizerArguments
 from .training import BatchStatisticsTrainer, NextEpoch
-from .translating import translate
+from .translating import forget_translations, translate
 
 __all__ = [
     "BatchStatisticsTrainer",
     "ClassifierArguments",
+    "DatasetArguments",
     "MilestonesTrainer",
     "NextEpoch",
     "OptimizerArguments",
@@ -24,10 +31,13 @@ __all__ = [
     "check_at_least",
     "check_calibration_size",
     "check_choice",
+    "check_fraction",
     "check_model_name",
+    "check_seq2seq_model",
     "check_test_file",
     "claim_folders",
     "dataset_of",
+    "forget_translations",
     "image_processor",
     "input_length",
     "is_image_classifier",
@@ -35,16 +45,16 @@ __all__ = [
     "measure_classifier",
     "measure_dense",
     "model_positions",
-    "prepare_or_exit",
     "print_written",
     "publish_runs",
-    "repository_of",
     "run_recipe",
     "runs_of",
     "show_classes",
     "timm_settings",
     "train_classifiers",
+    "train_runs",
     "translate",
+    "true_errors",
     "watch_classes",
     "watch_samples",
 ]

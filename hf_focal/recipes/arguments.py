@@ -2,8 +2,30 @@
 
 from dataclasses import dataclass, field
 
+from ..runs import files_of
 from ..temperature import OBJECTIVES
 from .checks import check_at_least
+
+
+@dataclass
+class DatasetArguments:
+    """A dataset or files. Without both, a recipe has data of its own."""
+
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+    train_file: str | None = field(default=None, metadata={"help": "csv, json, jsonl or parquet."})
+    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
+    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
+    )
+
+    def __post_init__(self) -> None:
+        check_at_least(1, self, "validation_size")
+
+    def given(self) -> bool:
+        """Whether a dataset or a file is named."""
+        return self.dataset_name is not None or bool(files_of(self))
 
 
 @dataclass
@@ -15,7 +37,7 @@ class RecipeArguments:
     )
     temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, list):  # in a config file
                 setattr(self, name, ",".join(value))
@@ -35,7 +57,7 @@ class ClassifierArguments(RecipeArguments):
         metadata={"help": "Record and draw each class's mean focal and recall weight every so many steps."},
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(1, self, "class_weights_steps")
 

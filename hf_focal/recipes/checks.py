@@ -14,8 +14,15 @@ def check_at_least(low: int, arguments: Any, *names: str) -> None:
     """Raise `ValueError` where one of these arguments is given and less."""
     for name in names:
         value = getattr(arguments, name)
-        if value is not None and value < low:
+        if value is not None and not value >= low:  # NaN is not
             raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def check_fraction(arguments: Any, *names: str) -> None:
+    """Raise `ValueError` where one of these arguments is not from 0 to below 1."""
+    for name in names:
+        if not 0 <= getattr(arguments, name) < 1:
+            raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(arguments, name)}")
 
 
 def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
@@ -48,7 +55,7 @@ def check_test_file(data: Any) -> None:
 
 def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
     """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
-    loss = LossConfig.parse(args.loss)
+    loss = LossConfig.parse(str(args.loss))  # as which the arguments keep it
     bins = loss.options.get("bins", 0)
     if num_rows < bins:
         raise ValueError(

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..hub import HubError, create_repository, repository_of
 from ..losses import LossConfig
@@ -14,6 +14,8 @@ from ..runs import claim_output_dir, folder_of, release_output_dirs
 from ..trainer import FocalTrainingArguments
 from .arguments import RecipeArguments
 from .checks import check_at_least
+
+_Result = TypeVar("_Result")
 
 
 def runs_of(
@@ -48,6 +50,7 @@ def runs_of(
             f"compare must not be given under DeepSpeed, which allows a process one training, got "
             f"{recipe.compare!r}: start a run with --loss for each"
         )
+    assert isinstance(recipe.compare, str)  # `RecipeArguments` has joined a list
     runs = []
     for loss in LossConfig.parse_list(recipe.compare):
         own = ["--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))]
@@ -81,32 +84,45 @@ def claim_folders(
 def train_classifiers(
     experiment: Any, run: Callable[[FocalTrainingArguments, Any], RunResult]
 ) -> tuple[list[RunResult], list[Path]]:
-    """Run what is not finished yet, and compare.
+    """`train_runs` of what is not finished yet."""
+
+    def run_unless_finished(args: FocalTrainingArguments, experiment: Any) -> RunResult:
+        finished = Path(args.output_dir) / "report" / "metrics.json"
+        result = RunResult.load(finished) if finished.exists() else None
+        if result is None or result.temperature.objective != experiment.recipe.temperature_objective:
+            return run(args, experiment)
+        logging.info("finished already, see %s", finished.parent)
+        return result
+
+    def compare(report: Path, results: Sequence[RunResult]) -> None:
+        write_comparison(report, results)
+        histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
+        if all(histories.values()):
+            write_dynamics_comparison(report, histories)
+
+    return train_runs(experiment, run_unless_finished, compare)
+
+
+def train_runs(
+    experiment: Any, run: Callable[[Any, Any], _Result], compare: Callable[[Path, Sequence[_Result]], None]
+) -> tuple[list[_Result], list[Path]]:
+    """Do all runs, and compare.
 
     Args:
         experiment: the recipe's; its `recipe`, `args` and `runs` are what `runs_of` took and gave.
         run: trains with a run's arguments and the experiment, and returns what it measured; all processes call it.
+        compare: writes the report of a comparison into a folder, of the results.
 
     Returns:
         The results, and the folders of the reports, that of the comparison last.
     """
-    recipe, args, runs = experiment.recipe, experiment.args, experiment.runs
-    results, reports = [], [Path(run_args.output_dir) / "report" for run_args in runs]
-    for number, (run_args, report) in enumerate(zip(runs, reports, strict=True), start=1):
-        logging.info("%s (%d of %d)", run_args.loss, number, len(runs))
-        finished = report / "metrics.json"
-        result = RunResult.load(finished) if finished.exists() else None
-        if result is not None and result.temperature.objective == recipe.temperature_objective:
-            logging.info("finished already, see %s", report)
-        else:
-            result = run(run_args, experiment)
-        results.append(result)
-    if recipe.compare is not None:
-        reports.append(Path(args.output_dir) / "report")
-        if args.process_index == 0:
-            write_comparison(reports[-1], results)
-            histories = {result.loss: result.details.get("dynamics_history") for result in results}
-            if all(histories.values()):
-                write_dynamics_comparison(reports[-1], histories)
+    results, reports = [], [Path(args.output_dir) / "report" for args in experiment.runs]
+    for number, args in enumerate(experiment.runs, start=1):
+        logging.info("%s (%d of %d)", args.loss, number, len(experiment.runs))
+        results.append(run(args, experiment))
+    if experiment.recipe.compare is not None:
+        reports.append(Path(experiment.args.output_dir) / "report")
+        if experiment.args.process_index == 0:
+            compare(reports[-1], results)
     release_output_dirs()
     return results, reports

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from datasets import Dataset
 from transformers.trainer_utils import TrainOutput
 
+from ..data import true_calibration_error
 from ..losses import LossConfig, hits_and_rows
 from ..reports import RunResult, class_table, per_class_table
 from ..temperature import Temperature
@@ -61,6 +64,21 @@ def measure_classifier(
     )
 
 
+def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
+    """The calibration error of logits (N, K) before and after scaling against the posterior of the test rows (N,).
+
+    None where they have no column "posterior": only of generated data it is known.
+    """
+    if "posterior" not in test.column_names:
+        return None
+    posteriors = np.asarray(test["posterior"])
+    before, after = (
+        true_calibration_error(torch.softmax(scores.double(), dim=-1).numpy(), posteriors)
+        for scores in (logits, temperature.apply(logits))
+    )
+    return before, after
+
+
 def measure_dense(
     trainer: FocalTrainer,
     trained: TrainOutput,
@@ -78,10 +96,12 @@ def measure_dense(
         class_counts: how many training pixels or tokens each class has.
     """
     before, after = trainer.measure(dataset)
+    confusion = trainer.confusion
+    assert after is not None and confusion is not None  # a temperature is fitted, and a sample has several labels
     loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
-    details["class_recall"] = trainer.confusion.by_class()["accuracy"].tolist()
-    return RunResult.of_classes(loss, temperature, before, after, trainer.confusion, class_names, details)
+    details["class_recall"] = confusion.by_class()["accuracy"].tolist()
+    return RunResult.of_classes(loss, temperature, before, after, confusion, class_names, details)
 
 
 def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:

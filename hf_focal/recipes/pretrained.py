@@ -50,6 +50,16 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     return min(limits, default=1000)
 
 
+def check_seq2seq_model(name: str, max_length: int) -> None:
+    """Raise `ValueError` where a pretrained model is of another kind, or has no positions for so long sentences."""
+    config = AutoConfig.from_pretrained(name)
+    if not config.is_encoder_decoder:
+        raise ValueError(
+            f"model_name_or_path must be a sequence-to-sequence model, got {name!r}, a {config.model_type}"
+        )
+    model_positions(config, max_length)
+
+
 def is_image_classifier(config: PreTrainedConfig) -> bool:
     """Whether a classifier's configuration is of one of images, not of texts.
 

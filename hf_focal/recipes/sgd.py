@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
-import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
 from ..trainer import FocalTrainer
+from .checks import check_fraction
 
 
 @dataclass
@@ -17,12 +21,14 @@ class OptimizerArguments:
     )
     milestones: str | None = field(
         default=None,
-        metadata={"help": "Shares of the training after which the learning rate is divided by 10: '150/350,250/350'."},
+        metadata={
+            "help": "Shares of the training after which the learning rate is divided by 10, in place of "
+            "lr_scheduler_type: '150/350,250/350'."
+        },
     )
 
-    def __post_init__(self):
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+    def __post_init__(self) -> None:
+        check_fraction(self, "momentum")
         shares = self.shares()
         if sorted(shares) != shares or not all(0 < share < 1 for share in shares):
             raise ValueError(f"milestones must be ascending shares between 0 and 1, got {self.milestones!r}")
@@ -39,13 +45,16 @@ class OptimizerArguments:
 class MilestonesTrainer(FocalTrainer):
     """`FocalTrainer` whose `--optim sgd` has momentum, and whose learning rate falls where its arguments say."""
 
-    def __init__(self, *args, optimizer_arguments: OptimizerArguments, **kwargs):
+    optimizer: Optimizer | None
+    lr_scheduler: LRScheduler | None
+
+    def __init__(self, *args: Any, optimizer_arguments: OptimizerArguments, **kwargs: Any):
         self.optimizer_arguments = optimizer_arguments
         super().__init__(*args, **kwargs)
 
-    def create_optimizer(self, model=None):
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         if self.optimizer is None and self.args.optim == "sgd":
-            self.optimizer = torch.optim.SGD(
+            self.optimizer = SGD(
                 (self.model if model is None else model).parameters(),
                 lr=self.args.learning_rate,
                 momentum=self.optimizer_arguments.momentum,
@@ -53,10 +62,11 @@ class MilestonesTrainer(FocalTrainer):
             )
         return super().create_optimizer(model)
 
-    def create_scheduler(self, num_training_steps, optimizer=None):
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         shares = self.optimizer_arguments.shares()
         if self.lr_scheduler is None and shares:
             steps = [round(share * num_training_steps) for share in shares]
             optimizer = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, steps, gamma=0.1)
+            assert optimizer is not None  # Trainer makes it before
+            self.lr_scheduler = MultiStepLR(optimizer, steps, gamma=0.1)
         return super().create_scheduler(num_training_steps, optimizer)

@@ -242,9 +242,11 @@ class PublishingTrainer(MeasuringTrainer):
         return HfApi().run_as_future(publish, folder, name, **options)
 
 
-def _weight_files(folder: Path) -> dict[Path, int]:
-    """The files of weights in a folder, and when each was written."""
-    return {path: path.stat().st_mtime_ns for path in folder.glob("*.safetensors")}
+def _weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The files of weights in a folder, each with what a new one of its name differs in."""
+    found = {path: path.stat() for path in folder.glob("*.safetensors")}
+    # The time alone may be that of the second, or of the clock's tick, in which the one before was written.
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
 def _is_folded(folder: Path, default: bool) -> bool:

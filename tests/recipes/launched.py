@@ -22,15 +22,17 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
 
 
 def main(folder: Path, num_processes: int) -> None:
-    results = {}
-    for loss in ("focal:gamma=2", "adafocal:bins=3"):
-        trainer, results[loss] = run(folder, num_processes, loss)
-    if trainer.args.process_index == 0:
-        (folder / "result.json").write_text(json.dumps(results), encoding="utf-8")
+    found = results(folder, num_processes)
+    if PartialState().process_index == 0:
+        (folder / "result.json").write_text(json.dumps(found), encoding="utf-8")
     leave()
 
 
-def run(folder: Path, num_processes: int, loss: str) -> tuple[FocalTrainer, dict]:
+def results(folder: Path, num_processes: int) -> dict:
+    return {loss: run(folder, num_processes, loss) for loss in ("focal:gamma=2", "adafocal:bins=3")}
+
+
+def run(folder: Path, num_processes: int, loss: str) -> dict:
     # Global batches of 8, the last one of 5: 2 processes with 2 × 2 rows each, or one process with 2 × 4.
     options = {"per_device_train_batch_size": 4 // num_processes, "gradient_accumulation_steps": 2}
     args = FocalTrainingArguments(
@@ -46,7 +48,7 @@ def run(folder: Path, num_processes: int, loss: str) -> tuple[FocalTrainer, dict
     metrics = trainer.evaluate()
     temperature = trainer.fit_temperature(objective="nll")
     trainer.save_model()  # by all processes: each has its part
-    result = {
+    return {
         "distributed_type": trainer.accelerator.distributed_type.value,
         "sharded": [name for name, weight in trainer.model.named_parameters() if is_sharded(weight)],
         "metrics": {name: value for name, value in metrics.items() if "runtime" not in name and "per_s" not in name},
@@ -54,7 +56,6 @@ def run(folder: Path, num_processes: int, loss: str) -> tuple[FocalTrainer, dict
         "weights": weights_of(folder) if args.process_index == 0 else None,
         "folds": folds(trainer.model),
     }
-    return trainer, result
 
 
 def is_sharded(weight: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import launched
 import numpy as np
 import pytest
 import yaml
@@ -17,7 +18,6 @@ from accelerate.utils import DistributedType
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
 CONFIGS = Path(__file__).parents[2] / "recipes" / "accelerate"
-SCRIPT = Path(__file__).with_name("launched.py")
 TYPES = {
     "single_gpu": DistributedType.NO,
     "multi_gpu": DistributedType.MULTI_GPU,
@@ -99,7 +99,7 @@ def launch(name, folder, num_processes):
     run = subprocess.run(
         [
             *(sys.executable, "-m", "accelerate.commands.launch", "--config_file", config_file(name), *options),
-            *(SCRIPT, folder, str(num_processes)),
+            *(launched.__file__, folder, str(num_processes)),
         ],
         env=os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
         stdout=subprocess.PIPE,
@@ -113,7 +113,7 @@ def launch(name, folder, num_processes):
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
-    return launch("single_gpu", tmp_path_factory.mktemp("one") / "out", 1)
+    return launched.results(tmp_path_factory.mktemp("one"), 1)
 
 
 needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs deepspeed")

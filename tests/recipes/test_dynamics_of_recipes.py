@@ -35,13 +35,14 @@ def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
     assert {path.name for path in (tmp_path / "report").iterdir()} >= {"dynamics.png", "dynamics_gradients.png"}
 
 
-def test_images_as_training_sees_them(tmp_path):
-    options = {"model_name_or_path": "cifar_resnet8", "num_train_epochs": 1, "per_device_train_batch_size": 128}
+def test_images_as_training_sees_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_focal.trainer.dynamics.write_dynamics", lambda *args, **kwargs: None)
+    options = {"model_name_or_path": "cifar_resnet8", "image_size": 8, "num_train_epochs": 1, "optim": "sgd"}
+    options |= {"learning_rate": "0.05", "max_train_samples": 200, "validation_size": 100}
     (result,) = import_recipe("image_classification").main(command_line(tmp_path, **options))
     history = result.details["dynamics_history"]
     assert [entry["epoch"] for entry in history] == [0, 1]
     assert history[1]["train_nll"] < history[0]["train_nll"]
-    assert {path.name for path in (tmp_path / "report").iterdir()} >= FIGURES
 
 
 def test_a_recipe_without_it_writes_none(tmp_path):

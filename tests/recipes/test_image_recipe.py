@@ -34,7 +34,7 @@ from hf_focal import LossConfig, Temperature
 from hf_focal.data import ImageDataset, PixelFormat, load_digits
 from hf_focal.data.images import decode_images
 from hf_focal.losses import class_balanced_weights
-from hf_focal.recipes import prepare_or_exit
+from hf_focal.recipes.command import prepare_or_exit
 from hf_focal.reports import RunResult
 
 # Networks that have learnt next to nothing.

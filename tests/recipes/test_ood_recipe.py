@@ -1,3 +1,5 @@
+import json
+import shutil
 import sys
 
 import numpy as np
@@ -11,7 +13,7 @@ from transformers import AutoModelForImageClassification, BitImageProcessorPil
 from hf_focal import CalibrationMetrics, fold_temperature
 from hf_focal.data import PixelFormat, corrupt, decode_images, load_digits, prepare_batch, train_word_tokenizer
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
-from hf_focal.recipes import prepare_or_exit
+from hf_focal.recipes.command import prepare_or_exit
 from hf_focal.reports import read_detection_results
 
 recipe = import_recipe("ood")
@@ -79,6 +81,15 @@ def test_images_against_noise_and_by_its_severity(images, tmp_path):
     assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
 
 
+def test_models_that_number_the_classes_differently(images, tmp_path):
+    shutil.copytree(images[0], tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config |= {"id2label": {9 - i: str(i) for i in range(10)}, "label2id": {str(i): 9 - i for i in range(10)}}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"models must number the classes alike, got .*run, .*other, which do not"):
+        run(tmp_path / "out", images[0], str(tmp_path / "other"), dataset_name="digits", out="gaussian_noise:1")
+
+
 def test_texts_against_other_texts(tmp_path):
     texts = ["one two three", "two three four five", "one one two", "five four"] * 5
     tokenizer = train_word_tokenizer(texts, 50, 20)
@@ -107,6 +118,7 @@ def test_texts_against_other_texts(tmp_path):
         ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
         ({"shift": "fog"}, "shift must be one of gaussian_noise"),
         ({"out": "none.parquet"}, "out must be an existing file, got 'none.parquet'"),
+        ({"out": "digits digits"}, "out must be datasets of different names, got 'digits' twice"),
         ({"out": "digits", "max_samples": "0"}, "max_samples must be at least 1, got 0"),
         ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
     ],
@@ -114,7 +126,7 @@ def test_texts_against_other_texts(tmp_path):
 def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatch, capsys):
     argv = ["ood.py", "--models", images[0], "--dataset_name", "digits", "--output_dir", str(tmp_path)]
     for name, value in arguments.items():
-        argv += [f"--{name}", value]
+        argv += [f"--{name}", *value.split()]
     monkeypatch.setattr(sys, "argv", [*argv, "--use_cpu", "true"])
     with pytest.raises(SystemExit) as stopped:
         prepare_or_exit(recipe.prepare)

@@ -4,8 +4,9 @@ import csv
 import importlib.util
 import json
 import re
+import runpy
 import shlex
-import subprocess
+import signal
 import sys
 
 import numpy as np
@@ -18,9 +19,6 @@ from recipe_modules import FOLDER, flags, import_recipe
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
 from hf_focal.data import generate_topics
 from hf_focal.reports import RunResult
-
-PATH = FOLDER / "reproduce.py"
-
 
 recipe = import_recipe("reproduce")
 
@@ -358,6 +356,18 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, fake, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_as_a_script(tmp_path, monkeypatch, capsys):
+    command = argv(tmp_path / "out", seeds="1", losses="brier")
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "reproduce.py"), *command, "--dry_run"])
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="0"):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert "1 of 1 runs to do, 1 at a time." in capsys.readouterr().out
+
+
 def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
     past = recipe.prepare(fake_argv(tmp_path, seeds="1 2", output_dir=tmp_path / "past")).runs
     # 100 and 200 seconds for 5 epochs, the second with a start that died; one that is not finished does not count.
@@ -388,20 +398,18 @@ def test_a_real_row_that_dies_and_is_resumed(tmp_path):
     overrides = "num_train_epochs=2 validation_size=40 strip=none max_length=30 vocab_size=200 embedding_size=8"
     overrides += " num_filters=8 num_layers=1 save_total_limit=2"  # with 1 only the best checkpoint is left
     options = {"data": f"20_newsgroups={data}", "overrides": overrides, "losses": "flsd_53", "seeds": "1"}
-    command = [sys.executable, str(PATH), *argv(tmp_path / "out", **options, attempts="1")]
+    command = argv(tmp_path / "out", **options, attempts="1")
     folder = tmp_path / "out" / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_1"
     folder.mkdir(parents=True)
     (folder / "report").touch()  # a file: the run cannot write its report, after all the training
 
-    died = subprocess.run(command, capture_output=True, text=True)
-    log = (folder / "launch.log").read_text()
-    assert died.returncode == 1, died.stderr
+    code, log = recipe.main(command), (folder / "launch.log").read_text()
+    assert code == 1, log
     page = (tmp_path / "out" / "reproduction.md").read_text()
     assert "- 20_newsgroups/gp_cnn flsd_53 seed 1: to resume (died with exit code 1: FileExistsError" in page, log
     (folder / "report").unlink()
-    done = subprocess.run(command, capture_output=True, text=True)
-    log = (folder / "launch.log").read_text()
-    assert done.returncode == 0, done.stderr + log
+    code, log = recipe.main(command), (folder / "launch.log").read_text()
+    assert code == 0, log
 
     assert [launch["exit_code"] for launch in launches.history(folder)["launches"]] == [1, 0]
     trained = re.findall(r"'loss': .*'epoch': '([\d.]+)'", log)

@@ -169,7 +169,7 @@ def test_a_class_that_train_lacks():
 def test_every_config_holds_arguments_of_the_recipe():
     configs = FOLDER / "configs"
     demo, model, *_ = recipe.parse(["--config", str(configs / "segmentation_demo.yaml"), "--use_cpu", "true"])
-    assert demo.generated() and model.model_name_or_path in recipe.FROM_SCRATCH
+    assert not demo.given() and model.model_name_or_path in recipe.FROM_SCRATCH
     given = ["--use_cpu", "true", "--train_file", "train.parquet"]
     (cityscapes, seen, _, args), (synthia, *_) = (
         recipe.parse(["--config", str(configs / name / "segformer_b0.yaml"), *given])

@@ -406,7 +406,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": "{tmp}/unknown.yaml"}, "--config {tmp}/unknown.yaml has 'beams', which is no argument"),
+        ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe alone, got 'beams'"),
         ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
         ({"bleu_temperatures": "0,1"}, "bleu_temperatures must be positive numbers, got '0,1'"),
         ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
@@ -434,7 +434,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
         ({"generation_max_length": 9}, "generation_max_length must not be given, got 9: use max_length"),
         ({"max_length": 3}, "max_length must leave training pairs, got 3: all of them are longer"),
         ({"d_model": 18, "num_heads": 2}, "d_model must be a multiple of 2 * num_heads, got 18 for 2"),
-        ({"dropout": 1.5}, "dropout must be at least 0 and less than 1, got 1.5"),
+        ({"dropout": 1.5}, "dropout must be at least 0 and below 1, got 1.5"),
         ({"length_penalty": "inf"}, "length_penalty must be a finite number, got inf"),
         ({"num_generated": 0}, "num_generated must be at least 1, got 0"),
         ({"output_dir": ""}, "output_dir must be a folder, got ''"),
@@ -481,10 +481,10 @@ def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("compare: [brier, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\nbleu_temperatures: [0.5, 1]\n")
     _, _, settings, args = recipe.parse(["--config", str(config), "--use_cpu", "true"])
-    assert settings.temperatures() == [0.5, 1.0]
+    assert settings.temperatures() == {0.5, 1.0}
     assert re.fullmatch("brier,flsd.*", settings.compare)
     assert (args.predict_with_generate, args.generation_num_beams) == (True, 4)
 
 
 def test_the_temperatures_of_the_curve_have_a_default(tmp_path):
-    assert recipe.parse(["--output_dir", str(tmp_path)])[2].temperatures() == [0.5, 0.75, 1, 1.25, 1.5, 2]
+    assert recipe.parse(["--output_dir", str(tmp_path)])[2].temperatures() == {0.5, 0.75, 1, 1.25, 1.5, 2}

@@ -4,7 +4,6 @@ Run as a script it trains the cases of as many processes as it is started with, 
 own JSON.
 """
 
-import gc
 import json
 import pickle
 import sys
@@ -525,10 +524,8 @@ def evaluate(folder: Path) -> dict:
 
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
-    gc.freeze()  # or each training collects the garbage of all modules anew, which takes longer than itself
     found = {repr(case): train(case, folder) for case in CASES if case.split[2] == num_processes}
     found["evaluation"] = evaluate(folder)
-    gc.unfreeze()
     return found
 
 

@@ -1,39 +1,80 @@
 """Starts scripts in one or several real processes, and ends them."""
 
+import gc
 import os
+import runpy
 import signal
 import socket
-import subprocess
 import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import torch
 from transformers import TrainerCallback
 
 FOLDER = Path(__file__).parent
+# All are forked from a process that nothing has run in, but that has imported what takes as long as most scripts.
+_CONTEXT = get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["hf_focal.recipes"])
 
 
-def start(script: str, num_processes: int, *arguments: object) -> subprocess.Popen:
-    """Start a script of this folder. Several processes find each other at a free port."""
-    launcher = []
+@dataclass
+class Started:
+    """The processes of a script, and what they print to."""
+
+    processes: list[ForkServerProcess]
+    log: Path
+
+
+def start(script: str | Path, num_processes: int, *arguments: object) -> Started:
+    """Start a script of this folder. Several processes find each other at a free port, as a launcher has it."""
+    environment, (file, log) = dict(os.environ), tempfile.mkstemp()
+    os.close(file)
     if num_processes > 1:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        launcher = ["-m", "torch.distributed.run", "--nproc_per_node", str(num_processes), "--master_port", port]
-    return subprocess.Popen(
-        [sys.executable, *launcher, FOLDER / script, *map(str, arguments)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(num_processes))
+    processes = []
+    for rank in range(num_processes):
+        own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) if num_processes > 1 else {}
+        argv = [str(FOLDER / script), *map(str, arguments)]
+        processes.append(_CONTEXT.Process(target=_run, args=(argv, environment | own, log), daemon=True))
+        processes[-1].start()
+    return Started(processes, Path(log))
 
 
-def output_of(process: subprocess.Popen, fails: bool = False) -> str:
-    """Wait for the end and return what was printed."""
-    output, _ = process.communicate(timeout=300)
-    assert (process.returncode != 0) == fails, output
+def _run(argv: list[str], environment: dict[str, str], log: str) -> None:
+    gc.freeze()  # as conftest.py
+    os.environ.clear()
+    os.environ.update(environment)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    torch.set_num_threads(1)
+    sys.argv = argv
+    sys.path.insert(0, str(Path(argv[0]).parent))
+    runpy.run_path(argv[0], run_name="__main__")
+
+
+def output_of(started: Started, fails: bool = False) -> str:
+    """Wait for the end of all, or of one that fails, and return what was printed."""
+    alive, end = started.processes, time.monotonic() + 300
+    while alive and all(process.exitcode in (None, 0) for process in started.processes) and time.monotonic() < end:
+        wait([process.sentinel for process in alive], end - time.monotonic())
+        alive = [process for process in alive if process.is_alive()]
+    for process in started.processes:
+        process.kill()
+        process.join()
+    output = started.log.read_text(encoding="utf-8")
+    started.log.unlink()
+    assert any(process.exitcode for process in started.processes) == fails, output
     return output
 
 

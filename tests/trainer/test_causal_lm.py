@@ -4,7 +4,6 @@ Trainer leaves each row's first label out of its count of a step's items for cla
 it for GPT2LMHeadModel.
 """
 
-import gc
 import math
 
 import pytest
@@ -42,14 +41,6 @@ from hf_focal.trainer.checks import Head, check_model, head_of
 
 FAMILIES = ("gpt2", "llama")
 TRAIN, EVAL = texts(11), texts(13, seed=1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_garbage():
-    """Or each training collects the garbage of all modules anew, which takes longer than itself."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def test_tokens_that_count():

@@ -28,6 +28,7 @@ from hf_focal.data import train_word_tokenizer
 from hf_focal.hub import HubError, publish
 from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer.publishing import _weight_files
 
 LOAD_FROM_HUB = """
 import json, sys
@@ -295,6 +296,16 @@ def test_what_was_saved_before_is_not_folded(tmp_path, monkeypatch, caplog):
     assert "the model must be saved whole" in caplog.text
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert json.loads((tmp_path / "model" / "temperature.json").read_text())["value"] == temperature.value
+
+
+def test_weights_written_within_a_tick_of_the_clock_are_others(tmp_path):
+    seen = []
+    for content in (b"first", b"second"):
+        (tmp_path / "new").write_bytes(content)
+        (tmp_path / "new").replace(tmp_path / "model.safetensors")  # as safetensors writes
+        os.utime(tmp_path / "model.safetensors", ns=(10**18, 10**18))
+        seen.append(_weight_files(tmp_path))
+    assert seen[0] != seen[1] == _weight_files(tmp_path)
 
 
 def test_saving_the_model_as_trained_takes_its_temperature_away(tmp_path):

@@ -1,6 +1,5 @@
 """What FocalSeq2SeqTrainer computes with Marian, T5, BART and mBART: a step's loss, metrics, generated sequences."""
 
-import gc
 import math
 from itertools import chain
 
@@ -27,15 +26,6 @@ from torch.utils.data import IterableDataset
 from hf_focal import CalibrationMetrics, build_loss, calibrated_generation, fit_temperature
 from hf_focal.temperature import PAPER_GRID
 from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_garbage():
-    """Or each training collects the garbage of all modules anew, which takes longer than itself."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
 
 FAMILIES = ("marian", "t5", "bart", "mbart")
 TRAIN, EVAL = translations(11), translations(13, seed=1)
