@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ..losses import Loss
+from ..losses._rows import sum_dtype
 from ..losses.class_weights import hits_and_rows, sum_over_processes
 from .arguments import FocalTrainingArguments
 
@@ -84,14 +85,14 @@ class ClassWeights(TrainerCallback):
 
 @torch.no_grad()
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """(3, K) float64: the sum of (1 - p)^γ of each class's rows, how many are right, and how many there are."""
+    """(3, K) in `sum_dtype`: the sum of (1 - p)^γ of each class's rows, how many are right, and how many there are."""
     num_classes = logits.shape[-1]
-    counts = hits_and_rows(logits, labels).double()
+    counts = hits_and_rows(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
     exact = torch.promote_types(logits.dtype, torch.float32)
     ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")
     weight = (-torch.expm1(-ce)).pow(gamma).masked_fill(labels == -100, 0)
-    sums = counts.new_zeros(num_classes).scatter_add_(0, labels.clamp(min=0), weight.double())
+    sums = counts.new_zeros(num_classes).scatter_add_(0, labels.clamp(min=0), weight.to(counts.dtype))
     return torch.cat([sums.unsqueeze(0), counts])
 
 

@@ -222,7 +222,7 @@ class _Sums:
             return
         kept = classes != -100
         wide = torch.promote_types(logits.dtype, torch.float32)
-        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[kept].double()
+        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[kept].cpu().double()
         self.num_rows += len(feature_norms)
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
@@ -232,9 +232,9 @@ class _Sums:
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
             (gradient,) = torch.autograd.grad(self.loss.rows(leaf, labels).sum(), leaf)
-        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].double() * feature_norms
+        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
-        self.histogram += np.histogram(gradient_norms.cpu().numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
+        self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
 
     def gather(self) -> "_Sums":
         """The sums of all processes, equal on each of them."""

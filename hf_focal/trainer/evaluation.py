@@ -56,7 +56,7 @@ class StreamedEvaluation:
         if self.classwise and classes.ndim > 1:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
-        self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").double().sum()
+        self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """`before` and `after` of the samples of all processes, equal on each of them."""
