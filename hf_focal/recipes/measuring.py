@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers.trainer_utils import TrainOutput
 
-from ..losses import LossConfig, hits_and_rows
+from ..losses import hits_and_rows
 from ..reports import RunResult, class_table, per_class_table
 from ..temperature import Temperature
 from ..trainer import ClassWeights, Dynamics, FocalTrainer, class_weight_history, dynamics_history, gamma_history
@@ -51,7 +51,7 @@ def measure_classifier(
         details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
         details["class_recall"] = (hits.double() / rows).tolist()
     return RunResult.measure(
-        LossConfig.parse(trainer.args.loss),
+        str(trainer.loss_config),
         temperature,
         logits,
         labels,
@@ -78,7 +78,7 @@ def measure_dense(
         class_counts: how many training pixels or tokens each class has.
     """
     before, after = trainer.measure(dataset)
-    loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
+    loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = trainer.confusion.by_class()["accuracy"].tolist()
     return RunResult.of_classes(loss, temperature, before, after, trainer.confusion, class_names, details)

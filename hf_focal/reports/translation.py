@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours but yellow, too pale for a line. There is one marker more, so that 56 lines differ.
-
 
 @dataclass(frozen=True)
 class TranslationResult:

@@ -73,7 +73,7 @@ def test_notes_are_listed_once():
 
 
 def test_no_cells_are_refused():
-    with pytest.raises(ValueError, match="cells must hold one at least"):
+    with pytest.raises(ValueError, match="cells must hold at least one cell, got none"):
         reproduction_table([], {})
 
 
