@@ -48,6 +48,15 @@ def test_measure_is_before_and_after_the_temperature():
     assert (result.true_calibration_error, result.details) == (None, {})
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_temperature_rounds_no_logits_of_half_precision(dtype):
+    temperature = Temperature.from_dict(result_of()[0].temperature.to_dict() | {"value": 1.3})
+    logits = (3 * torch.randn(40, 4, generator=torch.Generator().manual_seed(0))).to(dtype)
+    result = RunResult.measure("brier", temperature, logits, LABELS)
+    exact = RunResult.measure("brier", temperature, logits.float(), LABELS)
+    assert (result.pre, result.post) == (exact.pre, exact.post)
+
+
 @pytest.mark.parametrize("truth", [None, (0.25, 0.125)])
 def test_a_saved_result_reads_back_equal_nan_included(truth, tmp_path):
     result, _ = result_of(accuracy=1, true_calibration_error=truth, details={"epochs": 2, "name": "checkpoint-3"})
