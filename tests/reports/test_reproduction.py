@@ -111,9 +111,6 @@ def test_bleu_is_that_of_the_stage_s_temperature(measurement, tmp_path):
     assert [measured(result, "ece", stage) for stage in ("pre_t", "post_t")] == [4.0, 1.0]
 
 
-# Tests over seeds
-
-
 @pytest.mark.parametrize(
     ("paper", "numbers", "size"), [("mukhoti2020", range(1, 14), 1252), ("adafocal2022", [1], 180)]
 )
