@@ -34,5 +34,5 @@ def classifier() -> dict[str, Any]:
         texts = [("good fine", "bad awful")[label if torch.rand(()) < 0.8 else 1 - label] for label in labels]
         return Dataset.from_dict({**tokenizer(texts), "label": labels})
 
-    splits = {"train": split(24), "validation": split(20), "test": split(20)}
+    splits = {"train": split(160), "validation": split(20), "test": split(20)}
     return {"model": GPCNNForSequenceClassification(config), "tokenizer": tokenizer, **splits}
