@@ -149,6 +149,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
         percent.setdefault(run.temperature.value, 100 * run.temperature.ece_after)
         _draw_curve(above, run.bleu, run, color=color, marker=marker, label=label)
         _draw_curve(below, percent, run, color=color, marker=marker)
+    above.set_ylim(bottom=max(0, above.get_ylim()[0]))  # equal values would be framed on both sides
     above.set_ylabel("Test BLEU")
     below.set_ylabel("Validation ECE, %")
     below.set_xlabel("Temperature (large, filled markers: the fitted T)")
