@@ -1,7 +1,7 @@
 """Cases in which implementations have been seen to go wrong: ours and the peers' values beside the exact one.
 
-`peers.py` runs this. The exact values are those of the tests' float64 references, which use none of the package's
-code, and of Newton's method in float64 for the temperatures.
+`peers.py` runs this. The exact values are those of the tests' references, in float64 or more, which use none of the
+package's code, and of Newton's method in float64 for the temperatures.
 """
 
 import math

@@ -15,7 +15,7 @@ import trained_models
 from hub_server import READER
 
 import hf_focal
-from hf_focal import LossConfig, Temperature, cli
+from hf_focal import Temperature, cli
 from hf_focal.cli import main
 from hf_focal.hub import how_to_push
 from hf_focal.losses import LOSSES
@@ -341,7 +341,7 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     """A recipe's run, a model that was calibrated, and one that was only measured."""
     fitted = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=15)
     logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
-    write_report(tmp_path / "run" / "report", RunResult.measure(LossConfig.parse("flsd53"), fitted, logits, labels))
+    write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", fitted, logits, labels))
     data = ["--dataset", str(texts.test), *texts.arguments]
     assert main(["calibrate", str(texts.folder), *data, "--output", str(tmp_path / "calibrated")]) == 0
     assert main(["evaluate", str(texts.folder), *data, "--output", str(tmp_path / "evaluated")]) == 0

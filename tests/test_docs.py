@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documented import ROOT, classifier, examples_of, run_example, translator
+from documented import ROOT, classifier, examples_of, run_example
 
 import hf_focal
+from hf_focal import FocalTrainer, FocalTrainingArguments
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -16,6 +17,8 @@ INDEX = DOCS / "paper_index.md"
 API = sorted((DOCS / "api").glob("*.md"))
 # Its first example trains for a quarter of an hour: `test_guide.py` runs the others.
 ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
+# These say themselves which model and data they take; the others go on with a model and splits that are there.
+COMPLETE = ("first_model", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "run in small", "implemented, not run", "not built"}
 
@@ -26,10 +29,10 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
 def test_examples_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(page)
-    names = translator() if "Seq2Seq" in "".join(examples) else classifier()
+    names = {} if page.stem in COMPLETE else classifier()
     if page.stem in ("launching", "exactness"):  # which begin with a training script that is there
-        names["args"] = names["FocalTrainingArguments"](output_dir="out", report_to="none", num_train_epochs=1)
-        names["trainer"] = names["FocalTrainer"](
+        names["args"] = FocalTrainingArguments(output_dir="out", report_to="none", num_train_epochs=1)
+        names["trainer"] = FocalTrainer(
             names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
         )
     capsys.readouterr()

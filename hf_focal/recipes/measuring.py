@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers.trainer_utils import TrainOutput
 
 from ..data import true_calibration_error
-from ..losses import LossConfig, hits_and_rows
+from ..losses import hits_and_rows
 from ..reports import RunResult, class_table, per_class_table
 from ..temperature import Temperature
 from ..trainer import ClassWeights, Dynamics, FocalTrainer, class_weight_history, dynamics_history, gamma_history
@@ -54,7 +54,7 @@ def measure_classifier(
         details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
         details["class_recall"] = (hits.double() / rows).tolist()
     return RunResult.measure(
-        LossConfig.parse(trainer.args.loss),
+        str(trainer.loss_config),
         temperature,
         logits,
         labels,
@@ -98,7 +98,7 @@ def measure_dense(
     before, after = trainer.measure(dataset)
     confusion = trainer.confusion
     assert after is not None and confusion is not None  # a temperature is fitted, and a sample has several labels
-    loss, details = LossConfig.parse(trainer.args.loss), _details(trainer, trained)
+    loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()
     return RunResult.of_classes(loss, temperature, before, after, confusion, class_names, details)

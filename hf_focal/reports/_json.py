@@ -13,9 +13,14 @@ from ..temperature import Temperature
 from ..whole_files import write_whole
 
 
+def write_json(path: str | Path, value: Any) -> None:
+    """Write what `plain` makes of a value, whole or not at all."""
+    write_whole(path, json.dumps(plain(value), indent=2) + "\n")
+
+
 def write_fields(path: str | Path, result: Any) -> None:
     """Write a result, a dataclass, as JSON; NaN becomes null."""
-    write_whole(path, json.dumps(plain(asdict(result)), indent=2) + "\n")
+    write_json(path, asdict(result))
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:

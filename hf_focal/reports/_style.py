@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, which the common forms of colour blindness keep apart; the hatching does without colour.
 ACCURACY, GAP, GREY = "#0072B2", "#D55E00", "#595959"
-# What several runs are told apart by.
+# What several runs are told apart by: Okabe and Ito's colours but yellow, too pale for a line, and one marker more, so
+# that 56 runs differ; or kinds of lines.
 COLOURS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+LINES = ("-", "--", "-.", ":")
 
 
 def title_above(figure: "Figure", title: str) -> None:

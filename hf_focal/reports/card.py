@@ -136,7 +136,6 @@ def model_card(
 
     Returns:
         A `huggingface_hub.ModelCard`, to `save` or to push.
-
     """
     from huggingface_hub import ModelCard, ModelCardData
 

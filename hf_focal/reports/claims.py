@@ -140,7 +140,7 @@ def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -
         ValueError: no comparisons.
     """
     if not comparisons:
-        raise ValueError("comparisons must hold one at least, got none")
+        raise ValueError("comparisons must hold at least one test, got none")
     cells = []
     for row in comparisons:
         numbers = [_signed(row.test.mean), _bounds(row.test.interval), _p(row.test.p_t), _p(row.test.p_wilcoxon)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._style import GREY, clean_axes, title_above
+from ._style import GREY, LINES, clean_axes, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,6 +100,9 @@ def training_loss_figure(
         curves: run -> pairs of epoch and loss.
         path: where to save the figure too, in the format that its suffix names.
 
+    Returns:
+        A `matplotlib.figure.Figure` with one axes.
+
     Raises:
         ValueError: no runs, or one without losses.
     """
@@ -111,7 +114,7 @@ def training_loss_figure(
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
     axes = figure.subplots()
     shades = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
-    for (name, curve), colour, style in zip(curves.items(), shades, _STYLES * len(curves), strict=False):
+    for (name, curve), colour, style in zip(curves.items(), shades, LINES * len(curves), strict=False):
         axes.plot(*zip(*curve, strict=True), color=colour, linestyle=style, linewidth=1.6, label=name)
     axes.set_xlabel("Epoch")
     axes.set_ylabel("Training loss")
@@ -121,7 +124,3 @@ def training_loss_figure(
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
-
-
-# Runs must differ without colour too.
-_STYLES = ("-", "--", "-.", ":")

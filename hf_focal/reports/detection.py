@@ -18,9 +18,9 @@ import torch
 from ..metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from ..metrics._checks import Array, check_positive
 from ..metrics.detection import KINDS
-from ..whole_files import write_whole
 from ._cells import before_after, check_results, columns_table, format_number, in_bold
-from ._json import nan_for_null, plain
+from ._json import nan_for_null, write_json
+from ._logits import scaled
 from ._style import COLOURS, GREY, MARKERS, clean_axes, wrapped
 from .tables import markdown_table
 
@@ -89,7 +89,7 @@ class DetectionResult:
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON; undefined metrics (NaN) and the curves' infinite thresholds become null."""
-        _write_json(path, _to_json(self))
+        write_json(path, _to_json(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "DetectionResult":
@@ -266,7 +266,7 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     if corruptions:
         paths.append(folder / "shift.csv")
         _write_shift_csv(results, paths[-1])
-    _write_json(metrics, [_to_json(run) for run in results])
+    write_json(metrics, [_to_json(run) for run in results])
     return [*paths, metrics]
 
 
@@ -287,10 +287,8 @@ def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:
 
 
 def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarray]:
-    logits = torch.as_tensor(logits)
-    # Divided in half precision, logits would tie.
-    scaled = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
-    return {(side, kind): uncertainty(z, kind) for side, z in (("pre", logits), ("post", scaled)) for kind in KINDS}
+    sides = {"pre": torch.as_tensor(logits), "post": scaled(logits, temperature)}
+    return {(side, kind): uncertainty(z, kind) for side, z in sides.items() for kind in KINDS}
 
 
 def _names(mappings: Iterable[Mapping]) -> list[str]:
@@ -343,10 +341,6 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
-
-
-def _write_json(path: str | Path, value: Any) -> None:
-    write_whole(path, json.dumps(plain(value), indent=2) + "\n")
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:

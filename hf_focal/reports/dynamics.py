@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..metrics import ReliabilityBins
-from ._style import ACCURACY, COLOURS, GAP, GREY, clean_axes, title_above, wrapped
-from .figures import draw_reliability
+from ._style import ACCURACY, COLOURS, GAP, GREY, LINES, clean_axes, title_above, wrapped
+from .figures import draw_reliability, draw_shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 
-_STYLES = ("-", "--", "-.", ":")
 # (measure, label, factor); errors are drawn in per cent.
 _NORMS = (
     ("weight_norm", "Weight norm, last layer", 1),
@@ -123,7 +122,7 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
     axes = figure.subplots(2, 4, sharex=True)
     for number, (run, history) in enumerate(histories.items()):
         _check(history)
-        colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
+        colour, style = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
             _draw(panel, history, name, colour, style, factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
@@ -145,15 +144,7 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
         bins = ReliabilityBins(**fields)
         draw_reliability(axes[0, column], bins, font_size=9)
         axes[0, column].set_title(f"Epoch {entry['epoch']:g}", fontsize=10)
-        axes[1, column].bar(
-            bins.edges[:-1],
-            100 * bins.count / bins.count.sum(),
-            np.diff(bins.edges),
-            align="edge",
-            color="#B3B3B3",
-            edgecolor="white",
-            linewidth=0.6,
-        )
+        draw_shares(axes[1, column], bins)
         axes[1, column].set_ylim(0, 100)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         clean_axes(axes[1, column])
@@ -176,7 +167,7 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     counts = [entry["gradient_norms"]["count"] for history in histories.values() for entry in history]
     seen = np.nonzero(np.sum(counts, axis=0))
     for number, (run, history) in enumerate(histories.items()):
-        colour, style = COLOURS[number % len(COLOURS)], _STYLES[number % len(_STYLES)]
+        colour, style = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
         for entry in history:
             panel = axes[epochs.index(entry["epoch"])]
             count = np.array(entry["gradient_norms"]["count"])

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics._checks import Array, check_positive
 from ..temperature import Temperature
+from ._logits import scaled
 from ._style import ACCURACY, GAP, GREY, clean_axes, title_above, wrapped
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def reliability_diagram(
         raise TypeError(f"arguments must be logits and labels, or metrics, got {', '.join(given) or 'none of them'}")
     if logits is not None and labels is not None:
         if temperature is not None:
-            logits = torch.as_tensor(logits) / check_positive("temperature", temperature)
+            logits = scaled(logits, check_positive("temperature", temperature))
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
         metrics.update(logits, labels)
     elif temperature is not None:
@@ -153,20 +153,18 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     clean_axes(axes)
 
 
+def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
+    """Draw the share of the samples in each bin, in per cent."""
+    shares, widths = 100 * bins.count / bins.count.sum(), np.diff(bins.edges)
+    axes.bar(bins.edges[:-1], shares, widths, align="edge", color="#B3B3B3", edgecolor="white", linewidth=0.6)
+
+
 def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
     """Draw the share of the samples in each bin, with their mean confidence and accuracy as lines."""
     total, filled = bins.count.sum(), bins.count > 0
     accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
-    axes.bar(
-        bins.edges[:-1],
-        100 * bins.count / total,
-        np.diff(bins.edges),
-        align="edge",
-        color="#B3B3B3",
-        edgecolor="white",
-        linewidth=0.6,
-    )
+    draw_shares(axes, bins)
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
     axes.axvline(
         confidence, color=GAP, linewidth=1.8, linestyle="--", label=f"mean confidence {100 * confidence:.1f} %"

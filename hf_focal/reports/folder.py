@@ -12,6 +12,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..temperature import Temperature
 from ._json import nan_for_null, read_fields, write_fields
+from ._logits import scaled
 from .class_weights import class_weights_figure, training_loss_figure
 from .figures import comparison_figure, reliability_diagram
 from .gamma import gamma_heatmap
@@ -48,7 +49,7 @@ class RunResult:
     @classmethod
     def measure(
         cls,
-        loss: LossConfig,
+        loss: str,
         temperature: Temperature,
         logits: Tensor,
         labels: Tensor,
@@ -56,11 +57,11 @@ class RunResult:
         true_calibration_error: tuple[float, float] | None = None,
         details: dict[str, Any] | None = None,
     ) -> "RunResult":
-        """The result of test logits (..., K) and labels (...)."""
+        """The result of test logits (..., K), of any floating dtype, and labels (...), -100 where one is left out."""
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
-        after.update(temperature.apply(logits), labels)
-        return cls.of(str(loss), temperature, before, after, true_calibration_error, details)
+        after.update(scaled(logits, temperature.value), labels)
+        return cls.of(loss, temperature, before, after, true_calibration_error, details)
 
     @classmethod
     def of(
@@ -98,7 +99,7 @@ class RunResult:
     @classmethod
     def of_classes(
         cls,
-        loss: LossConfig,
+        loss: str,
         temperature: Temperature,
         before: CalibrationMetrics,
         after: CalibrationMetrics,
@@ -113,7 +114,7 @@ class RunResult:
         """
         by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
         details = {**(details or {}), "classes": {"name": list(class_names), **by_class}}
-        result = cls.of(str(loss), temperature, before, after, details=details, intervals=False)
+        result = cls.of(loss, temperature, before, after, details=details, intervals=False)
         means = confusion.compute()
         return replace(result, pre=result.pre | means, post=result.post | means)
 

@@ -15,6 +15,7 @@ from ..metrics._checks import Array, check_count
 from ..metrics._rows import read_rows
 from ..temperature import Temperature
 from ._cells import check_results, columns_table, format_number
+from ._logits import scaled
 from ._style import ACCURACY, GREY, wrapped
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ class Predictions:
             seen = f"logits of shape {tuple(logits.shape)}" if logits.ndim != 2 else "the label -100"
             raise ValueError(f"logits must be (N, K) and every label a class, got {seen}")
         before = _confidence(logits, labels)
-        scaled = temperature.apply(logits.to(torch.promote_types(logits.dtype, torch.float32)))  # not rounded to half
-        prediction = logits.argmax(1).cpu().numpy()
-        return cls(labels.cpu().numpy().astype(np.int64), prediction, before, _confidence(scaled, labels))
+        after = _confidence(scaled(logits, temperature.value), labels)
+        return cls(labels.cpu().numpy().astype(np.int64), logits.argmax(1).cpu().numpy(), before, after)
 
     @property
     def correct(self) -> np.ndarray:

@@ -136,7 +136,7 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
         ValueError: no cells.
     """
     if not cells:
-        raise ValueError("cells must hold one at least, got none")
+        raise ValueError("cells must hold at least one cell, got none")
     columns = list(dict.fromkeys((cell.metric, cell.stage) for cell in cells))
     with_temperatures = any(cell.temperature is not None for cell in cells)
     printed = {(cell.name, cell.metric, cell.stage): cell for cell in cells}

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours but yellow, too pale for a line. There is one marker more, so that 56 lines differ.
-
 
 @dataclass(frozen=True)
 class TranslationResult:
@@ -151,6 +149,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
         percent.setdefault(run.temperature.value, 100 * run.temperature.ece_after)
         _draw_curve(above, run.bleu, run, color=color, marker=marker, label=label)
         _draw_curve(below, percent, run, color=color, marker=marker)
+    above.set_ylim(bottom=max(0, above.get_ylim()[0]))  # equal values would be framed on both sides
     above.set_ylabel("Test BLEU")
     below.set_ylabel("Validation ECE, %")
     below.set_xlabel("Temperature (large, filled markers: the fitted T)")

@@ -272,7 +272,7 @@ def fake(tmp_path, monkeypatch):
             before.update(logits, labels)
             metrics = before.compute()
             temperature = Temperature(1 + seed / 10, "ece", 0.2, 0.1, 1.0, 0.9, 300, 15)
-            result = RunResult.measure(LossConfig.parse(loss), temperature, logits, labels)
+            result = RunResult.measure(loss, temperature, logits, labels)
             result.save(recipes / "results" / f"{loss}_{seed}.json")
             results[loss, seed] = result
             assert result.pre["ece"] == metrics["ece"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hf_focal import CalibrationMetrics, LossConfig, Temperature
+from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.reports import RunResult
 
 
@@ -15,7 +15,7 @@ def measurement():
     torch.manual_seed(0)
     logits, labels = 2 * torch.randn(200, 7), torch.randint(7, (200,))
     temperature = Temperature.unfitted(CalibrationMetrics(15).compute(), 15)
-    return RunResult.measure(LossConfig.parse("cross_entropy"), temperature, logits, labels)
+    return RunResult.measure("cross_entropy", temperature, logits, labels)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 
-from hf_focal import CalibrationMetrics, LossConfig, Temperature
+from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.card import _PAPERS, model_card
@@ -28,7 +28,7 @@ def run_of(loss="flsd53", objective="ece", at_grid_end=False):
     logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) * 3
     logits += 4 * torch.nn.functional.one_hot(labels, 3)
     fitted = Temperature(1.3, objective, 0.1, 0.05, 0.912, 0.8, 50, 15, at_grid_end)
-    return RunResult.measure(LossConfig.parse(loss), fitted, logits, labels)
+    return RunResult.measure(loss, fitted, logits, labels)
 
 
 def translation_of():

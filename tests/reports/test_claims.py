@@ -118,5 +118,5 @@ def test_the_error_is_tested_against_a_margin(run):
 def test_without_a_baseline_there_is_nothing_to_test(results):
     alone = {name: runs for name, runs in results.items() if name[2] != "cross_entropy"}
     assert compare_focal_losses(alone, "ece", "pre_t") == []
-    with pytest.raises(ValueError, match="comparisons must hold one at least"):
+    with pytest.raises(ValueError, match="comparisons must hold at least one test, got none"):
         significance_table([])

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hf_focal import CalibrationMetrics, LossConfig, Temperature
+from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.metrics import ConfusionMatrix
 from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_comparison, write_report
 
@@ -24,7 +24,7 @@ def result_of(loss, seed):
     after.update(temperature.apply(logits), labels)
     confusion.update(logits, labels)
     details = {"num_parameters": 7}
-    return RunResult.of_classes(LossConfig.parse(loss), temperature, before, after, confusion, NAMES, details)
+    return RunResult.of_classes(loss, temperature, before, after, confusion, NAMES, details)
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,11 @@ def test_metrics_arrays_and_temperature_are_understood():
     assert texts(reliability_diagram(LOGITS.numpy(), LABELS.numpy()).axes[0]) == expected
     cooled = texts(reliability_diagram(LOGITS, LABELS, temperature=2.0).axes[0])
     assert cooled == texts(reliability_diagram(LOGITS / 2, LABELS).axes[0]) != expected
+    gaps = [
+        [bar.get_height() for bar in reliability_diagram(logits, LABELS, temperature=1.3).axes[0].containers[1]]
+        for logits in (LOGITS.bfloat16(), LOGITS.bfloat16().float())
+    ]
+    assert gaps[0] == gaps[1]
 
 
 @pytest.mark.parametrize(

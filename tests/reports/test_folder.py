@@ -22,7 +22,7 @@ def result_of(loss="focal:gamma=3", accuracy=0.8, **options):
     right = torch.arange(40) < 40 * accuracy
     logits[right] += 9 * torch.nn.functional.one_hot(LABELS[right], 4)
     temperature = fit_temperature(logits, LABELS)
-    return RunResult.measure(LossConfig.parse(loss), temperature, logits, LABELS, **options), logits
+    return RunResult.measure(loss, temperature, logits, LABELS, **options), logits
 
 
 def strict_json(path):
@@ -46,6 +46,15 @@ def test_measure_is_before_and_after_the_temperature():
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert (result.true_calibration_error, result.details) == (None, {})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_temperature_rounds_no_logits_of_half_precision(dtype):
+    temperature = Temperature.from_dict(result_of()[0].temperature.to_dict() | {"value": 1.3})
+    logits = (3 * torch.randn(40, 4, generator=torch.Generator().manual_seed(0))).to(dtype)
+    result = RunResult.measure("brier", temperature, logits, LABELS)
+    exact = RunResult.measure("brier", temperature, logits.float(), LABELS)
+    assert (result.pre, result.post) == (exact.pre, exact.post)
 
 
 @pytest.mark.parametrize("truth", [None, (0.25, 0.125)])

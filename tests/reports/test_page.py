@@ -17,7 +17,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from hf_focal import LossConfig, Temperature
+from hf_focal import Temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.detection import DetectionResult, detection_table, shift_table
 from hf_focal.reports.folder import RunResult, results_table
@@ -37,7 +37,7 @@ def logits_of(seed, scale=3.0):
 
 def run_of(loss="flsd53", seed=0, **details):
     temperature = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=5)
-    return RunResult.measure(LossConfig.parse(loss), temperature, logits_of(seed), LABELS, 5, details=details)
+    return RunResult.measure(loss, temperature, logits_of(seed), LABELS, 5, details=details)
 
 
 def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):

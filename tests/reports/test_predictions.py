@@ -8,7 +8,7 @@ import torch
 from matplotlib.image import imread
 from readable import assert_apart, assert_inside
 
-from hf_focal import CalibrationMetrics, LossConfig, Temperature
+from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.reports import RunResult
 from hf_focal.reports.predictions import Predictions, choose_examples, confidence_table, examples_figure
 
@@ -110,8 +110,8 @@ def test_saved_predictions_read_back_equal(count, tmp_path):
 def test_the_table_has_s99_and_the_confidence_of_right_and_wrong():
     logits = torch.tensor([[9.0, 0, 0], [9.0, 0, 0], [1.0, 0, 0], [0, 2.0, 0]])
     labels = torch.tensor([0, 1, 0, 0])
-    result = RunResult.measure(LossConfig.parse("brier"), temperature_of(2.0), logits, labels)
-    none_wrong = RunResult.measure(LossConfig.parse("focal:gamma=3"), temperature_of(2.0), logits[2:3], labels[2:3])
+    result = RunResult.measure("brier", temperature_of(2.0), logits, labels)
+    none_wrong = RunResult.measure("focal:gamma=3", temperature_of(2.0), logits[2:3], labels[2:3])
     old = replace(result, pre={"s99": 0.5}, post={})
     (first, wrong_first, second, last), (cool, wrong_cool, mild, late) = (
         (100 * (logits / t).softmax(1).amax(1)).tolist() for t in (1, 2)

@@ -73,7 +73,7 @@ def test_notes_are_listed_once():
 
 
 def test_no_cells_are_refused():
-    with pytest.raises(ValueError, match="cells must hold one at least"):
+    with pytest.raises(ValueError, match="cells must hold at least one cell, got none"):
         reproduction_table([], {})
 
 
@@ -109,9 +109,6 @@ def test_bleu_is_that_of_the_stage_s_temperature(measurement, tmp_path):
     result = read_result(tmp_path / "metrics.json")
     assert [measured(result, "bleu", stage) for stage in ("pre_t", "post_t")] == [30.5, 31.25]
     assert [measured(result, "ece", stage) for stage in ("pre_t", "post_t")] == [4.0, 1.0]
-
-
-# Tests over seeds
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from hf_focal.losses import LossConfig
 from hf_focal.reports import RunResult, shot_groups, shot_recall, shots_table, write_comparison, write_report
 from hf_focal.temperature import fit_temperature
 
@@ -17,7 +16,7 @@ LOGITS[torch.arange(60), LABELS] += 1
 
 def result_of(loss, recall, counts=COUNTS, **details):
     details |= {"class_counts": counts, "class_recall": recall}
-    return RunResult.measure(LossConfig.parse(loss), fit_temperature(LOGITS, LABELS), LOGITS, LABELS, details=details)
+    return RunResult.measure(loss, fit_temperature(LOGITS, LABELS), LOGITS, LABELS, details=details)
 
 
 def test_classes_are_grouped_as_in_liu_et_al():

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from hf_focal import LossConfig, Temperature
+from hf_focal import Temperature
 from hf_focal.reports import RunResult
 from hf_focal.reports.summary import summary
 
@@ -18,7 +18,7 @@ def result_of(value: float, **details) -> RunResult:
     logits = 2 * torch.randn(2000, 3, generator=random)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=random).flatten()
     fitted = Temperature(value, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=1234, num_bins=15)
-    return RunResult.measure(LossConfig.parse("brier"), fitted, logits, labels, details=DETAILS | details)
+    return RunResult.measure("brier", fitted, logits, labels, details=DETAILS | details)
 
 
 def test_a_temperature_that_makes_it_worse_is_said():

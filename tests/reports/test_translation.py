@@ -172,6 +172,7 @@ def test_texts_do_not_overlap(number):
 def test_one_measured_temperature_is_enough_for_a_figure():
     figure = temperature_curves([SMOOTHING])
     assert figure.axes[0].get_xlim() == pytest.approx((0.9, 1.1))
+    assert temperature_curves([replace(SMOOTHING, bleu={1.0: 0.0})]).axes[0].get_ylim()[0] == 0
     figure.draw_without_rendering()
 
 
