@@ -136,10 +136,11 @@ class RunResult:
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
 
-    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png; where its
-    "class_counts" have a class of at most 100 training rows, the `shots_table` of its "class_recall", as shots.md;
-    where its "class_weights" hold records of them, their `class_weights_figure`, as class_weights.png. Without a
-    fitted temperature there is no diagram after it, and no loss.yaml of a loss that `LossConfig.parse` refuses.
+    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png; where of its
+    "class_counts" the smallest is at most 100 training rows and less than half of the largest, the `shots_table` of
+    its "class_recall", as shots.md; where its "class_weights" hold records of them, their `class_weights_figure`, as
+    class_weights.png. Without a fitted temperature there is no diagram after it, and no loss.yaml of a loss that
+    `LossConfig.parse` refuses.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.

@@ -49,8 +49,9 @@ def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> d
 
 
 def has_long_tail(details: Mapping[str, Any]) -> bool:
-    """Whether a run's details have the sizes of its classes, and one of at most 100 training rows."""
-    return min(details.get("class_counts", [math.inf])) <= MANY
+    """Whether the smallest of a run's classes has at most 100 training rows, and less than half of the largest's."""
+    counts = details.get("class_counts", [math.inf])
+    return min(counts) <= MANY and 2 * min(counts) < max(counts)
 
 
 def shots_table(results: Sequence["RunResult"]) -> str:

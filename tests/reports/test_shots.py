@@ -67,6 +67,8 @@ def test_reports_of_long_tailed_data_have_the_table(tmp_path):
 
 def test_reports_of_other_data_have_none(tmp_path):
     large = result_of("brier", [0.5] * 6, counts=[101] * 6)
-    assert "shots.md" not in [path.name for path in write_report(tmp_path, large)]
+    even = result_of("brier", [0.5] * 6, counts=[40, 30, 25, 20, 20, 20])
+    for result in (large, even):
+        assert "shots.md" not in [path.name for path in write_report(tmp_path, result)]
     small = result_of("cross_entropy", [0.5] * 6)
     assert "shots.md" not in [path.name for path in write_comparison(tmp_path, [large, small])]
