@@ -3,7 +3,7 @@
     python benchmarks/metrics.py --json benchmarks/results/metrics.json
 
 Each line times ours and its peers in turn, several rounds, and prints the median of each and the ratio peer / ours.
-All compute the same value, which is checked.
+The file holds the value of each beside its time.
 """
 
 from __future__ import annotations

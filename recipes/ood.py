@@ -8,8 +8,8 @@ Images against noise, against other images, and over the severities of a corrupt
 
 Texts against other texts:
 
-    python recipes/ood.py --models out/newsgroups/* --test_file newsgroups_test.parquet --out sst_test.parquet \
-        --output_dir out/newsgroups/ood
+    python recipes/ood.py --models out/newsgroups/cross_entropy out/newsgroups/flsd53 \
+        --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
 The models are folders that the recipes for text and image classification wrote, or any classifier. Where a temperature
 is folded into a model, everything is measured before and after it. Several GPUs: `accelerate launch`.
