@@ -156,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
-    demo.add_argument("--output_dir", metavar="DIR", default="out/hf_focal_demo", help="models and reports [%(default)s]")
+    demo.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
     commands.add_parser("losses", help="what each loss is, where it comes from, its options")
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient is cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
