@@ -509,7 +509,7 @@ def test_real_newsgroups(real_data, tmp_path):
     options = {"strip": "headers,footers,quotes", "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
     (result,) = run(tmp_path / "out", **files, **sizes, **options)
     assert result.pre["num_samples"] == 1000
-    assert {path.name for path in (tmp_path / "out" / "report").iterdir()} == REPORT | {"shots.md"}
+    assert {path.name for path in (tmp_path / "out" / "report").iterdir()} == REPORT
     bins = result.pre_bins
     assert bins.count.sum() == 1000
     assert np.nansum(bins.count * bins.accuracy) / 1000 == pytest.approx(result.pre["accuracy"], abs=1e-12)
