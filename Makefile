@@ -62,8 +62,8 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/loss.py --json benchmarks/results/loss.json
 	$(BIN)/python benchmarks/metrics.py --json benchmarks/results/metrics.json
 	$(BIN)/python benchmarks/exactness.py --json benchmarks/results/exactness.json
-	$(BIN)/python benchmarks/token_calibration.py --json benchmarks/results/token_calibration.json
-	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --json benchmarks/results/linear_loss.json
+	$(BIN)/python benchmarks/token_calibration.py --threads 1 --json benchmarks/results/token_calibration.json
+	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --repeats 2 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
 
