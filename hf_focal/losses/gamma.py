@@ -216,7 +216,9 @@ def adafocal_update(
     """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
 
     The confidences are cut into as many equal-mass bins as there are γ; ``gap = mean confidence - accuracy`` of each
-    moves its γ. Tied confidences are ordered by correctness, so the result does not depend on the samples' order.
+    moves its γ. Samples of equal confidence share their hits, as in AdaECE: where a bin bound cuts through them, each side
+    gets their mean accuracy. The order of the samples therefore does not matter, and a perfectly calibrated constant
+    predictor keeps its γ.
 
     Args:
         gammas: M values of γ, lowest confidence first.
@@ -250,13 +252,14 @@ def adafocal_update(
         raise ValueError(f"correct must be 0 or 1, got values from {correct.min()} to {correct.max()}")
     if not bool(((confidence >= 0) & (confidence <= 1)).all()):
         raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
-    order = torch.argsort(correct, stable=True)
-    order = order[torch.argsort(confidence[order], stable=True)]
-    confidence_bins = torch.tensor_split(confidence[order], num_bins)
-    correct_bins = torch.tensor_split(correct[order], num_bins)
+    confidence, order = torch.sort(confidence)
+    _, group, group_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
+    accuracy = (torch.bincount(group, weights=correct[order]) / group_size)[group]  # of the samples that tie with each
+    confidence_bins = torch.tensor_split(confidence, num_bins)
+    accuracy_bins = torch.tensor_split(accuracy, num_bins)
     new_gammas = []
-    for gamma, bin_confidence, bin_correct in zip(gammas, confidence_bins, correct_bins, strict=True):
-        gap = float(bin_confidence.mean() - bin_correct.mean())
+    for gamma, bin_confidence, bin_accuracy in zip(gammas, confidence_bins, accuracy_bins, strict=True):
+        gap = float(bin_confidence.mean() - bin_accuracy.mean())
         exponent = lam * gap if gamma > 0 else -lam * gap
         moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, and no overflow
         if abs(moved) < switch:

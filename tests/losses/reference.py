@@ -88,7 +88,10 @@ def soft_target_focal(logits, targets, gamma):
 
 def adafocal_update(gammas, confidence, correct, lam, switch, gamma_max, gamma_min):
     """New γ, new edges, and how far the nearest moved |γ| is from the switch."""
-    samples = sorted(zip(confidence, correct, strict=True))
+    hits = {value: [] for value in confidence}
+    for value, hit in zip(confidence, correct, strict=True):
+        hits[value].append(hit)
+    samples = [(value, sum(hits[value]) / len(hits[value])) for value in sorted(confidence)]  # ties share their hits
     num_bins = len(gammas)
     new_gammas, edges, margin, start = [], [0.0], math.inf, 0
     for b, gamma in enumerate(gammas):
@@ -96,7 +99,7 @@ def adafocal_update(gammas, confidence, correct, lam, switch, gamma_max, gamma_m
         members, start = samples[start : start + size], start + size
         if b > 0:
             edges.append(members[0][0])
-        gap = math.fsum(c for c, _ in members) / size - sum(a for _, a in members) / size
+        gap = math.fsum(c for c, _ in members) / size - math.fsum(a for _, a in members) / size
         was_positive = gamma > 0
         gamma = gamma * math.exp(lam * gap) if was_positive else gamma * math.exp(-lam * gap)
         margin = min(margin, abs(abs(gamma) - switch))

@@ -223,6 +223,22 @@ def test_the_order_of_samples_does_not_matter_even_with_ties(data):
     assert results[0] == results[1]
 
 
+def test_a_perfectly_calibrated_constant_predictor_keeps_its_gamma():
+    policy = ByBin()
+    correct = torch.zeros(1000)
+    correct[torch.randperm(1000)[:100]] = 1
+    for _ in range(5):
+        policy.update(torch.full((1000,), 0.1), correct)
+    assert policy.gammas == pytest.approx([1.0] * 15, abs=1e-6)
+
+
+def test_saturated_confidences_share_their_hits_between_the_bins():
+    confidence = torch.cat([torch.linspace(0.1, 0.9, 88), torch.ones(12)]).double()
+    correct = torch.cat([torch.ones(88), torch.tensor([0.0] * 6 + [1.0] * 6)])
+    gammas, _ = adafocal_update([1.0] * 20, confidence, correct)  # bins of 5 samples; the last two are all saturated
+    assert gammas[-2:] == pytest.approx([math.exp(0.5)] * 2)
+
+
 @pytest.mark.parametrize(
     ("gamma", "confidence", "correct", "lam", "expected"),
     [
