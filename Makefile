@@ -110,7 +110,7 @@ cifar10: $(VENV)/.installed-test
 	$(BIN)/python recipes/image_classification.py --config recipes/configs/cifar10/resnet20_small.yaml \
 		--train_file $(CIFAR10)/train.parquet --test_file $(CIFAR10)/test.parquet --output_dir out/cifar10 \
 		--compare "cross_entropy,brier,mmce:lam=2,$(CIFAR10_LOSSES)"
-	$(BIN)/python recipes/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
+	$(BIN)/python recipes/papers/ood.py --models $$(dirname out/cifar10/*/config.json) --test_file $(CIFAR10)/test.parquet \
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
 # The tables of docs/results/imbalance.md: an hour on one busy core.
@@ -127,7 +127,7 @@ imbalance: $(VENV)/.installed
 # `make reproduce REPRODUCE=--dry_run` shows the plan.
 REPRODUCE ?=
 reproduce: $(VENV)/.installed
-	$(BIN)/python recipes/reproduce.py --table mukhoti2020:1 mukhoti2020:4 mukhoti2020:5 adafocal2022:1 \
+	$(BIN)/python recipes/papers/reproduce.py --table mukhoti2020:1 mukhoti2020:4 mukhoti2020:5 adafocal2022:1 \
 		--rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
 		--losses cross_entropy brier mmce label_smoothing_0.05 focal_3 flsd_53 adafocal --seeds 1 2 3 \
 		--data 20_newsgroups=$(DATA) sst_binary=$(SST) --overrides num_train_epochs=12 --output_dir out/reproduce \

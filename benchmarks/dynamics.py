@@ -25,8 +25,8 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
-from hf_focal.trainer import Dynamics
+from hf_focal.experiments.callbacks.training_dynamics import Dynamics
+from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
 

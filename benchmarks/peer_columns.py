@@ -26,8 +26,8 @@ from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from hf_focal import metrics
+from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.losses import build_loss
-from hf_focal.temperature import fit_temperature
 
 OURS = "ours"
 GRADIENT_SCALE = 2.0**12  # as a gradient scaler has it, so that float16 has digits for small gradients

@@ -39,8 +39,8 @@ from torch_uncertainty.metrics.classification import (
     CategoricalNLL,
 )
 
+from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.metrics import CalibrationMetrics
-from hf_focal.temperature import fit_temperature
 
 MARK = "<!-- What follows is written by benchmarks/peers.py. -->\n"
 PEERS = ("torchmetrics", "torch-uncertainty", "netcal")

@@ -31,8 +31,15 @@ from loss import machine, median_ratio, synchronize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hf_focal.data.trees import Tree, TreeCollator, encode_trees, parse_tree, read_trees, train_leaf_tokenizer
-from hf_focal.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
+from hf_focal.experiments.data.sentiment_trees import (
+    Tree,
+    TreeCollator,
+    encode_trees,
+    parse_tree,
+    read_trees,
+    train_leaf_tokenizer,
+)
+from hf_focal.experiments.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]

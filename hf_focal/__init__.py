@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
-    from .fold import fold_temperature as fold_temperature
-    from .generation import apply_calibrated_generation as apply_calibrated_generation
-    from .generation import calibrated_generation as calibrated_generation
+    from .calibration import Temperature as Temperature
+    from .calibration import TemperatureStream as TemperatureStream
+    from .calibration import apply_calibrated_generation as apply_calibrated_generation
+    from .calibration import calibrated_generation as calibrated_generation
+    from .calibration import fit_temperature as fit_temperature
+    from .calibration import fold_temperature as fold_temperature
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
     from .metrics import CalibrationMetrics as CalibrationMetrics
     from .reports import reliability_diagram as reliability_diagram
-    from .temperature import Temperature as Temperature
-    from .temperature import fit_temperature as fit_temperature
-    from .temperature_stream import TemperatureStream as TemperatureStream
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
     from .trainer import FocalTrainer as FocalTrainer
@@ -33,13 +33,13 @@ _MODULES = {
     "FocalTrainer": "trainer",
     "FocalTrainingArguments": "trainer",
     "LossConfig": "losses",
-    "Temperature": "temperature",
-    "TemperatureStream": "temperature_stream",
-    "apply_calibrated_generation": "generation",
+    "Temperature": "calibration",
+    "TemperatureStream": "calibration",
+    "apply_calibrated_generation": "calibration",
     "build_loss": "losses",
-    "calibrated_generation": "generation",
-    "fit_temperature": "temperature",
-    "fold_temperature": "fold",
+    "calibrated_generation": "calibration",
+    "fit_temperature": "calibration",
+    "fold_temperature": "calibration",
     "gamma_for_threshold": "losses",
     "loss_func": "trainer",
     "reliability_diagram": "reports",

@@ -23,55 +23,43 @@ from datasets import DatasetDict
 from transformers import AutoModelForImageClassification, TimmWrapperConfig, set_seed
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.config_file import parse_arguments
-from hf_focal.data import (
+from hf_focal.data.dataset_splits import label_names
+from hf_focal.data.image_data import (
     AUGMENTATIONS,
     ImageDataset,
-    PixelFormat,
-    check_imbalance,
     collate,
-    label_names,
     load_digits,
     load_image_splits,
-    long_tailed,
     prepare_batch,
 )
-from hf_focal.models import CIFAR_NETWORKS, cifar_config
-from hf_focal.recipes import (
-    BatchStatisticsTrainer,
-    DatasetArguments,
-    MilestonesTrainer,
-    NextEpoch,
-    OptimizerArguments,
-    SampleClassifierArguments,
+from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.data.pretrained_models import label_options
+from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
+from hf_focal.experiments.models import CIFAR_NETWORKS, cifar_config
+from hf_focal.experiments.reports.prediction_examples import (
+    Predictions,
+    choose_examples,
+    confidence_table,
+    examples_figure,
+)
+from hf_focal.experiments.runs.classifier_results import measure_classifier, watch_samples
+from hf_focal.experiments.runs.image_processors import image_processor, timm_settings
+from hf_focal.experiments.runs.image_training import BatchStatisticsTrainer, NextEpoch
+from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
+from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments
+from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
     check_choice,
     check_model_name,
     check_test_file,
-    claim_folders,
-    dataset_of,
-    image_processor,
-    label_options,
-    measure_classifier,
-    print_written,
-    publish_runs,
-    run_recipe,
-    runs_of,
-    timm_settings,
-    train_classifiers,
-    watch_samples,
 )
-from hf_focal.reports import (
-    Predictions,
-    RunResult,
-    choose_examples,
-    confidence_table,
-    examples_figure,
-    results_table,
-    write_report,
-)
-from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
+from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.sgd_milestones import MilestonesTrainer, OptimizerArguments
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
+from hf_focal.reports import RunResult, results_table, write_report
 
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
@@ -387,7 +375,7 @@ def print_summary(reports: list[Path], results: list[RunResult]) -> None:
     print_written(reports)
     print("\nNext:")
     print("  look at the pictures: bars on the diagonal are calibrated, hatched gaps are not")
-    print("  out-of-distribution images: recipes/ood.py --models <the runs' folders>")
+    print("  out-of-distribution images: recipes/papers/ood.py --models <the runs' folders>")
     print("  your own images: --config recipes/configs/own_images.yaml")
     print("    --dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>")
 

@@ -30,39 +30,30 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.config_file import parse_arguments
-from hf_focal.data import (
-    SHAPE_NAMES,
+from hf_focal.data.pretrained_models import label_options
+from hf_focal.experiments.data.generated_shapes import SHAPE_NAMES, generate_shapes
+from hf_focal.experiments.data.segmentation_masks import (
     ImageFormat,
     MaskDataset,
     check_crop,
     count_classes,
-    generate_shapes,
     load_mask_splits,
 )
-from hf_focal.recipes import (
-    BatchStatisticsTrainer,
-    ClassifierArguments,
-    DatasetArguments,
-    NextEpoch,
+from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
+from hf_focal.experiments.runs.image_training import BatchStatisticsTrainer, NextEpoch
+from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
+from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.experiments.runs.recipe_arguments import ClassifierArguments, DatasetArguments
+from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
     check_model_name,
     check_test_file,
-    claim_folders,
-    dataset_of,
-    label_options,
-    measure_dense,
-    print_written,
-    publish_runs,
-    run_recipe,
-    runs_of,
-    show_classes,
-    train_classifiers,
-    watch_classes,
 )
+from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
+from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
-from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
 
 # Trained from scratch: what differs from the defaults of `SegformerConfig`, which are those of B0.
 FROM_SCRATCH = {

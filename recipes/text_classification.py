@@ -30,52 +30,36 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.config_file import parse_arguments
-from hf_focal.data import (
-    TreeCollator,
-    check_imbalance,
-    encode_trees,
-    generate_topics,
-    label_names,
-    load_splits,
-    long_tailed,
-    parse_tree,
-    strip_footers,
-    strip_headers,
-    strip_quotes,
-    train_leaf_tokenizer,
-    train_word_tokenizer,
-)
-from hf_focal.models import (
+from hf_focal.data.dataset_splits import label_names
+from hf_focal.data.pretrained_models import input_length, label_options
+from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.generated_topics import generate_topics
+from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
+from hf_focal.experiments.data.newsgroups import strip_footers, strip_headers, strip_quotes
+from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import (
     GPCNNConfig,
     GPCNNForSequenceClassification,
     TreeLSTMConfig,
     TreeLSTMForSequenceClassification,
     load_embeddings,
 )
-from hf_focal.recipes import (
-    DatasetArguments,
-    SampleClassifierArguments,
+from hf_focal.experiments.runs.classifier_results import measure_classifier, true_errors, watch_samples
+from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
+from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments
+from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
     check_fraction,
     check_model_name,
     check_test_file,
-    claim_folders,
-    dataset_of,
-    input_length,
-    label_options,
-    measure_classifier,
-    print_written,
-    publish_runs,
-    run_recipe,
-    runs_of,
-    train_classifiers,
-    true_errors,
-    watch_samples,
 )
+from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
+from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, results_table, write_report
-from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
 
 FROM_SCRATCH = ("gp_cnn", "tree_lstm")
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}

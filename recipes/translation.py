@@ -34,44 +34,33 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
-from hf_focal.averaging import average_last_checkpoints, check_averaging
-from hf_focal.config_file import parse_arguments
-from hf_focal.data import (
-    encode_pairs,
-    generate_translations,
-    load_pairs,
-    load_parallel,
-    select_pairs,
-    train_bpe_tokenizer,
-    true_translation_errors,
-)
-from hf_focal.models import transformer_config
-from hf_focal.recipes import (
-    DatasetArguments,
-    RecipeArguments,
+from hf_focal.data.pretrained_models import check_seq2seq_model
+from hf_focal.data.sentence_pair_data import load_pairs, load_parallel, select_pairs
+from hf_focal.data.sentence_pair_encoding import encode_pairs
+from hf_focal.experiments.data.generated_translations import generate_translations, true_translation_errors
+from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
+from hf_focal.experiments.models import transformer_config
+from hf_focal.experiments.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
+from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_runs
+from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
+from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, RecipeArguments
+from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
     check_fraction,
     check_model_name,
-    check_seq2seq_model,
     check_test_file,
-    claim_folders,
-    dataset_of,
-    forget_translations,
-    print_written,
-    publish_runs,
-    run_recipe,
-    runs_of,
-    train_runs,
-    translate,
 )
+from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
+from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.saved_translations import forget_translations, translate
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import (
     TranslationResult,
     translation_table,
     write_translation_comparison,
     write_translation_report,
 )
-from hf_focal.runs import contents, files_of, last_complete_checkpoint, run_settings
 from hf_focal.trainer import gamma_history
 
 NUM_SAMPLES = 10  # translations that the report shows

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 
-from hf_focal.data import train_word_tokenizer
-from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 ROOT = Path(__file__).parents[1]
 

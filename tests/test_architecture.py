@@ -12,7 +12,7 @@ import pytest
 from documented import ROOT
 from transformers import BertConfig, BertForMultipleChoice
 
-from hf_focal.data import train_word_tokenizer
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 TRY = {

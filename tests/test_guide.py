@@ -8,7 +8,7 @@ import pytest
 import trained_models
 from datasets import load_dataset
 
-from hf_focal.cli import main
+from hf_focal.cli.main import main
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guides" / "calibrate_existing.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n\$ hf-focal (.*?)\n\n(.*?)```", GUIDE, flags=re.DOTALL)

@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from hf_focal import fold_temperature
-from hf_focal.data import train_word_tokenizer
-from hf_focal.models import transformer_config
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import transformer_config
 
 KINDS = ("texts", "images", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0

@@ -1,19 +1,11 @@
 """What is minimised: losses of the focal family and the baselines that they are compared with."""
 
-from .class_weights import ClassBalanced, RecallLoss, class_balanced_weights, hits_and_rows
-from .config import LOSSES, LossConfig, build_loss
-from .functional import (
-    brier,
-    cross_entropy,
-    focal,
-    focal_from_cross_entropy,
-    label_smoothing,
-    mmce,
-    soft_target_focal,
-)
-from .gamma import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
-from .linear import linear_loss
-from .modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
+from .class_weighted_losses import ClassBalanced, RecallLoss, class_balanced_weights, hits_and_rows
+from .functional import brier, cross_entropy, focal, focal_from_cross_entropy, label_smoothing, mmce, soft_target_focal
+from .gamma_policies import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
+from .linear_head_loss import linear_loss
+from .loss_config import LOSSES, LossConfig, build_loss
+from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
 
 __all__ = [
     "LOSSES",

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._checks import at_least_0, finite, require_tensors
-from ._rows import (
+from .gamma_policies import Fixed, GammaPolicy
+from .inplace_autograd import (
     RowForm,
     RowLoss,
     RowStatistics,
@@ -18,7 +18,7 @@ from ._rows import (
     row_losses,
     sum_dtype,
 )
-from .gamma import Fixed, GammaPolicy
+from .number_checks import at_least_0, finite, require_tensors
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:

@@ -1,11 +1,19 @@
-"""The papers' models as Transformers models, registered with the Auto classes when this package is imported."""
+"""The papers' models under the name that earlier versions saved; see `hf_focal.experiments.models`."""
 
-from .cifar import CIFAR_NETWORKS, cifar_config
-from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
-from .cifar_resnet import CifarResNetConfig, CifarResNetForImageClassification
-from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
-from .transformer import transformer_config
-from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
+from ..experiments.models import (
+    CIFAR_NETWORKS,
+    CifarDenseNetConfig,
+    CifarDenseNetForImageClassification,
+    CifarResNetConfig,
+    CifarResNetForImageClassification,
+    GPCNNConfig,
+    GPCNNForSequenceClassification,
+    TreeLSTMConfig,
+    TreeLSTMForSequenceClassification,
+    cifar_config,
+    load_embeddings,
+    transformer_config,
+)
 
 __all__ = [
     "CIFAR_NETWORKS",

@@ -11,10 +11,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from .checks import Head
+from .model_heads import Head
 
 if TYPE_CHECKING:
-    from .trainer import FocalTrainer
+    from .focal_trainer import FocalTrainer
 
 
 def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[int]:

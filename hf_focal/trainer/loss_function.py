@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ..losses import Loss, LossConfig, build_loss
-from .linear_head import DeferredLogits
-from .pixels import logits_of_pixels
+from .deferred_logits import DeferredLogits
+from .segmentation_labels import logits_of_pixels
 
 
 class LossFunction:

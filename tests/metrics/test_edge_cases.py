@@ -14,7 +14,7 @@ from hf_focal.metrics import (
     ece_from_confidences,
     expected_calibration_error,
 )
-from hf_focal.metrics._bins import bin_index
+from hf_focal.metrics.equal_width_bins import bin_index
 
 from . import reference
 

@@ -15,9 +15,9 @@ from hf_focal.metrics import (
     ece_from_confidences,
     evaluate_module,
     expected_calibration_error,
-    functional,
     negative_log_likelihood,
 )
+from hf_focal.metrics import calibration_errors as functional
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "recipes"
 
 @functools.cache
 def import_recipe(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_recipe", FOLDER / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"{Path(name).name}_recipe", FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

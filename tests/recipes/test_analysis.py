@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 
 from hf_focal import gamma_for_threshold
 
-recipe = import_recipe("analysis")
+recipe = import_recipe("papers/analysis")
 
 FLSD_53 = {0.2: 5, 0.25: 3}
 

@@ -36,7 +36,9 @@ def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
 
 
 def test_images_as_training_sees_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.trainer.dynamics.write_dynamics", lambda *args, **kwargs: None)
+    monkeypatch.setattr(
+        "hf_focal.experiments.callbacks.training_dynamics.write_dynamics", lambda *args, **kwargs: None
+    )
     options = {"model_name_or_path": "cifar_resnet8", "image_size": 8, "num_train_epochs": 1, "optim": "sgd"}
     options |= {"learning_rate": "0.05", "max_train_samples": 200, "validation_size": 100}
     (result,) = import_recipe("image_classification").main(command_line(tmp_path, **options))

@@ -11,12 +11,15 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
 from hf_focal import CalibrationMetrics, fold_temperature
-from hf_focal.data import PixelFormat, corrupt, decode_images, load_digits, prepare_batch, train_word_tokenizer
-from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
-from hf_focal.recipes.command import prepare_or_exit
-from hf_focal.reports import read_detection_results
+from hf_focal.data.image_data import decode_images, load_digits, prepare_batch
+from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.experiments.data.corruptions import corrupt
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
+from hf_focal.experiments.reports.ood_report import read_detection_results
+from hf_focal.experiments.runs.recipe_command import prepare_or_exit
 
-recipe = import_recipe("ood")
+recipe = import_recipe("papers/ood")
 
 DIGITS = {str(i): i for i in range(10)}
 PIXELS = PixelFormat(8, 1.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

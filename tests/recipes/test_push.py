@@ -10,8 +10,8 @@ from hub_server import READER, WRITER
 from huggingface_hub import ModelCard
 from recipe_modules import flags, import_recipe
 
-from hf_focal.hub import HubError
-from hf_focal.recipes import run_recipe
+from hf_focal.experiments.runs.recipe_command import run_recipe
+from hf_focal.hub.hub_publishing import HubError
 
 TEXTS = {
     "num_generated": 90,

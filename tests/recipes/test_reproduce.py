@@ -16,11 +16,12 @@ import yaml
 from datasets import Dataset
 from recipe_modules import FOLDER, flags, import_recipe
 
-from hf_focal import CalibrationMetrics, LossConfig, Temperature, launches
-from hf_focal.data import generate_topics
+from hf_focal import CalibrationMetrics, LossConfig, Temperature
+from hf_focal.experiments.data.generated_topics import generate_topics
+from hf_focal.experiments.runs import launcher as launches
 from hf_focal.reports import RunResult
 
-recipe = import_recipe("reproduce")
+recipe = import_recipe("papers/reproduce")
 
 
 def argv(folder, **options):
@@ -171,11 +172,11 @@ def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
 
 
 def rows_file():
-    return yaml.safe_load((FOLDER / "tables" / "rows.yaml").read_text())
+    return yaml.safe_load((FOLDER / "papers" / "tables" / "rows.yaml").read_text())
 
 
 def test_every_printed_loss_has_one_here():
-    papers = {path.stem: recipe.read_paper_tables(path) for path in (FOLDER / "tables").glob("*.csv")}
+    papers = {path.stem: recipe.read_paper_tables(path) for path in (FOLDER / "papers" / "tables").glob("*.csv")}
     names = {cell.name for tables in papers.values() for cells in tables.values() for cell in cells}
     known = rows_file()
     assert {loss for _, _, loss in names} == set(known["losses"])

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature
-from hf_focal.data import SHAPE_NAMES, generate_shapes
+from hf_focal.experiments.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from hf_focal.metrics import ConfusionMatrix
 from hf_focal.reports import RunResult
 

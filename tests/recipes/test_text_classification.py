@@ -28,8 +28,9 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
-from hf_focal.data import generate_topics, train_word_tokenizer
-from hf_focal.data.trees import TreeCollator, encode_trees
+from hf_focal.experiments.data.generated_topics import generate_topics
+from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.reports import RunResult
 
 PATH = FOLDER / "text_classification.py"
@@ -319,8 +320,8 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
     assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.recipes.pretrained.AutoConfig.from_pretrained", lambda name: None)
-            patch.setattr("hf_focal.recipes.pretrained.model_positions", lambda *_, positions=positions: positions)
+            patch.setattr("hf_focal.data.pretrained_models.AutoConfig.from_pretrained", lambda name: None)
+            patch.setattr("hf_focal.data.pretrained_models.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
 

@@ -10,7 +10,7 @@ from recipe_modules import FOLDER, NoTrainer, import_recipe
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from hf_focal import CalibrationMetrics, LossConfig
-from hf_focal.data import TAG_NAMES, generate_tags
+from hf_focal.experiments.data.generated_tags import TAG_NAMES, generate_tags
 from hf_focal.metrics import ConfusionMatrix
 
 recipe = import_recipe("token_classification")

@@ -27,7 +27,9 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_temperature
-from hf_focal.data import Grammar, generate_translations, train_bpe_tokenizer, true_calibration_error
+from hf_focal.experiments.data.generated_topics import true_calibration_error
+from hf_focal.experiments.data.generated_translations import Grammar, generate_translations
+from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.reports import TranslationResult
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")

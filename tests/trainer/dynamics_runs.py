@@ -9,7 +9,7 @@ from processes import leave
 from tiny_models import rows, settings, tiny_bert
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer import Dynamics, dynamics_history
+from hf_focal.experiments.callbacks.training_dynamics import Dynamics, dynamics_history
 
 
 def main(folder: Path, num_processes: int) -> None:

@@ -23,8 +23,10 @@ from torch.utils.data import IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeights, class_weight_history
 from hf_focal.losses import ClassBalanced
-from hf_focal.trainer import ClassWeights, class_weight_history, evaluation, gamma_history
+from hf_focal.trainer import evaluation_accumulators as evaluation
+from hf_focal.trainer import gamma_history
 
 ROW_LOSSES = (
     "cross_entropy",

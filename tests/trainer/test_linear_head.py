@@ -29,7 +29,7 @@ from transformers import (
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import build_loss
-from hf_focal.trainer.linear_head import DeferredLogits, deferred
+from hf_focal.trainer.deferred_logits import DeferredLogits, deferred
 
 VOCABULARY = 40
 SEQ2SEQ = {

@@ -24,11 +24,11 @@ from transformers import (
 )
 
 from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
-from hf_focal.data import train_word_tokenizer
-from hf_focal.hub import HubError, publish
-from hf_focal.models import GPCNNConfig, GPCNNForSequenceClassification
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
+from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.publishing import _weight_files
+from hf_focal.trainer.publishing_trainer import _weight_files
 
 LOAD_FROM_HUB = """
 import json, sys

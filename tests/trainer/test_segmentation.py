@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from transformers import BertForTokenClassification
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
-from hf_focal.losses.class_weights import class_balanced_weights
-from hf_focal.trainer.checks import Head, head_of
+from hf_focal.losses.class_weighted_losses import class_balanced_weights
+from hf_focal.trainer.model_heads import Head, head_of
 
 EVAL = pictures(7, seed=1)
 # Of networks that have learnt next to nothing.
@@ -139,7 +139,7 @@ def test_the_loss_is_the_models_own_and_interpolated_in_float64(tmp_path):
 
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
-    monkeypatch.setattr("hf_focal.trainer.measuring.CollectedLogits", None)
+    monkeypatch.setattr("hf_focal.trainer.measuring_trainer.CollectedLogits", None)
     temperature = trainer.fit_temperature()
     logits, labels, expected = reference(tiny_segformer(), EVAL)
     assert temperature.value == fit_temperature(logits, labels).value != 1

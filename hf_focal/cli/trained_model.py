@@ -1,0 +1,299 @@
+"""A model that is trained already, with the rows that it is measured on and the trainer that measures it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from datasets import Dataset
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    TimmWrapperConfig,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
+
+from ..calibration.temperature import Temperature
+from ..data.pretrained_models import input_length
+from ..hub.pipeline_tasks import classifier_task
+from ..losses import LossConfig
+from ..metrics import CalibrationMetrics
+from ..reports import RunResult
+from ..reports.run_report import known_loss
+from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from .input_errors import InputError, explained
+from .labelled_split import load_one_split, place_of
+from .model_inputs import TASKS, DataOptions, collator_of, encode_rows, select_rows
+
+_AUTO = {
+    "text-classification": AutoModelForSequenceClassification,
+    "image-classification": AutoModelForImageClassification,
+    "token-classification": AutoModelForTokenClassification,
+    "causal-lm": AutoModelForCausalLM,
+    "seq2seq-lm": AutoModelForSeq2SeqLM,
+}
+# Tokenizers that begin words with a space only where they are asked to.
+_ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
+# Of a language model's text, where nothing else is said: each token is a row of a whole vocabulary.
+_LANGUAGE_MODEL_LENGTH = 1024
+
+
+def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
+    """Which of `TASKS` a model is for, by the name of its class, or `task` where that is given.
+
+    Raises:
+        ValueError: another task, or a class of another kind.
+    """
+    if task is not None:
+        if task not in TASKS:
+            raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        return task
+    if isinstance(config, TimmWrapperConfig):
+        return "image-classification"
+    name = (config.architectures or [""])[0]
+    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
+        return "seq2seq-lm"
+    if name.endswith("Segmentation"):
+        raise ValueError(
+            f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, which "
+            "labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and `fit_temperature`"
+        )
+    task = "causal-lm" if name.endswith(("ForCausalLM", "LMHeadModel")) else classifier_task(name)
+    if task is None:
+        raise ValueError(
+            f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, whose "
+            f"config names {name or 'no architecture: say which with task'}"
+        )
+    return task
+
+
+def loss_of(model: str | Path) -> str:
+    """The loss that a run's report names, or the model's own name: "model brier" where that is a loss's besides."""
+    path = Path(model) / "report" / "loss.yaml"
+    if not path.is_file():
+        name = Path(model).resolve().name
+        return name if known_loss(name) is None else f"model {name}"
+    return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
+
+
+def public_name(name: str) -> str:
+    """What a report that may be published calls a model or a dataset: a Hub id as it is, of a path its last part."""
+    return Path(name).resolve().name if Path(name).exists() else name
+
+
+class TrainedModel:
+    """A trained model and how it is measured. What the user can put right is an `InputError`.
+
+    Args:
+        name: an id on the Hub or a folder.
+        task: one of `TASKS`, or None.
+        batch_size, num_bins: of the trainer.
+        options: of the data.
+        scratch: a folder, which the trainer asks for.
+    """
+
+    def __init__(
+        self, name: str, task: str | None, batch_size: int, num_bins: int, options: DataOptions, scratch: str
+    ):
+        self.name, self.options = name, options
+        with explained("model", name):
+            self.config = AutoConfig.from_pretrained(name)
+        with explained():
+            self.task = task_of(self.config, task)
+            self.generates = self.task in ("causal-lm", "seq2seq-lm")
+            if batch_size < 1:
+                raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+            if self.config.model_type == "tree_lstm":
+                raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
+            seq2seq = self.task == "seq2seq-lm"
+            self.args = (FocalSeq2SeqTrainingArguments if seq2seq else FocalTrainingArguments)(
+                scratch,
+                per_device_eval_batch_size=batch_size,
+                calibration_bins=num_bins,
+                remove_unused_columns=self.task != "image-classification",
+            )
+        self.cut: list[str] = []  # notes on texts that were
+        self.calibration = getattr(self.config, "calibration", None) or {}
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the temperature that the config has is in the weights."""
+        return bool(self.calibration.get("folded", not self.generates))
+
+    @cached_property
+    def processor(self) -> Any:
+        """The tokenizer or image processor."""
+        with explained("model", self.name):
+            if self.task == "image-classification":
+                return AutoImageProcessor.from_pretrained(self.name)
+            return AutoTokenizer.from_pretrained(self.name)
+
+    @cached_property
+    def encoder(self) -> Any:
+        """The same as rows are encoded by: padding and words may need settings that are not saved."""
+        if self.task == "image-classification" or self.task in ("text-classification", "seq2seq-lm"):
+            encoder = self.processor
+        else:
+            spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
+            encoder = AutoTokenizer.from_pretrained(self.name, **{"add_prefix_space": True} if spaced else {})
+        if self.task == "causal-lm":  # labels say what counts
+            encoder.padding_side = "right"
+            encoder.pad_token = encoder.pad_token or encoder.eos_token
+        if self.task != "image-classification" and len(encoder) <= len(encoder.all_special_tokens):
+            raise InputError(f"model must have its tokenizer beside it, got {self.name!r} without a vocabulary")
+        if self.task == "token-classification" and not encoder.is_fast:
+            raise InputError(f"model must have a fast tokenizer, which knows words, got {self.name!r} with another")
+        if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
+            raise InputError(
+                f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
+                f"{self.args.per_device_eval_batch_size}"
+            )
+        if self.task == "seq2seq-lm":
+            self._set_languages(encoder)
+        return encoder
+
+    def _set_languages(self, tokenizer: Any) -> None:
+        """Have texts marked with their languages where the tokenizer does so: its defaults would be wrong."""
+        languages = {"source_lang": self.options.source_lang, "target_lang": self.options.target_lang}
+        marks = hasattr(tokenizer, "tgt_lang")
+        for argument, language in languages.items():
+            if marks and language is None:
+                raise InputError(f"{argument} must be given for {self.name!r}, a model of several languages, got None")
+            if not marks and language is not None:
+                raise InputError(f"{argument} must be absent for {self.name!r}, which asks for none, got {language!r}")
+        if not marks:
+            return
+        # Special tokens mark a language; M2M100's are in a table besides.
+        table = getattr(tokenizer, "lang_code_to_id", {})
+        marking = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
+        for (argument, language), attribute, side in zip(
+            languages.items(), ("src_lang", "tgt_lang"), ("text", "text_target"), strict=True
+        ):
+            try:
+                setattr(tokenizer, attribute, language)
+                is_known = marking.issuperset(tokenizer(**{side: ""})["input_ids"])
+            except KeyError:
+                is_known = False
+            if not is_known:
+                raise InputError(f"{argument} must be a language of {self.name!r}, got {language!r}")
+
+    @cached_property
+    def max_length(self) -> int | None:
+        """Tokens after which a text is cut."""
+        if self.task == "image-classification":
+            return None
+        with explained():
+            length = input_length(self.name, self.encoder, self.options.max_length)
+        capped = self.generates and self.options.max_length is None
+        return min(length, _LANGUAGE_MODEL_LENGTH) if capped else length
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        with explained("model", self.name):
+            try:
+                model, loaded = _AUTO[self.task].from_pretrained(self.name, output_loading_info=True)
+            except ValueError as error:
+                if "Unrecognized configuration class" not in str(error):
+                    raise
+                kind = type(self.config).__name__
+                message = f"task must be one that {self.name!r}, a {kind}, has a head for, got {self.task!r}"
+                raise InputError(message) from error
+            missing = ", ".join(sorted(loaded["missing_keys"])[:3])
+            if missing:
+                raise ValueError(
+                    f"model must have a trained head for {self.task}, got {self.name!r} without {missing}"
+                )
+        return model
+
+    @cached_property
+    def trainer(self) -> FocalTrainer:
+        kind = FocalSeq2SeqTrainer if self.task == "seq2seq-lm" else FocalTrainer
+        model, collator = self.model, collator_of(self.task, self.encoder, self.model)
+        with explained():
+            return kind(model, self.args, data_collator=collator)
+
+    def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
+        """What tables call a split, and its rows as `select_rows` returns them.
+
+        Args:
+            argument: what errors call it; name, split: as `load_one_split` takes them; default: the split's, if none.
+        """
+        path, config, part = place_of(argument, name, split, default)
+        public = ":".join(filter(None, (public_name(path), config)))
+        source = f"split {part!r} of {argument} {public!r}" if part else f"{argument} {public!r}"
+        with self.args.main_process_first(desc="loading the data"):
+            with explained("dataset", name):
+                rows = load_one_split(argument, name, part)
+            with explained():
+                return source, select_rows(self.task, source, rows, self.config, self.options)
+
+    def encode(self, source: str, rows: Dataset) -> Dataset:
+        """The rows as the trainer takes them; `cut` gets a note where some are cut. source: what that calls them."""
+        max_length = self.max_length
+        with self.args.main_process_first(desc="encoding the data"):
+            encoded, num_cut = encode_rows(self.task, rows, self.encoder, max_length, self.options)
+        if num_cut:
+            rest = ", what follows is not measured" if self.task != "text-classification" else ""
+            self.cut.append(
+                f"{num_cut:,} of the {len(rows):,} texts of {source} are cut at {max_length:,} tokens{rest}"
+            )
+        return encoded
+
+    def fit(self, encoded: Dataset, objective: str) -> Temperature:
+        try:
+            return self.trainer.fit_temperature(encoded, objective)
+        except ValueError as error:
+            if "the NLL has no minimum" in str(error) or "the NLL is infinite" in str(error):
+                raise InputError(str(error)) from error
+            raise
+
+    def result(
+        self,
+        temperature: Temperature | None,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics | None,
+        details: dict[str, Any],
+    ) -> RunResult:
+        """Of what the trainer's `measure` returned, with what is worth knowing of the model."""
+        details = {
+            "model": public_name(self.name),
+            "task": self.task,
+            "options": self.options.to_dict(),
+            "num_parameters": self.model.num_parameters(),
+            "num_processes": self.args.world_size,
+            **details,
+        }
+        return RunResult.of(loss_of(self.name), temperature, before, after, details=details)
+
+    def notes(self, if_folded: str, if_carried: str) -> list[str]:
+        """What is to be said of a temperature that the model has already: nothing, or a line that ends so."""
+        if "temperature" not in self.calibration:
+            return []
+        value = f"T = {self.calibration['temperature']:.4g}"
+        if self.is_folded:
+            return [f"the model is calibrated already, by {value} in its weights{if_folded}"]
+        return [f"the model's config has {value}, which is in no weight{if_carried}"]
+
+
+@contextmanager
+def trained_model(
+    name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]
+) -> Iterator[TrainedModel]:
+    """A `TrainedModel` whose scratch folder is gone at the end. `options` are fields of `DataOptions`."""
+    with explained():
+        data_options = DataOptions(**options)
+    with TemporaryDirectory(prefix="hf-focal-") as scratch:
+        yield TrainedModel(str(name), task, batch_size, num_bins, data_options, scratch)

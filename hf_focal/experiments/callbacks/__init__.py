@@ -1,0 +1,1 @@
+"""Trainer callbacks that record the papers' training dynamics."""

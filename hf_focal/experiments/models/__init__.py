@@ -1,0 +1,23 @@
+"""The papers' models as Transformers models, registered with the Auto classes on import."""
+
+from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
+from .cifar_networks import CIFAR_NETWORKS, cifar_config
+from .cifar_resnet import CifarResNetConfig, CifarResNetForImageClassification
+from .gp_cnn import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from .translation_transformer import transformer_config
+from .tree_lstm import TreeLSTMConfig, TreeLSTMForSequenceClassification
+
+__all__ = [
+    "CIFAR_NETWORKS",
+    "CifarDenseNetConfig",
+    "CifarDenseNetForImageClassification",
+    "CifarResNetConfig",
+    "CifarResNetForImageClassification",
+    "GPCNNConfig",
+    "GPCNNForSequenceClassification",
+    "TreeLSTMConfig",
+    "TreeLSTMForSequenceClassification",
+    "cifar_config",
+    "load_embeddings",
+    "transformer_config",
+]

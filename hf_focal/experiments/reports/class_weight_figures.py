@@ -1,0 +1,126 @@
+"""How the weights of classes moved over a training, and how its loss fell [Tian et al. 2021, figures 4 and 5]."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...reports.figure_style import GREY, LINES, clean_axes, title_above
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
+    """Each record's mean focal and recall weights of the classes, both as shares of their sum over the classes.
+
+    Args:
+        history: what `class_weight_history` returns, R records of K classes.
+
+    Returns:
+        (R, K) float64 each; NaN of a class without rows, which the sum leaves out, and where all weights are 0.
+    """
+    shares = []
+    for name in ("focal", "recall"):
+        weights = np.array([record[name] for record in history], dtype=float)
+        sums = np.nansum(weights, axis=1, keepdims=True)
+        shares.append(np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0))
+    return shares[0], shares[1]
+
+
+def class_weights_figure(
+    history: Sequence[Mapping],
+    class_counts: Sequence[int],
+    title: str | None = None,
+    path: str | Path | None = None,
+) -> "Figure":
+    """Draw the normalised focal and recall weight of each class, and the ratio of the latter to the former.
+
+    Only the share of a class says what a loss attends to; a common factor scales the gradient alone. A ratio above 1
+    is a class that recall loss would weigh more than focal loss does. The colour is the class's number of training
+    rows.
+
+    Args:
+        history: records of `ClassWeights`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights each, None
+            of a class without rows.
+        class_counts: the numbers of training rows, K.
+        title: a line above the figure.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with four axes: the focal weights, the recall weights, the ratios, the colour bar.
+
+    Raises:
+        ValueError: no records, or numbers of classes that differ.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.figure import Figure
+
+    if not history:
+        raise ValueError("history must hold at least one record, got none")
+    focal, recall = normalised_weights(history)
+    if focal.shape[1] != len(class_counts):
+        raise ValueError(f"class_counts must be of {focal.shape[1]} classes, as history is, got {len(class_counts)}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = recall / focal
+    epochs = [record["epoch"] for record in history]
+    counts = np.maximum(class_counts, 1)
+    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+    # Without the palest end, which is lost on white.
+    colours = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
+    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    names = ("Focal weight, share", "Recall weight, share", "Recall share / focal share")
+    for axes, values, name in zip(panels, (focal, recall, ratio), names, strict=True):
+        for index, count in enumerate(counts):
+            axes.plot(epochs, values[:, index], color=colours(norm(count)), linewidth=1.4)
+        axes.set_xlabel("Epoch")
+        axes.set_ylabel(name)
+        highest = np.nanmax(ratio if values is ratio else [focal, recall], initial=0)
+        axes.set_ylim(0, 1.05 * highest or 1)
+        clean_axes(axes)
+    panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
+    figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training rows of the class", pad=0.02)
+    if title:
+        title_above(figure, title)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def training_loss_figure(
+    curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
+) -> "Figure":
+    """Draw the training loss of runs over their epochs, as logged.
+
+    Args:
+        curves: run -> pairs of epoch and loss.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with one axes.
+
+    Raises:
+        ValueError: no runs, or one without losses.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    if not curves or not all(curves.values()):
+        raise ValueError(f"curves must hold runs with at least one loss each, got {dict(curves)}")
+    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    shades = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
+    for (name, curve), colour, style in zip(curves.items(), shades, LINES * len(curves), strict=False):
+        axes.plot(*zip(*curve, strict=True), color=colour, linestyle=style, linewidth=1.6, label=name)
+    axes.set_xlabel("Epoch")
+    axes.set_ylabel("Training loss")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    clean_axes(axes)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

@@ -1,0 +1,366 @@
+"""The report of out-of-distribution detection and of shifted data [Mukhoti et al. 2020, section 5; Ghosh et al. 2022,
+figure 6; Hendrycks and Dietterich 2019]: ROC curves, and calibration over the severity of a corruption.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ...metrics.input_checks import Array, check_positive
+from ...reports.comparison_table import markdown_table
+from ...reports.figure_style import COLOURS, GREY, MARKERS, clean_axes, wrapped
+from ...reports.markdown_cells import before_after, check_results, columns_table, format_number, in_bold
+from ...reports.result_json import nan_for_null, write_json
+from ...reports.scaled_logits import scaled
+from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Numbers = Sequence[float] | np.ndarray
+
+_SIDES = ("pre", "post")
+_COLUMNS = (
+    ("AUROC % (entropy)", "entropy", "auroc", max),
+    ("AUROC % (confidence)", "confidence", "auroc", max),
+    ("FPR@95 % (entropy)", "entropy", "fpr95", min),
+    ("AUPR-out % (entropy)", "entropy", "aupr_out", max),
+    ("AUPR-in % (entropy)", "entropy", "aupr_in", max),
+)
+
+
+@dataclass(frozen=True)
+class DetectionResult:
+    """How well a run's uncertainty tells other data from its own, and how calibrated it is on corrupted data.
+
+    Attributes:
+        loss: the loss, as `str(LossConfig)`.
+        temperature: fitted on the in-distribution validation set; 1 for none.
+        detection: out-of-distribution set -> `"pre"`, `"post"` (before and after the temperature) -> `"entropy"`,
+            `"confidence"` -> what `detection_metrics` returns, fractions.
+        curves: out-of-distribution set -> `"pre"`, `"post"` -> the ROC curve of the entropy, thinned.
+        shift: corruption -> a dict for each severity, 0 being the data as they are: `"severity"`, and `"pre"` and
+            `"post"` with what `CalibrationMetrics.compute()` returns, fractions and nats. May be empty.
+        in_distribution: `"pre"`, `"post"` -> metrics of the in-distribution test set. May be empty.
+        details: anything else worth keeping, JSON values.
+    """
+
+    loss: str
+    temperature: float
+    detection: dict[str, dict[str, dict[str, dict[str, float]]]]
+    curves: dict[str, dict[str, RocCurve]]
+    shift: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    in_distribution: dict[str, dict[str, float]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def measure(
+        cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
+    ) -> "DetectionResult":
+        """The result of in-distribution logits (N, K) and those (M, K) of each out-of-distribution set.
+
+        `values` are the fields `shift`, `in_distribution` and `details`. Raises what `uncertainty` raises, and
+        `ValueError` for a temperature that is not finite and positive and for sets without samples.
+        """
+        temperature = check_positive("temperature", temperature)
+        scores = _scores(in_logits, temperature)
+        detection, curves = {}, {}
+        for name, logits in out_logits.items():
+            others = _scores(logits, temperature)
+            detection[name] = {
+                side: {kind: detection_metrics(scores[side, kind], others[side, kind]) for kind in KINDS}
+                for side in _SIDES
+            }
+            curves[name] = {
+                side: roc_curve(scores[side, "entropy"], others[side, "entropy"]).thin() for side in _SIDES
+            }
+        return cls(loss, temperature, detection, curves, **values)
+
+    def save(self, path: str | Path) -> None:
+        """Write the result as JSON; undefined metrics (NaN) and the curves' infinite thresholds become null."""
+        write_json(path, _to_json(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "DetectionResult":
+        """Read what `save` wrote."""
+        return _from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def read_detection_results(path: str | Path) -> list[DetectionResult]:
+    """Read the detection.json of `write_detection_report`."""
+    return [_from_json(values) for values in json.loads(Path(path).read_text(encoding="utf-8"))]
+
+
+def detection_table(results: Sequence[DetectionResult]) -> str:
+    """Write a table for each out-of-distribution set, under its name as a heading, with a row a run.
+
+    Columns: the temperature; AUROC by entropy and by confidence, the false positive rate at 95 % true positives and
+    both average precisions by entropy, each in % before → after the temperature. Where there are several runs, the
+    best of each, before and after apart, is in bold as printed (ties too).
+
+    Returns:
+        Markdown, ending in a newline; empty without sets. What a run lacks, or is NaN, is shown as "–".
+
+    Raises:
+        ValueError: no results.
+    """
+    check_results(results)
+    sections = []
+    for out_set in _names(run.detection for run in results):
+        columns = {"Loss": [run.loss for run in results], "T": [f"{run.temperature:.2f}" for run in results]}
+        for title, kind, metric, best in _COLUMNS:
+            pairs = [tuple(_metric(run, out_set, side, kind, metric) for side in _SIDES) for run in results]
+            columns[title] = before_after(pairs, 100, 2, best)
+        sections.append(f"## {out_set}\n\n{columns_table(list(columns), list(columns.values()))}")
+    return "\n".join(sections)
+
+
+def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
+    """Write two tables with a row a run and a column a severity: ECE % before → after the temperature, and accuracy %.
+
+    Where there are several runs, the best of each column is in bold, as printed (ties too).
+
+    Args:
+        results: the runs; those without the corruption have empty rows.
+        corruption: its name.
+
+    Returns:
+        Markdown with a heading above each table, ending in a newline. What a run lacks, or is NaN, is shown as "–".
+
+    Raises:
+        ValueError: no results, or none of them has the corruption.
+    """
+    runs = _shifts(results, corruption)
+    severities = sorted({severity for run in runs for severity in run})
+    losses, ece, accuracy = [run.loss for run in results], [], []
+    for severity in severities:
+        rows = [run.get(severity, {}) for run in runs]
+        ece.append(before_after([tuple(_value(row, side, "ece") for side in _SIDES) for row in rows], 100, 2, min))
+        accuracy.append(in_bold([format_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
+    titles = ["Loss", *(f"severity {severity}" for severity in severities)]
+    return (
+        f"## {corruption}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
+        f"## {corruption}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
+    )
+
+
+def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> "Figure":
+    """Draw the ROC curves of the entropy, before and after the temperature, a line a run, with the AUROC of both.
+
+    Args:
+        results: the runs; those without the set are left out.
+        out_set: the out-of-distribution set, the positive class.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with two axes.
+
+    Raises:
+        ValueError: no results, or none of them has the set.
+    """
+    check_results(results)
+    runs = [run for run in results if out_set in run.curves]
+    if not runs:
+        raise ValueError(f"out_set must be one of {_names(run.curves for run in results)}, got {out_set!r}")
+    labels = []
+    for run in runs:
+        areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
+        # No line ends inside the numbers.
+        labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas} %".replace(" ", "\xa0"), 48))
+    figure, panels = _panels(2, 4.5, labels)
+    for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
+        for number, run in enumerate(runs):
+            curve = run.curves[out_set][side]
+            # Markers a tenth of the diagonal apart, and no two runs' at the same places.
+            marks = (0.1 * (number + 0.5) / len(runs), 0.1)
+            _draw_line(axes, number, curve.false_positive_rate, curve.true_positive_rate, markevery=marks)
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
+        axes.set_title(f"{title} temperature scaling", fontsize=11)
+        axes.set_xlabel("False positive rate (in distribution)")
+        axes.set(xlim=(0, 1), ylim=(0, 1.02))
+        clean_axes(axes)
+    panels[0].set_ylabel(f"True positive rate\n({wrapped(out_set, 40)})")
+    return _finish(figure, labels, path)
+
+
+def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> "Figure":
+    """Draw ECE before and after the temperature and accuracy over the severity of a corruption, a line a run.
+
+    Args:
+        results: the runs; those without the corruption are left out.
+        corruption: its name.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with three axes.
+
+    Raises:
+        ValueError: no results, or none of them has the corruption.
+    """
+    shifts = _shifts(results, corruption)
+    labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
+    shifts = [shift for shift in shifts if shift]
+    figure, panels = _panels(3, 3.4, labels)
+    panels[1].sharey(panels[0])
+    drawn = (("ECE before T, %", "pre", "ece"), ("ECE after T, %", "post", "ece"), ("Accuracy, %", "pre", "accuracy"))
+    for axes, (title, side, metric) in zip(panels, drawn, strict=True):
+        for number, shift in enumerate(shifts):
+            values = [100 * nan_for_null(_value(shift[severity], side, metric)) for severity in sorted(shift)]
+            _draw_line(axes, number, sorted(shift), values)
+        axes.set_title(title, fontsize=11)
+        axes.set_xticks(sorted({severity for shift in shifts for severity in shift}))
+        clean_axes(axes)
+    panels[0].set_ylim(bottom=0)
+    panels[1].set_xlabel(f"Severity of {corruption}")
+    return _finish(figure, labels, path)
+
+
+def write_detection_report(folder: str | Path, results: Sequence[DetectionResult]) -> list[Path]:
+    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv and detection.json of several runs.
+
+    shift.csv, which is there where corruptions are, has the columns loss, corruption, severity, when (pre or post the
+    temperature) and the metrics: fractions and nats, empty where undefined. `read_detection_results` reads the JSON.
+    In file names, whatever of a name is not a letter, digit, dot, dash or underscore is an underscore.
+
+    Args:
+        folder: made where it is not there.
+        results: the runs, at least one.
+
+    Returns:
+        The files, the JSON last: where it exists, the report is complete.
+
+    Raises:
+        ValueError: no results, or two sets or two corruptions whose files would have one name.
+    """
+    check_results(results)
+    folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
+    corruptions = [
+        name for name in _names(run.shift for run in results) if any(run.shift.get(name) for run in results)
+    ]
+    rocs = _file_names(folder, "roc", _names(run.curves for run in results))
+    shifts = _file_names(folder, "shift", corruptions)
+    folder.mkdir(parents=True, exist_ok=True)
+    sections = [detection_table(results), *(shift_table(results, name) for name in corruptions)]
+    if any(run.in_distribution for run in results):
+        rows = [
+            {"loss": run.loss, "temperature": run.temperature, "pre": {}, **run.in_distribution} for run in results
+        ]
+        sections.insert(0, f"## In distribution\n\n{markdown_table(rows)}")
+    table.write_text("\n".join(filter(None, sections)), encoding="utf-8")
+    for name, path in rocs.items():
+        roc_figure(results, name, path)
+    for name, path in shifts.items():
+        shift_figure(results, name, path)
+    paths = [table, *rocs.values(), *shifts.values()]
+    if corruptions:
+        paths.append(folder / "shift.csv")
+        _write_shift_csv(results, paths[-1])
+    write_json(metrics, [_to_json(run) for run in results])
+    return [*paths, metrics]
+
+
+def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:
+    rows = []
+    for run in results:
+        for corruption, (entry, side) in (
+            (key, pair) for key in run.shift for pair in product(run.shift[key], _SIDES)
+        ):
+            values = {key: "" if math.isnan(value) else value for key, value in entry.get(side, {}).items()}
+            rows.append(
+                {"loss": run.loss, "corruption": corruption, "severity": entry["severity"], "when": side, **values}
+            )
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, _names(rows), restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarray]:
+    sides = {"pre": torch.as_tensor(logits), "post": scaled(logits, temperature)}
+    return {(side, kind): uncertainty(z, kind) for side, z in sides.items() for kind in KINDS}
+
+
+def _names(mappings: Iterable[Mapping]) -> list[str]:
+    """The keys of all, each once, in the order in which they first come."""
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
+
+
+def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Path]:
+    paths = {name: folder / f"{prefix}_{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.png" for name in names}
+    if len(set(paths.values())) < len(paths):
+        raise ValueError(f"results must have names that differ in more than signs, got {', '.join(names)}")
+    return paths
+
+
+def _metric(run: DetectionResult, out_set: str, side: str, kind: str, metric: str) -> float | None:
+    return run.detection.get(out_set, {}).get(side, {}).get(kind, {}).get(metric)
+
+
+def _value(entry: Mapping, side: str, metric: str) -> float | None:
+    return entry.get(side, {}).get(metric)
+
+
+def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[int, Mapping]]:
+    """The entries of each run by severity, none where it lacks the corruption."""
+    check_results(results)
+    if not any(run.shift.get(corruption) for run in results):
+        raise ValueError(f"corruption must be one of {_names(run.shift for run in results)}, got {corruption!r}")
+    return [{entry["severity"]: entry for entry in run.shift.get(corruption, [])} for run in results]
+
+
+def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure", Sequence["Axes"]]:
+    """Panels side by side, below room for the legend's lines, which are in two columns."""
+    from matplotlib.figure import Figure
+
+    lines = sum(label.count("\n") + 1 for label in labels)
+    figure = Figure(figsize=(number * width, 0.4 + width + 0.1 * lines), layout="constrained")
+    return figure, figure.subplots(1, number)
+
+
+def _draw_line(axes: "Axes", number: int, x: Numbers, y: Numbers, **style: Any) -> None:
+    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+    axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
+
+
+def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) -> "Figure":
+    lines = figure.axes[0].lines[: len(labels)]
+    figure.legend(
+        lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2
+    )
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _to_json(result: DetectionResult) -> dict[str, Any]:
+    fields = asdict(result)
+    for sides in fields["curves"].values():
+        for curve in sides.values():  # JSON has no infinity
+            curve["thresholds"] = np.where(np.isinf(curve["thresholds"]), np.nan, curve["thresholds"])
+    return fields
+
+
+def _from_json(values: dict[str, Any]) -> DetectionResult:
+    fields = {key: value if key == "details" else _restore(value) for key, value in values.items()}
+    for sides in fields["curves"].values():
+        for side, curve in sides.items():
+            arrays = {key: np.array(value, dtype=np.float64) for key, value in curve.items()}
+            sides[side] = RocCurve(**{**arrays, "thresholds": np.nan_to_num(arrays["thresholds"], nan=np.inf)})
+    return DetectionResult(**fields)
+
+
+def _restore(value: Any) -> Any:
+    """Make null NaN again, at any depth."""
+    if isinstance(value, dict):
+        return {key: _restore(item) for key, item in value.items()}
+    return [_restore(item) for item in value] if isinstance(value, list) else nan_for_null(value)

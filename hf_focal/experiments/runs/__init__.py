@@ -1,0 +1,1 @@
+"""Run folders, comparisons of losses, and what the recipes share."""

@@ -1,0 +1,259 @@
+"""Many runs of recipes, each started with `accelerate launch` in a folder of its own, and again where it died.
+
+On POSIX systems: files are locked, and groups of processes ended.
+"""
+
+import fcntl
+import json
+import logging
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import IO, Any
+
+import torch
+
+from ...utils.atomic_write import write_whole
+
+_logger = logging.getLogger(__name__)
+
+LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
+# Why a job was not started, besides that it died.
+OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is at it"
+# The line of a traceback that says what the error is; several processes name theirs.
+_ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception): \S")
+# How many characters of an error are shown; the log has the others.
+_SHOWN = 200
+# How long a process that is told to end may take, in seconds, and how often those that run are looked after.
+_GRACE, _PAUSE = 20, 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run of a recipe.
+
+    Attributes:
+        name: shown in messages.
+        folder: its output_dir, where `launch.log` and `launches.json` are kept too.
+        recipe: the script. A run is finished when it has written `report/metrics.json`.
+        options: the script's arguments, but for output_dir.
+        settings: what makes it this run, JSON values: another place of the same data does not.
+        num_processes: that train it.
+    """
+
+    name: str
+    folder: Path
+    recipe: Path
+    options: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    num_processes: int = 1
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "launch.log"
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "report" / "metrics.json"
+
+    @property
+    def state(self) -> str:
+        """ "finished", "to resume" or "to run"."""
+        if self.result.is_file():
+            return "finished"
+        return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
+
+    def command(self) -> list[str]:
+        """`accelerate launch` of the recipe with the files beside it, in float32, on the CPU where there is no GPU."""
+        several = self.num_processes > 1
+        file = self.recipe.parent / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
+        launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
+        launch.append("--quiet")  # an error of the recipe is the last one in the log, not the launcher's about it
+        if several:
+            launch += ["--main_process_port", "0"]  # a free one: other runs may have the default
+        if not torch.cuda.is_available():
+            launch.append("--cpu")
+        options = {**self.options, "output_dir": self.folder}
+        given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        return [*LAUNCHER, *launch, str(self.recipe), *given]
+
+    def check(self) -> None:
+        """Raise `ValueError` where the folder holds work of a run with other settings."""
+        earlier = history(self.folder)["settings"]
+        if not earlier or self.state == "to run":
+            return
+        for name in {**self.settings, **earlier}:
+            if earlier.get(name) != self.settings.get(name):
+                raise ValueError(
+                    f"output_dir must hold runs with the same settings, or be another, got {self.name} with {name} "
+                    f"{earlier.get(name)} there, {self.settings.get(name)} now"
+                )
+
+
+def history(folder: Path) -> dict[str, Any]:
+    """What a job's folder keeps: its "settings", and of its "launches" how long each took and its exit code."""
+    path = folder / "launches.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"settings": {}, "launches": []}
+
+
+def _remember(job: Job, launches: Sequence[Mapping[str, Any]]) -> None:
+    text = json.dumps({"settings": dict(job.settings), "launches": launches}, indent=2) + "\n"
+    write_whole(job.folder / "launches.json", text)
+
+
+def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
+    """The GPUs of each of the jobs at a time, as CUDA_VISIBLE_DEVICES has them; None for a job on the CPU.
+
+    Args:
+        jobs: at a time; None: as many as the GPUs are enough for, or one on the CPU.
+        num_processes: of a job, each with a GPU of its own.
+
+    Raises:
+        ValueError: there are fewer GPUs.
+    """
+    if not torch.cuda.is_available():
+        if num_processes > 1:
+            raise ValueError(f"processes_per_run must be 1 without a GPU, got {num_processes}")
+        return [None] * (jobs or 1)
+    count = torch.cuda.device_count()
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")[:count]
+    starts = range(0, count - num_processes + 1, num_processes)
+    groups: list[str | None] = [",".join(names[i : i + num_processes]) for i in starts]
+    if len(groups) < (jobs or 1):
+        raise ValueError(f"jobs of {num_processes} GPUs must need at most {count}, got {jobs or 1} at a time")
+    return groups[:jobs]
+
+
+@dataclass
+class _Launch:
+    """A process that was started."""
+
+    job: Job
+    attempt: int
+    device: str | None
+    process: subprocess.Popen
+    log: IO[bytes]
+    offset: int
+    started: float
+
+    def end(self) -> None:
+        """Close the log, after stopping what is still running: the launcher, and what it has left behind."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self.process.pid, number)
+                self.process.wait(timeout=_GRACE)
+        self.log.close()
+
+    def problem(self) -> str | None:
+        """End it and note how it ended. Returns what went wrong, None where the run is finished."""
+        seconds = time.monotonic() - self.started
+        self.end()
+        code = self.process.returncode
+        launch = {"seconds": round(seconds, 1), "exit_code": code}
+        _remember(self.job, [*history(self.job.folder)["launches"], launch])
+        if self.job.state == "finished":
+            return None
+        with self.job.log.open("rb") as log:
+            log.seek(self.offset)
+            lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        refusals = [line for line in lines if line.startswith(f"{self.job.recipe.name}: error: ")]
+        errors = [line for line in lines if _ERROR.match(line)]
+        if refusals:
+            return shorten(refusals[0], _SHOWN)
+        return f"died with exit code {code}: {shorten((errors or lines or ['no output'])[-1], _SHOWN)}"
+
+
+def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
+    """Start a job, its output in its log; None where another process is at it."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    log = job.log.open("ab")
+    try:
+        # All that is started inherits the file, and with it the lock, which so lasts until the last of them ends: of
+        # an earlier attempt at once, as it was killed.
+        fcntl.flock(log, fcntl.LOCK_EX | (fcntl.LOCK_NB if attempt == 1 else 0))
+    except BlockingIOError:
+        log.close()
+        return None
+    _remember(job, history(job.folder)["launches"])
+    environment = {**os.environ, "TQDM_DISABLE": "1"}
+    if device is None:
+        environment.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take many times as long
+    else:
+        environment["CUDA_VISIBLE_DEVICES"] = device
+    offset = log.seek(0, os.SEEK_END)
+    process = subprocess.Popen(
+        job.command(),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        process_group=0,  # to end all of it; in this session, which Linux shares the CPU's time out to by its `nice`
+    )
+    return _Launch(job, attempt, device, process, log, offset, time.monotonic())
+
+
+def execute(
+    jobs: Sequence[Job],
+    devices: Sequence[str | None],
+    attempts: int = 3,
+    budget: float = math.inf,
+    finished: Callable[[Job], None] = lambda job: None,
+) -> dict[Job, str]:
+    """Run what is not finished yet, as many at a time as there are devices, and again what died.
+
+    Where this process is told to end, so are the jobs that it started.
+
+    Args:
+        jobs: in this order.
+        devices: what `devices_of` gives.
+        attempts: how often a job is started at most. One whose recipe says what is wrong is started once.
+        budget: seconds after which none is started any more; those that run then are waited for.
+        finished: called with each job that was finished.
+
+    Returns:
+        Why jobs are not finished, for each of them.
+    """
+    end = time.monotonic() + budget
+    waiting = deque((job, 1) for job in jobs if job.state != "finished")
+    free = list(devices)
+    active: list[_Launch] = []
+    problems: dict[Job, str] = {}
+    try:
+        while waiting or active:
+            while waiting and free:
+                job, attempt = waiting.popleft()
+                if time.monotonic() >= end:
+                    problems.setdefault(job, OUT_OF_TIME)
+                elif (started := _launch(job, attempt, free[-1])) is None:
+                    problems[job] = ELSEWHERE
+                else:
+                    free.pop()
+                    active.append(started)
+                    _logger.info("%s: started, see %s", job.name, job.log)
+            time.sleep(_PAUSE)
+            for launch in [launch for launch in active if launch.process.poll() is not None]:
+                active.remove(launch)
+                free.append(launch.device)
+                job, problem = launch.job, launch.problem()
+                _logger.info("%s: %s", job.name, problem or "finished")
+                if problem is None:
+                    problems.pop(job, None)
+                    finished(job)
+                    continue
+                problems[job] = problem
+                if launch.attempt < attempts and problem.startswith("died"):
+                    waiting.appendleft((job, launch.attempt + 1))
+    finally:
+        for launch in active:
+            launch.problem()
+    return problems

@@ -1,0 +1,184 @@
+"""Folders of runs: whose they are, and where an interrupted run goes on."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
+
+from filelock import FileLock, Timeout
+from transformers import TrainingArguments
+
+from ...losses import LossConfig
+from ...utils.atomic_write import write_whole
+
+_logger = logging.getLogger(__name__)
+
+_OWN = ("checkpoint-*", "report/*")
+# What shows that a folder holds work: a comparison's is in the folders of its runs.
+_WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+# Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
+_locks: dict[Path, FileLock] = {}
+# Differences that an error names.
+_SHOWN = 5
+# Where a run is kept, what it logs and saves, on what hardware: the beginnings of the names of such arguments.
+NOT_OF_THE_RESULT = (
+    *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
+    *("skip_memory", "include_num", "save_", "enable_jit", "push_", "hub_", "use_cpu", "local_rank", "ddp_"),
+    *("per_device_eval", "eval_accumulation", "torch_empty", "dataloader_num_workers", "dataloader_pin"),
+    *("dataloader_persistent", "dataloader_prefetch", "dataloader_multiprocessing", "linear_loss"),
+)
+
+
+def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
+    """Make `output_dir` the folder of the run with these settings, or check that it already is.
+
+    A run that was interrupted can so be resumed, and no run continues from another's checkpoints. A folder that holds
+    neither a checkpoint nor a report is free for other settings.
+
+    Args:
+        output_dir: the run's folder.
+        settings: JSON values that determine the run's result; kept in ``run.json``. Its "kind" is "run", which is the
+            default, or "comparison" for the folder that holds the folders of several runs.
+        write: whether this process writes the file (the main process of several). It then is alone at the folder,
+            until its end or `release_output_dirs`.
+
+    Raises:
+        ValueError: the folder belongs to a run with other settings; they are named, the first of `settings` first.
+            Another process is at it, or it cannot be written to.
+    """
+    if write:
+        _lock(Path(output_dir))
+    folder, settings = Path(output_dir), json.loads(json.dumps(settings))
+    path = folder / "run.json"
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
+        different = [
+            f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
+            for key in {**settings, **earlier}
+            if earlier.get(key) != settings.get(key)
+        ]
+        if len(different) > _SHOWN:
+            different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
+        if different:
+            raise ValueError(
+                f"output_dir must be the folder of a run with the same settings, or a new one, got "
+                f"{str(output_dir)!r}, which holds a run with other settings ({'; '.join(different)})"
+            )
+    elif write and settings != earlier:
+        write_whole(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _lock(folder: Path) -> None:
+    lock = _locks.setdefault(folder.resolve(), FileLock(folder / "_run.lock"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not lock.is_locked:
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"output_dir must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            "end it"
+        ) from None
+    except NotImplementedError:  # by a file system without locks
+        _logger.warning("%s cannot be locked: start no other run there", folder)
+    except OSError as error:
+        raise ValueError(f"output_dir must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def release_output_dirs() -> None:
+    """Let other processes have the folders that this one has claimed."""
+    for lock in _locks.values():
+        lock.release()
+    _locks.clear()
+
+
+def training_settings(args: TrainingArguments) -> dict[str, Any]:
+    """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values.
+
+    `accelerate launch` may set a "mixed_precision" that the arguments say nothing of. Where the best of the saved
+    models is the result, so are the "save_steps": what is evaluated, and that "epoch" saves each time, is there
+    already.
+    """
+    settings = {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
+    if args.load_best_model_at_end and args.save_strategy == "steps":
+        settings["save_steps"] = args.save_steps
+    return settings | {"mixed_precision": args.mixed_precision}
+
+
+def run_settings(args: TrainingArguments, *own: Mapping[str, Any]) -> dict[str, Any]:
+    """What `claim_output_dir` takes for a run: the recipe's own settings, and those of its training."""
+    settings = {"kind": "run"}
+    for mapping in (*own, training_settings(args)):
+        settings |= mapping
+    return settings | {"num_processes": args.world_size}
+
+
+def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
+    """The folder of one of the runs of a comparison."""
+    return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> str | None:
+    """The newest checkpoint of a folder that a training can go on from, None where it has none.
+
+    A process that is killed leaves a checkpoint whose last files are missing or cut off: ``trainer_state.json`` or, on
+    several processes, the random states of some of them. Such a checkpoint is passed over, and so is one that has the
+    model alone (`save_only_model`).
+    """
+    for path in _newest_first(output_dir):
+        problem = _problem(path)
+        if problem is None:
+            return str(path)
+        _logger.warning("%s %s and is not resumed from", path, problem)
+    return None
+
+
+def complete_checkpoints(output_dir: str | Path) -> list[str]:
+    """The checkpoints of a folder that a training could go on from, the newest first."""
+    return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
+
+
+def _newest_first(output_dir: str | Path) -> list[Path]:
+    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
+    return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
+
+
+def _problem(checkpoint: Path) -> str | None:
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return "is incomplete"
+    random_states = list(checkpoint.glob("rng_state*.pth"))
+    if not random_states:
+        return "has the model alone"
+    # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
+    expected = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+    # What torch.save writes is a zip archive, whose directory comes last.
+    complete = len(random_states) >= expected and all(map(is_zipfile, random_states))
+    return None if complete else "is incomplete"
+
+
+def files_of(arguments: Any) -> dict[str, str]:
+    """The files that are given, by the names of the arguments, which end in "_file"."""
+    return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
+
+
+def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
+    """Digests of what is in the files, so that a run knows them again.
+
+    Args:
+        files: what `files_of` gives.
+        endings: to look for each file with; what is not there is left out.
+    """
+    found = {f"{name}{end}": file + end for name, file in files.items() for end in endings}
+    return {f"content of {name}": file_digest(path) for name, path in found.items() if Path(path).is_file()}
+
+
+def file_digest(path: str | Path) -> str:
+    """The SHA-256 of a file's content, hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

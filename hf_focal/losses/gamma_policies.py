@@ -1,0 +1,300 @@
+"""How γ is chosen: one small policy per idea, each a callable from the true-class probability to γ.
+
+γ ≥ 0 is focal loss, ``(1-p)^γ · ce``; γ < 0 is inverse focal loss, ``(1+p)^|γ| · ce``. No gradient flows through the
+choice.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from scipy.special import lambertw
+from torch import Tensor
+
+from .number_checks import at_least_0, finite, increasing
+
+
+class GammaPolicy:
+    """Chooses γ from the probability of the true class. Policies hold plain numbers, so they follow any device.
+
+    Attributes:
+        moves: whether γ changes during the training, so that a trainer must drive the policy.
+    """
+
+    moves: bool = False
+
+    def __call__(self, p: Tensor) -> float | Tensor:
+        """γ for each row: one float for all rows, or a tensor of `p`'s shape and dtype."""
+        raise NotImplementedError
+
+    def set_progress(self, fraction: float) -> None:
+        """Tell the policy how much of the training is done, in [0, 1]. Only `Scheduled` listens."""
+
+    def state_dict(self) -> dict:
+        """The policy's changing state as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore what `state_dict` returned."""
+
+
+class Fixed(GammaPolicy):
+    """The same γ for every row."""
+
+    def __init__(self, gamma: float):
+        self.gamma = finite("gamma", gamma)
+
+    def __call__(self, p: Tensor) -> float:
+        return self.gamma
+
+
+class Scheduled(GammaPolicy):
+    """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
+
+    Args:
+        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1):
+            ``(0, 5), (100/350, 3), (250/350, 2)``.
+    """
+
+    moves = True
+
+    def __init__(self, *stages: tuple[float, float]):
+        self.starts = [finite("start", start) for start, _ in stages]
+        self.gammas = [at_least_0("gamma", gamma) for _, gamma in stages]
+        if not stages or self.starts[0] != 0 or not increasing(self.starts) or self.starts[-1] >= 1:
+            raise ValueError(f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
+        self.progress = 0.0
+
+    @property
+    def gamma(self) -> float:
+        """γ of the stage that the training is in."""
+        return self.gammas[bisect_right(self.starts, self.progress) - 1]
+
+    def __call__(self, p: Tensor) -> float:
+        return self.gamma
+
+    def set_progress(self, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must be within [0, 1], got {fraction}")
+        self.progress = float(fraction)
+
+    def state_dict(self) -> dict:
+        return {"progress": self.progress}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.set_progress(state["progress"])
+
+
+def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
+    """For each p the value of its bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
+    # What is traced (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
+    traced = torch.compiler.is_compiling() or type(p) is not Tensor
+    make = _tensor_of if traced else _cached_tensor_of
+    bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
+    return of_bins[torch.bucketize(p, bounds, right=True)]
+
+
+def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+# A copy from the host makes it wait for an accelerator, so a step must find its numbers there. The numbers are in the
+# key: whatever changes a policy's lists, an old tensor is never taken for the new ones.
+_cached_tensor_of = lru_cache(maxsize=64)(_tensor_of)
+
+
+class ByProbability(GammaPolicy):
+    """γ by the row's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
+
+    Args:
+        thresholds: increasing, each in (0, 1).
+        gammas: one more than thresholds; ``gammas[i]`` serves ``thresholds[i-1] <= p < thresholds[i]``.
+    """
+
+    def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
+        self.thresholds = [finite("thresholds", t) for t in thresholds]
+        self.gammas = [at_least_0("gammas", g) for g in gammas]
+        if not self.thresholds or not increasing([0.0, *self.thresholds, 1.0]):
+            raise ValueError(f"thresholds must increase within (0, 1), got {self.thresholds}")
+        if len(self.gammas) != len(self.thresholds) + 1:
+            raise ValueError(
+                f"gammas must be one more than thresholds, got {len(self.gammas)} gammas for "
+                f"{len(self.thresholds)} thresholds"
+            )
+
+    def __call__(self, p: Tensor) -> Tensor:
+        return _look_up(p, self.thresholds, self.gammas)
+
+
+class ByBin(GammaPolicy):
+    """AdaFocal's γ: one for each bin of the true-class probability, moved by its calibration (Ghosh et al. 2022).
+
+    Args:
+        num_bins: number of bins, at least 1. They start with γ = 1 and edges ``i / num_bins``.
+        lam: λ, how fast γ follows the calibration gap.
+        switch: S > 0; a γ nearer to zero than this changes sign (focal ↔ inverse focal).
+        gamma_max: largest γ, at least 1.
+        gamma_min: smallest γ, at most ``-switch``.
+    """
+
+    moves = True
+
+    def __init__(
+        self,
+        num_bins: int = 15,
+        lam: float = 1.0,
+        switch: float = 0.2,
+        gamma_max: float = 20.0,
+        gamma_min: float = -2.0,
+    ):
+        if num_bins < 1:
+            raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+        self.lam = at_least_0("lam", lam)
+        self.switch = finite("switch", switch)
+        self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)
+        if not 0 < self.switch <= 1:
+            raise ValueError(f"switch must be within (0, 1], got {switch}")
+        if self.gamma_max < 1:
+            raise ValueError(f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
+        if self.gamma_min > -self.switch:
+            raise ValueError(f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
+        self.gammas = [1.0] * num_bins
+        self.edges = [i / num_bins for i in range(num_bins + 1)]
+
+    def __call__(self, p: Tensor) -> Tensor:
+        # Only the inner edges decide: what lies below the first or above the last belongs to the outer bins.
+        return _look_up(p, self.edges[1:-1], self.gammas)
+
+    def update(self, confidence: Tensor, correct: Tensor) -> None:
+        """Move γ and the edges by the calibration of held-out samples (`adafocal_update`).
+
+        Args:
+            confidence: (N,) top-1 confidences in [0, 1] of the calibration set.
+            correct: (N,) whether each prediction was right, bool or 0/1.
+        """
+        self.gammas, self.edges = adafocal_update(
+            self.gammas,
+            confidence,
+            correct,
+            lam=self.lam,
+            switch=self.switch,
+            gamma_max=self.gamma_max,
+            gamma_min=self.gamma_min,
+        )
+
+    def state_dict(self) -> dict:
+        return {"gammas": list(self.gammas), "edges": list(self.edges)}
+
+    def load_state_dict(self, state: dict) -> None:
+        gammas = [finite("gammas", gamma) for gamma in state["gammas"]]
+        edges = [finite("edges", edge) for edge in state["edges"]]
+        if len(gammas) != len(self.gammas) or len(edges) != len(self.edges):
+            raise ValueError(
+                f"state must have {len(self.gammas)} gammas and {len(self.edges)} edges, got {len(gammas)} and "
+                f"{len(edges)}"
+            )
+        if not all(self.gamma_min <= gamma <= self.gamma_max for gamma in gammas):
+            raise ValueError(f"gammas must be within [{self.gamma_min}, {self.gamma_max}], got {gammas}")
+        if any(a > b for a, b in pairwise([0.0, *edges, 1.0])):
+            raise ValueError(f"edges must not decrease within [0, 1], got {edges}")
+        self.gammas, self.edges = gammas, edges
+
+
+def adafocal_update(
+    gammas: Sequence[float],
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    lam: float = 1.0,
+    switch: float = 0.2,
+    gamma_max: float = 20.0,
+    gamma_min: float = -2.0,
+) -> tuple[list[float], list[float]]:
+    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
+
+    The confidences are cut into as many equal-mass bins as there are γ; ``gap = mean confidence - accuracy`` of each
+    moves its γ. Samples of equal confidence share their hits, as in AdaECE: each counts with the mean accuracy of its tie
+    group. The order of the samples therefore does not matter, and a perfectly calibrated constant predictor keeps its γ.
+
+    Args:
+        gammas: M values of γ, lowest confidence first.
+        confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
+        correct: (N,) whether each prediction was right, bool or 0/1.
+        lam: λ of the paper.
+        switch: S of the paper; γ with ``|γ| < switch`` becomes ``-switch`` if it was positive, else ``+switch``.
+        gamma_max: upper bound of γ.
+        gamma_min: lower bound of γ.
+
+    Returns:
+        The M new γ and the M + 1 new edges, the outer ones 0 and 1.
+
+    Raises:
+        ValueError: fewer samples than bins, unequal shapes, a confidence outside [0, 1] or NaN, or a correctness other
+            than 0 and 1.
+    """
+    num_bins, num_samples = len(gammas), confidence.numel()
+    if confidence.ndim != 1 or confidence.shape != correct.shape:
+        raise ValueError(
+            f"confidence and correct must be one-dimensional and of one length, got shapes "
+            f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        )
+    if num_samples < num_bins:
+        raise ValueError(
+            f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: "
+            "use a larger calibration set or fewer bins"
+        )
+    confidence, correct = confidence.cpu().double(), correct.cpu().double()
+    if not bool(((correct == 0) | (correct == 1)).all()):
+        raise ValueError(f"correct must be 0 or 1, got values from {correct.min()} to {correct.max()}")
+    if not bool(((confidence >= 0) & (confidence <= 1)).all()):
+        raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
+    confidence, order = torch.sort(confidence)
+    _, group, group_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
+    accuracy = (torch.bincount(group, weights=correct[order]) / group_size)[group]  # of the samples that tie with each
+    confidence_bins = torch.tensor_split(confidence, num_bins)
+    accuracy_bins = torch.tensor_split(accuracy, num_bins)
+    new_gammas = []
+    for gamma, bin_confidence, bin_accuracy in zip(gammas, confidence_bins, accuracy_bins, strict=True):
+        gap = float(bin_confidence.mean() - bin_accuracy.mean())
+        exponent = lam * gap if gamma > 0 else -lam * gap
+        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, and no overflow
+        if abs(moved) < switch:
+            moved = -switch if gamma > 0 else switch
+        new_gammas.append(min(max(moved, gamma_min), gamma_max))
+    edges = [0.0, *(float(values[0]) for values in confidence_bins[1:]), 1.0]
+    return new_gammas, edges
+
+
+def gamma_for_threshold(p0: float) -> float:
+    """The γ of focal loss whose gradient equals that of cross-entropy at probability `p0`.
+
+    Below `p0` focal loss then pulls harder than cross-entropy, above it more gently (Mukhoti et al. 2020,
+    proposition 2, by the branch W₋₁ of the Lambert W function): γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses
+    5 and 3.
+
+    Args:
+        p0: the threshold, in (0, 0.5).
+
+    Returns:
+        γ > 0, falling to 0 as `p0` nears 0.5.
+
+    Raises:
+        ValueError: `p0` is no number, or outside (0, 0.5), where no such γ exists.
+    """
+    if not 0 < finite("p0", p0) < 0.5:
+        raise ValueError(f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
+    # log g = log1p(x) - (1 - e) x for x = γ d, with d = -p0 log p0 / (1 - p0) and 1 - e = -log(1 - p0) / d.
+    d = -p0 * math.log(p0) / (1 - p0)
+    if p0 < 0.25:
+        e = 1 + math.log1p(-p0) / d
+    else:  # e falls to 0 at 0.5; in t, an exact difference, nothing cancels
+        t = 1 - 2 * p0
+        e = (math.atanh(t) + t * math.log1p(-t * t) / 2 - t * math.log(2)) / ((1 - p0) * d)
+    if e < 1e-3:  # W₋₁ loses its digits at the branch point, where x is this series
+        x = 2 * e * (1 + e * (4 / 3 + e * (14 / 9 + e * 232 / 135)))
+    else:
+        x = -float(lambertw((e - 1) * math.exp(e - 1), -1).real) / (1 - e) - 1
+    return x / d

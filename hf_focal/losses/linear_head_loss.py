@@ -1,0 +1,276 @@
+"""The loss of a linear head (a language model's, say) from hidden states, a chunk of rows at a time.
+
+PyTorch's own `linear_cross_entropy` (2.13) is no back end here: it has neither smoothing nor, without a fourth matrix
+product, a weight of each row; it is no faster, and its gradients of confident rows have ten times the error (see
+benchmarks/README.md).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .inplace_autograd import (
+    RowForm,
+    RowLoss,
+    accumulation_dtype,
+    check_labels,
+    eagerly,
+    needed_again,
+    refuse_second_derivative,
+    row_statistics,
+    turn_into_gradient,
+)
+from .loss_modules import Loss, check_reduction, divide
+from .number_checks import finite, require_tensors
+
+# A chunk has about this many logits: 128 MiB of float32. Fewer rows make the matrix products slower, for each chunk
+# reads and writes the whole sum of the weight's gradient.
+_CHUNK_ELEMENTS = 1 << 25
+
+
+def linear_loss(
+    loss: Loss,
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    num_items: int | Tensor | None = None,
+    logit_scale: float = 1.0,
+    soft_cap: float | None = None,
+    chunk_size: int | None = None,
+) -> Tensor:
+    """``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without all of its logits.
+
+    The logits of a chunk of rows are computed, turned into their gradient in place and multiplied by the head before
+    the next chunk takes their memory. Reduced losses take their gradients in the forward pass, three matrix products
+    in all; rows, whose gradient's weights only backward knows, compute the logits a second time (and so do losses of
+    float16 products, which need the gradient scaler's factor in them). Rows with label -100 are left out from the
+    start: they cost nothing.
+
+    Under autocast the products are in its dtype, as `torch.nn.functional.linear`'s; rows are float32 and the
+    gradient of the weight is summed over the chunks in float32.
+
+    Args:
+        loss: one whose rows depend on their own logits alone: the cross-entropy family, label smoothing, Brier.
+        hidden: (..., H), any floating dtype: what the head would be applied to.
+        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be an embedding's: its gradients add
+            up.
+        labels: (...) integers in [0, K), or -100 to be ignored.
+        bias: (K,) or (1, K) (as ``final_logits_bias`` of BART and Marian), of hidden's dtype unless under autocast.
+        reduction: as in `Loss.forward`.
+        num_items: as in `Loss.forward`.
+        logit_scale: the logits are multiplied by it.
+        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma). It
+            takes the memory of a second chunk.
+        chunk_size: rows of logits that exist at a time; by default as many as have 2^25 logits.
+
+    Returns:
+        A scalar, or rows of labels' shape: float32 (float64 for float64 hidden states).
+
+    Raises:
+        TypeError: arguments that are no tensors or of a wrong dtype, a loss that is no `Loss`.
+        ValueError: what `Loss.forward` raises; MMCE, which needs the confidences of all rows at once; shapes or
+            dtypes that do not fit together; a scale that is not finite, a cap or a chunk size that is not positive.
+        RuntimeError: a second derivative.
+    """
+    if not isinstance(loss, Loss):
+        raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
+    if loss.row_form is None:
+        raise ValueError(f"loss must be a function of each row's own logits, got {loss}: use it on the logits")
+    check_reduction(reduction, num_items)
+    logit_scale = finite("logit_scale", logit_scale)
+    if soft_cap is not None and finite("soft_cap", soft_cap) <= 0:
+        raise ValueError(f"soft_cap must be above 0, got {soft_cap}")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
+    bias = _check_head(hidden, weight, bias)
+    require_tensors(labels=labels)
+    num_classes = len(weight)
+    # Logits that take no memory, for the shapes in the messages.
+    index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], num_classes), labels)
+    kept = (~ignored).reshape(-1).nonzero().squeeze(-1)
+    head = _Head(
+        form=loss.row_form,
+        kept=kept,
+        labels=index.reshape(-1, 1)[kept],
+        dtype=_autocast_dtype(hidden) or hidden.dtype,
+        logit_scale=logit_scale,
+        soft_cap=soft_cap,
+        chunk_size=chunk_size or max(1, _CHUNK_ELEMENTS // num_classes),
+    )
+    differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
+    in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
+    apply = eagerly(_Sum.apply if in_forward else _Rows.apply)
+    rows_or_sum = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
+    if reduction == "none":
+        return rows_or_sum.reshape(labels.shape)
+    total = rows_or_sum.sum()
+    if reduction == "sum":
+        return total
+    return divide(total, kept.numel() if num_items is None else num_items)
+
+
+def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The bias as (K,), if there is one."""
+    require_tensors(hidden=hidden, weight=weight)
+    if not hidden.is_floating_point():
+        raise TypeError(f"hidden must be floating, got {hidden.dtype}")
+    if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
+        raise ValueError(
+            f"weight must be (classes, features) for hidden (..., features), got weight {tuple(weight.shape)} for "
+            f"hidden {tuple(hidden.shape)}"
+        )
+    if bias is not None:
+        require_tensors(bias=bias)
+        if bias.shape not in ((len(weight),), (1, len(weight))):
+            raise ValueError(
+                f"bias must be ({len(weight)},) or (1, {len(weight)}) for {len(weight)} classes, got "
+                f"{tuple(bias.shape)}"
+            )
+        bias = bias.reshape(-1)
+    if _autocast_dtype(hidden) is None:
+        for name, tensor in (("weight", weight), ("bias", bias)):
+            if tensor is not None and tensor.dtype != hidden.dtype:
+                raise TypeError(f"{name} must have the dtype of hidden, {hidden.dtype}, got {tensor.dtype}")
+    return bias
+
+
+def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
+    device = hidden.device.type
+    # Autocast leaves float64 as it is.
+    enabled = torch.is_autocast_enabled(device) and hidden.dtype != torch.float64
+    return torch.get_autocast_dtype(device) if enabled else None
+
+
+class _Chunk(NamedTuple):
+    kept: Tensor  # (n,): which hidden states
+    labels: Tensor  # (n, 1): theirs
+    hidden: Tensor  # (n, H)
+    logits: Tensor  # (n, K)
+    cap_slope: Tensor | None  # (n, K): the derivative of the soft cap
+
+
+class _Head(NamedTuple):
+    """What turns hidden states, weight and bias into the loss of the rows that count."""
+
+    form: RowForm
+    kept: Tensor  # (R,): which of the N hidden states count
+    labels: Tensor  # (R, 1): theirs
+    dtype: torch.dtype  # of the matrix products
+    logit_scale: float
+    soft_cap: float | None
+    chunk_size: int
+
+    def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
+        """At least one chunk, if only of no rows. One buffer holds the logits of each in turn."""
+        bias = None if bias is None else bias.to(self.dtype)
+        num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
+        buffer = None
+        for kept, labels in zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True):
+            if buffer is None:  # the first chunk is the largest
+                buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
+            rows, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
+            if bias is None:
+                torch.mm(rows, weight.T, out=logits)
+            else:
+                torch.addmm(bias, rows, weight.T, out=logits)
+            if self.logit_scale != 1:
+                logits.mul_(self.logit_scale)
+            cap_slope = None
+            if self.soft_cap is not None:
+                logits.div_(self.soft_cap).tanh_()
+                cap_slope = logits.square().neg_().add_(1)
+                logits.mul_(self.soft_cap)
+            yield _Chunk(kept, labels, rows, logits, cap_slope)
+
+    def add_gradients(
+        self, gradients: list[Tensor | None], chunk: _Chunk, row: RowLoss, grad: Tensor, weight: Tensor
+    ) -> None:
+        """Add the chunk's to those of hidden states, weight and bias; its logits, by now e_k, are overwritten."""
+        turn_into_gradient(chunk.logits, chunk.labels, row, grad * self.logit_scale)
+        if chunk.cap_slope is not None:
+            chunk.logits.mul_(chunk.cap_slope)
+        of_hidden, of_weight, of_bias = gradients
+        if of_hidden is not None:
+            of_hidden[chunk.kept] = (chunk.logits @ weight).to(of_hidden.dtype)
+        if of_weight is not None:
+            if of_weight.dtype == self.dtype:
+                of_weight.addmm_(chunk.logits.T, chunk.hidden)
+            else:
+                of_weight.add_(chunk.logits.T @ chunk.hidden)
+        if of_bias is not None:
+            of_bias.add_(chunk.logits.sum(0, dtype=of_bias.dtype))
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of the rows, its gradients computed beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
+        ctx.gradients = _zeros(ctx, hidden, weight, bias)
+        values = []
+        with torch.autocast(hidden.device.type, enabled=False):
+            weight = weight.to(head.dtype)
+            for chunk in head.chunks(hidden, weight, bias):
+                row = head.form.row_function(
+                    row_statistics(chunk.logits, chunk.labels, chunk.logits, head.form.moment)
+                )
+                head.add_gradients(ctx.gradients, chunk, row, torch.ones_like(row.value), weight)
+                values.append(row.value)
+        return torch.cat(values).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        gradients = ctx.gradients
+        if needed_again(gradients):
+            gradients = [None if gradient is None else gradient.clone() for gradient in gradients]
+        else:
+            ctx.gradients = None
+        for gradient in gradients:
+            if gradient is not None:
+                gradient.mul_(grad)
+        return *gradients, None
+
+
+class _Rows(torch.autograd.Function):
+    """Rows, 0 where they do not count. Backward computes the logits again."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.head, ctx.rows = head, []
+        with torch.autocast(hidden.device.type, enabled=False):
+            for chunk in head.chunks(hidden, weight.to(head.dtype), bias):
+                statistics = row_statistics(chunk.logits, chunk.labels, None, head.form.moment)
+                ctx.rows.append(head.form.row_function(statistics))
+        values = torch.cat([row.value for row in ctx.rows])
+        return values.new_zeros(len(hidden)).index_copy_(0, head.kept, values)
+
+    @staticmethod
+    def backward(ctx: Any, grad_rows: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        hidden, weight, bias = ctx.saved_tensors
+        head = ctx.head
+        gradients = _zeros(ctx, hidden, weight, bias)
+        with torch.autocast(hidden.device.type, enabled=False):
+            weight = weight.to(head.dtype)
+            # γ may have moved since: the coefficients are those of the rows that were returned.
+            for chunk, row in zip(head.chunks(hidden, weight, bias), ctx.rows, strict=True):
+                row_statistics(chunk.logits, chunk.labels, chunk.logits, None)
+                head.add_gradients(gradients, chunk, row, grad_rows[chunk.kept], weight)
+        return *gradients, None
+
+
+def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
+    """To hold the gradients that are needed: float32 (or float64) where every chunk adds to them. Autograd casts what
+    backward returns to the dtypes of the inputs."""
+    dtypes = hidden.dtype, accumulation_dtype(weight), accumulation_dtype(weight)
+    return [
+        torch.zeros_like(tensor, dtype=dtype) if needed and tensor is not None else None
+        for tensor, dtype, needed in zip((hidden, weight, bias), dtypes, ctx.needs_input_grad[:3], strict=True)
+    ]

@@ -1,0 +1,87 @@
+"""How well each class is found: mean IoU and its relatives, from a stream of batches."""
+
+import torch
+from torch import Tensor
+
+from .input_checks import Array, check_largest, check_scores
+
+
+class ConfusionMatrix:
+    """How many samples of each class were predicted as each class, summed over batches and over processes.
+
+    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so a
+    temperature changes nothing. Objects pickle: gather them over ranks and `merge` them.
+
+    Args:
+        ignore_index: rows with this label are left out.
+
+    Attributes:
+        counts: `(K, K)`, int64; row: the label, column: the prediction. None before the first batch.
+    """
+
+    def __init__(self, *, ignore_index: int = -100) -> None:
+        self.ignore_index = ignore_index
+        self.counts: Tensor | None = None
+
+    def update(self, logits: Array, labels: Array) -> None:
+        """Add logits (..., K), of any floating dtype, and integer labels (...), on any device.
+
+        Raises TypeError and ValueError as `CalibrationMetrics.update` does; ValueError for another number of classes
+        than before.
+        """
+        logits, labels = check_scores("logits", logits, labels, self.ignore_index)
+        num_classes, ignored = logits.shape[1], labels == self.ignore_index
+        largest, prediction = logits.max(1)
+        check_largest(largest[~ignored])
+        cells = torch.where(ignored, num_classes**2, labels * num_classes + prediction)  # one more, which is dropped
+        counts = torch.bincount(cells, minlength=num_classes**2 + 1)[:-1].view(num_classes, num_classes)
+        self._add(counts)
+
+    def merge(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
+        """Add the other's samples to this object's, and return this object.
+
+        Raises ValueError where the number of classes differs.
+        """
+        if other.counts is not None:
+            self._add(other.counts)
+        return self
+
+    def _add(self, counts: Tensor) -> None:
+        if self.counts is not None and len(self.counts) != len(counts):
+            raise ValueError(f"logits must have {len(self.counts)} classes as before, got {len(counts)}")
+        self.counts = counts if self.counts is None else self.counts + counts.to(self.counts.device)
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"counts": None if self.counts is None else self.counts.cpu()}
+
+    def compute(self) -> dict[str, float]:
+        """Return means over classes, fractions; empty before the first batch, NaN where no sample counted.
+
+        mean_accuracy: mean, over the classes that labels have, of the share of a class's samples that is predicted as
+        it (its recall; the mean is also called balanced accuracy). mean_iou: mean, over the classes that labels or
+        predictions have, of the intersection of both over their union [Everingham et al. 2010]. macro_f1: the mean
+        over the same classes of 2·intersection / (labels + predictions).
+        """
+        if self.counts is None:
+            return {}
+        by_class = self.by_class()
+        f1 = 2 * by_class["iou"] / (1 + by_class["iou"])
+        means = {"mean_accuracy": by_class["accuracy"], "mean_iou": by_class["iou"], "macro_f1": f1}
+        return {name: float(values.nanmean()) for name, values in means.items()}
+
+    def by_class(self) -> dict[str, Tensor]:
+        """Return "accuracy" and "iou" of each class, float64, NaN where a class does not occur, and "count", int64:
+        how many samples have its label. (K,) each, on the CPU.
+
+        Raises ValueError before the first batch.
+        """
+        if self.counts is None:
+            raise ValueError("counts must be of at least one batch, got none")
+        counts = self.counts.cpu()
+        found, labelled, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+        # 0 / 0 is NaN.
+        return {
+            "accuracy": found.double() / labelled,
+            "iou": found.double() / (labelled + predicted - found),
+            "count": labelled,
+        }

@@ -1,0 +1,102 @@
+"""How AdaFocal's γ moved over a training [Ghosh et al. 2022]."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .figure_style import ACCURACY, GAP, GREY, clean_axes, title_above
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DARK_INVERSE = "#5A2800"
+# The colours reach at least over AdaFocal's default bounds, so that a colour means the same γ in every such report.
+_LOWEST, _HIGHEST = -2.0, 20.0
+# Updates multiply γ: colours are spaced by its logarithm, below about this size evenly, as γ may cross 0.
+_LINEAR_WIDTH = 0.5
+_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
+
+
+def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: str | Path | None = None) -> "Figure":
+    """Draw γ of each bin over the training, above the probabilities at which the bins meet.
+
+    A column starts at its update and ends at the next; before the first, every γ is 1 and the bins are equally wide.
+    The last column, γ as the training left it, is as wide as the columns are on average. γ < 0 is hatched too.
+
+    Args:
+        history: one mapping an update, in their order: `"epoch"`, a float; `"gammas"`, M floats, the bin of the lowest
+            true-class probabilities first; `"edges"`, M + 1 floats from 0 to 1.
+        title: a line above the figure.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with three axes: the heat map, the bins' inner edges and the colour bar.
+
+    Raises:
+        ValueError: no updates, epochs that decrease or are negative, or numbers of γ and edges that do not fit.
+    """
+    from matplotlib.colors import AsinhNorm, LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    if not history:
+        raise ValueError("history must hold at least one update, got none")
+    num_bins = len(history[0]["gammas"])
+    for entry in history:
+        sizes = len(entry["gammas"]), len(entry["edges"])
+        if sizes != (num_bins, num_bins + 1):
+            raise ValueError(
+                f"history must have {num_bins} gammas and {num_bins + 1} edges in each update, got {sizes[0]} and "
+                f"{sizes[1]}"
+            )
+    epochs = [0.0, *(entry["epoch"] for entry in history)]
+    if any(before > after for before, after in pairwise(epochs)):
+        raise ValueError(f"history must have epochs that do not decrease from 0, got {epochs[1:]}")
+    # Of updates in one epoch only the last has a width; were all at 0, any width would do.
+    epochs.append(epochs[-1] + (epochs[-1] / len(history) or 1.0))
+    gammas = np.array([[1.0] * num_bins, *(entry["gammas"] for entry in history)]).T
+    edges = np.array([np.linspace(0, 1, num_bins + 1), *(entry["edges"] for entry in history)])
+
+    figure = Figure(figsize=(6.4, 6.2), layout="constrained")
+    heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
+    lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
+    bound = max(-lowest, highest)
+    # The reports' two colours, each from pale to dark without a common white: the sign shows at small γ too.
+    colours = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
+    corners = np.arange(num_bins + 1) + 0.5
+    mesh = heat.pcolormesh(
+        epochs,
+        corners,
+        gammas,
+        cmap=LinearSegmentedColormap.from_list("gamma", colours),
+        norm=AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound),
+    )
+    # Without colour both signs would look alike.
+    hatched = {"facecolor": "none", "edgecolor": _DARK_INVERSE, "linewidth": 0, "hatch": "////"}
+    for number, row in enumerate(gammas, start=1):
+        tops = np.where(row < 0, number + 0.5, np.nan)
+        heat.stairs(tops, epochs, baseline=number - 0.5, fill=True, **hatched)
+    heat.set_ylabel("Bin, by true-class probability")
+    heat.set_yticks(range(1, num_bins + 1, -(-num_bins // 15)))
+    bar = figure.colorbar(mesh, ax=heat, label="γ (inverse focal below 0)", pad=0.02)
+    ticks = [tick for tick in sorted({0, *_TICKS, *(-tick for tick in _TICKS)}) if lowest <= tick <= highest]
+    bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "−") for tick in ticks])
+    bar.minorticks_off()
+    bar.ax.axhspan(lowest, 0, **hatched)
+    bar.ax.set_ylim(lowest, highest)
+
+    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color=GREY, linewidth=0.9)
+    inner.set_ylim(0, 1)
+    inner.set_xlim(epochs[0], epochs[-1])
+    inner.xaxis.get_major_locator().set_params(integer=True)
+    inner.set_xlabel("Epoch")
+    inner.set_ylabel("Inner edges,\nprobability")
+    clean_axes(inner)
+    figure.align_ylabels()
+    if title:
+        title_above(figure, title)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

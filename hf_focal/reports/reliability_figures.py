@@ -1,0 +1,188 @@
+"""Reliability diagrams [Niculescu-Mizil and Caruana 2005; Guo et al. 2017].
+
+Figures are made without pyplot: nothing global changes, no window opens, and they work without a display.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..calibration.temperature import Temperature
+from ..metrics import CalibrationMetrics, ReliabilityBins
+from ..metrics.input_checks import Array, check_positive
+from .figure_style import ACCURACY, GAP, GREY, clean_axes, title_above, wrapped
+from .scaled_logits import scaled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def reliability_diagram(
+    logits: Array | None = None,
+    labels: Array | None = None,
+    *,
+    metrics: CalibrationMetrics | ReliabilityBins | None = None,
+    num_bins: int = 15,
+    temperature: Temperature | float | None = None,
+    title: str | None = None,
+    path: str | Path | None = None,
+) -> "Figure":
+    """Draw accuracy against confidence, with the ECE, over a histogram of the confidences.
+
+    Args:
+        logits: `(..., K)`, floating; with `labels`, unless `metrics` is given.
+        labels: `(...)`, integers; -100 is left out.
+        metrics: samples gathered already, or their bins, instead of logits and labels.
+        num_bins: equal-width bins, for logits and labels.
+        temperature: divides the logits; finite and positive.
+        title: a line above the diagram.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with two axes: the diagram and the histogram.
+
+    Raises:
+        TypeError: neither or both of (logits, labels) and metrics; a temperature beside metrics.
+        ValueError: no samples; a temperature that is not finite and positive; what `CalibrationMetrics.update` raises.
+    """
+    from matplotlib.figure import Figure
+
+    if (logits is None) != (labels is None) or (logits is None) == (metrics is None):
+        given = [
+            name for name, value in (("logits", logits), ("labels", labels), ("metrics", metrics)) if value is not None
+        ]
+        raise TypeError(f"arguments must be logits and labels, or metrics, got {', '.join(given) or 'none of them'}")
+    if logits is not None and labels is not None:
+        if temperature is not None:
+            logits = scaled(logits, check_positive("temperature", temperature))
+        metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
+        metrics.update(logits, labels)
+    elif temperature is not None:
+        raise TypeError(
+            f"temperature must be None with metrics, whose logits are gone, got {temperature}: give logits and labels"
+        )
+    assert metrics is not None  # given or made
+    bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
+
+    figure = Figure(figsize=(5, 6.2), layout="constrained")
+    diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
+    draw_reliability(diagram, bins, font_size=12)
+    diagram.set_ylabel("Accuracy")
+    handles = [diagram.containers[0], diagram.containers[1], diagram.lines[0]]
+    _legend_above(diagram, handles, ["accuracy", "gap to confidence", "calibrated"])
+    _draw_histogram(histogram, bins)
+    if title:
+        title_above(figure, title)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def comparison_figure(
+    runs: Mapping[str, tuple[ReliabilityBins, ReliabilityBins]], path: str | Path | None = None
+) -> "Figure":
+    """Draw small reliability diagrams of several runs, a column each: above before, below after temperature scaling.
+
+    Args:
+        runs: name -> (bins before, bins after), as `CalibrationMetrics.bins()` gives them.
+        path: where to save the figure too, in the format that its suffix names.
+
+    Returns:
+        A `matplotlib.figure.Figure` with 2 rows of `len(runs)` axes.
+
+    Raises:
+        ValueError: no runs, or bins without samples.
+    """
+    from matplotlib.figure import Figure
+
+    if not runs:
+        raise ValueError("runs must hold at least one run, got none")
+    figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * len(runs)), 3.9), layout="constrained")
+    axes = figure.subplots(2, len(runs), sharex=True, sharey=True, squeeze=False)
+    for column, (name, before_and_after) in enumerate(runs.items()):
+        for row, bins in enumerate(before_and_after):
+            draw_reliability(axes[row, column], bins, font_size=9)
+        axes[0, column].set_title(wrapped(name, 18), fontsize=10)
+        axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes[0, 0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes[0, 0].set_ylabel("Accuracy\nbefore T")
+    axes[1, 0].set_ylabel("Accuracy\nafter T")
+    figure.supxlabel("Confidence", fontsize=10)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
+    """Draw bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
+    total = bins.count.sum()
+    if not total:
+        raise ValueError("metrics must hold at least one sample, got none")
+    filled = bins.count > 0
+    left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
+    accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+    axes.bar(left, accuracy, width, align="edge", color=ACCURACY + "A6", edgecolor="white", linewidth=0.6)
+    axes.bar(
+        left,
+        confidence - accuracy,
+        width,
+        bottom=accuracy,
+        align="edge",
+        facecolor=GAP + "40",
+        edgecolor=GAP,
+        hatch="////",
+        linewidth=0.6,
+    )
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    ece = float((bins.count[filled] * np.abs(confidence - accuracy)).sum() / total)
+    axes.text(
+        0.96,
+        0.05,
+        f"ECE {100 * ece:.1f} %",
+        transform=axes.transAxes,
+        ha="right",
+        va="bottom",
+        fontsize=font_size,
+        bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREY, "linewidth": 0.6, "alpha": 0.9},
+    )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    clean_axes(axes)
+
+
+def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
+    """Draw the share of the samples in each bin, in per cent."""
+    shares, widths = 100 * bins.count / bins.count.sum(), np.diff(bins.edges)
+    axes.bar(bins.edges[:-1], shares, widths, align="edge", color="#B3B3B3", edgecolor="white", linewidth=0.6)
+
+
+def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
+    """Draw the share of the samples in each bin, with their mean confidence and accuracy as lines."""
+    total, filled = bins.count.sum(), bins.count > 0
+    accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
+    confidence = float((bins.count * bins.confidence)[filled].sum() / total)
+    draw_shares(axes, bins)
+    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
+    axes.axvline(
+        confidence, color=GAP, linewidth=1.8, linestyle="--", label=f"mean confidence {100 * confidence:.1f} %"
+    )
+    _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
+    axes.set_xlabel("Confidence")
+    axes.set_ylabel("Samples, %")
+    clean_axes(axes)
+
+
+def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
+    """Put the legend outside the axes, where no bar can run into it."""
+    axes.legend(
+        handles,
+        labels,
+        ncols=len(labels),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1),
+        frameon=False,
+        columnspacing=1.2,
+    )

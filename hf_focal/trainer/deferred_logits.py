@@ -1,0 +1,174 @@
+"""A language model's loss without its logits: the linear head's forward is put off until the loss is known.
+
+The model runs as it is, through whatever wraps it, but for the head, which returns a note of what it was to compute.
+What models then do to logits (a bias, a scale, a soft cap) is noted too; for anything else the logits are computed
+after all, so that a model that is not known here costs memory but is never wrong.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from ..losses import Loss, linear_loss
+from .training_arguments import FocalTrainingArguments
+
+
+class DeferredLogits:
+    """Logits (..., K) that a linear head has not computed: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
+
+    `hidden` is (..., H), `weight` (K, H), `bias` (K,), (1, K) or None; without a `cap` only the scale is applied.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float = 1.0, cap: float | None = None
+    ):
+        self.hidden, self.weight, self.bias, self.scale, self.cap = hidden, weight, bias, scale, cap
+        device = hidden.device.type
+        # A mixed-precision wrapper of the model ends before the loss is computed.
+        self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self._computed: Tensor | None = None
+
+    def loss(self, loss: Loss, labels: Tensor, **reduction: Any) -> Tensor:
+        """`loss` of these logits and labels (...), with the reduction's arguments of `linear_loss`."""
+        if self._computed is not None:
+            return loss(self._computed, labels, **reduction)
+        with self._as_in_forward():
+            return linear_loss(
+                loss,
+                self.hidden,
+                self.weight,
+                labels,
+                self.bias,
+                logit_scale=self.scale,
+                soft_cap=self.cap,
+                **reduction,
+            )
+
+    def tensor(self) -> Tensor:
+        """The logits, computed: from now on they are what counts, as the model may change them in place."""
+        if self._computed is None:
+            with self._as_in_forward():
+                logits = F.linear(self.hidden, self.weight, None if self.bias is None else self.bias.reshape(-1))
+                logits = logits * self.scale
+                self._computed = logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+        return self._computed
+
+    def _as_in_forward(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.hidden.device.type, self._autocast)
+
+    def _with(self, **changed: Any) -> "DeferredLogits":
+        fields = {name: getattr(self, name) for name in ("hidden", "weight", "bias", "scale", "cap")}
+        deferred = DeferredLogits(**(fields | changed))
+        deferred._autocast = self._autocast
+        return deferred
+
+    def __add__(self, other: Any) -> "DeferredLogits | Tensor":
+        biases = ((len(self.weight),), (1, len(self.weight)))
+        noted = self._computed is None and self.scale == 1 and self.cap is None
+        if noted and isinstance(other, Tensor) and other.shape in biases:
+            return self._with(bias=other if self.bias is None else self.bias + other)
+        return self.tensor() + other
+
+    def __mul__(self, factor: Any) -> "DeferredLogits | Tensor":
+        known = isinstance(factor, int | float) and (self.cap is None or factor > 0)
+        if self._computed is None and known:
+            return self._with(scale=self.scale * factor, cap=None if self.cap is None else self.cap * factor)
+        return self.tensor() * factor
+
+    def __truediv__(self, divisor: Any) -> "DeferredLogits | Tensor":
+        return self * (1 / divisor) if isinstance(divisor, int | float) else self.tensor() / divisor
+
+    def __getitem__(self, index: Any) -> "DeferredLogits | Tensor":
+        # Positions are those of the hidden states, as long as every class is kept.
+        positions = isinstance(index, tuple) and index[0] is Ellipsis and index[-1] == slice(None)
+        if self._computed is None and positions:
+            return self._with(hidden=self.hidden[index])
+        return self.tensor()[index]
+
+    def float(self) -> "DeferredLogits | Tensor":
+        # Rows are float32 anyway.
+        return self if self._computed is None else self._computed.float()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        # accelerate asks, to make float32 of half precision's logits: as the rows are.
+        return torch.float32 if self._computed is None else self._computed.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.hidden.device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor(), name)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        first = args[0] if args else None
+        if function is torch.tanh and isinstance(first, cls) and first._computed is None and first.cap is None:
+            return first._with(cap=1.0)
+        computed = [arg.tensor() if isinstance(arg, cls) else arg for arg in args]
+        return function(*computed, **(kwargs or {}))
+
+
+def _of_tensor(name: str) -> Callable[..., Any]:
+    """The operator of the computed logits: Python does not look for operators in `__getattr__`."""
+
+    def operator(self: DeferredLogits, *operands: Any) -> Any:
+        return getattr(self.tensor(), name)(*operands)
+
+    return operator
+
+
+for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul", "gt", "ge", "lt", "le", "setitem"):
+    setattr(DeferredLogits, f"__{_name}__", _of_tensor(f"__{_name}__"))
+
+
+@contextmanager
+def deferred(head: nn.Linear | None) -> Iterator[None]:
+    """Let the head return `DeferredLogits` meanwhile; do nothing without one."""
+    if head is None:
+        yield
+        return
+    # On the module itself, in front of its class's method.
+    vars(head)["forward"] = lambda hidden: DeferredLogits(hidden, head.weight, head.bias)
+    try:
+        yield
+    finally:
+        del vars(head)["forward"]
+
+
+def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
+    """The head of a language model if its loss can do without logits and `args.linear_loss` wants it.
+
+    Raises:
+        ValueError: `args.linear_loss` is "on" and something stands in the way.
+    """
+    if args.linear_loss == "off":
+        return None
+    head = model.get_output_embeddings()
+    distributed = args.distributed_state.distributed_type
+    if loss.row_form is None:
+        obstacle = f"the loss {args.loss} needs the logits of all rows at once"
+    elif type(head) is not nn.Linear or "forward" in vars(head):
+        obstacle = f"the head of {type(model).__name__} is no plain nn.Linear"
+    elif distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        obstacle = f"{distributed.value} keeps the head's weight whole in its forward pass alone"
+    elif args.world_size > 1 and args.ddp_find_unused_parameters:
+        obstacle = "ddp_find_unused_parameters looks for the used ones in the logits"
+    elif args.torch_compile:
+        obstacle = "torch_compile compiles the head's forward pass"
+    else:
+        return head
+    if args.linear_loss == "on":
+        raise ValueError(f"args.linear_loss must be 'auto' or 'off' here, got 'on': {obstacle}")
+    return None

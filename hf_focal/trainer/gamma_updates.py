@@ -1,0 +1,163 @@
+"""AdaFocal's γ in the course of a training (Ghosh et al. 2022, algorithm 1)."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_utils import IntervalStrategy, has_length
+
+from ..losses import ByBin, CrossEntropyFamily
+from .training_arguments import FocalTrainingArguments
+
+if TYPE_CHECKING:
+    from .focal_trainer import FocalTrainer
+
+_logger = logging.getLogger(__name__)
+
+
+class GammaUpdates(TrainerCallback):
+    """Says when AdaFocal's γ moves, and moves it.
+
+    An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It is carried out
+    before the next step: by an evaluation of the calibration set, if one comes first, else by a pass of its own.
+    A checkpoint that is written in between says that the update is due, so a resumed training makes it good.
+
+    Attributes:
+        due: whether γ has still to be moved by the model as it is.
+    """
+
+    def __init__(self, trainer: "FocalTrainer"):
+        self.trainer = trainer
+        self.due = False
+        self.step_of_last_update = None
+
+    @property
+    def policy(self) -> ByBin | None:
+        """The trainer's AdaFocal policy, None where its loss is another."""
+        loss = self.trainer.loss
+        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, ByBin) else None
+
+    def on_train_begin(
+        self,
+        args: FocalTrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        self.step_of_last_update = None
+        if self.policy is None:
+            return
+        dataset = self.trainer.held_out_dataset()
+        if self.trainer.calibration_dataset is None and args.should_log:
+            _logger.warning(
+                "calibration_dataset is not given: AdaFocal moves γ by the calibration of eval_dataset, which is then "
+                "no longer an independent measure of it"
+            )
+        if args.gamma_update_steps is None and not has_length(self.trainer.train_dataset):
+            raise ValueError(
+                "gamma_update_steps must be given for a train_dataset without a length, got None: the ends of its "
+                "epochs are not known beforehand"
+            )
+        _check_size(self.trainer.get_eval_dataloader(dataset), args.eval_batch_size, len(self.policy.gammas))
+        every = args.gamma_update_steps
+        if every is None:
+            every = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
+        if every >= state.max_steps and args.should_log:
+            _logger.warning(
+                "γ stays 1: AdaFocal moves it every %d steps, and the training has %d; set gamma_update_steps",
+                every,
+                state.max_steps,
+            )
+
+    def on_step_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.policy is None:
+            return
+        if args.gamma_update_steps is not None:
+            falls_due = state.global_step % args.gamma_update_steps == 0
+        else:  # before a checkpoint of this step is written
+            falls_due = ends_epoch(state)
+        self.due = self.due or falls_due
+
+    def on_epoch_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        # An epoch that a callback ended early.
+        if self.policy is not None and args.gamma_update_steps is None:
+            self.due = self.due or self.step_of_last_update != state.global_step
+
+    def on_step_begin(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.due:
+            self.update(*self.trainer.measure_confidences())
+
+    def update(self, confidence: Tensor, correct: Tensor) -> None:
+        """Move γ by the confidences (N,) and the correctness (N,) of the calibration set; log γ and edges."""
+        self.due = False
+        self.step_of_last_update = self.trainer.state.global_step
+        policy = self.policy
+        assert policy is not None  # or no update would be due
+        policy.update(confidence, correct)
+        gammas = {f"gamma_{index}": gamma for index, gamma in enumerate(policy.gammas)}
+        edges = {f"gamma_edge_{index}": edge for index, edge in enumerate(policy.edges)}
+        if self.trainer.args.logging_strategy == IntervalStrategy.NO:  # for `gamma_history`, not for the screen
+            state = self.trainer.state
+            state.log_history.append({**gammas, **edges, "epoch": state.epoch, "step": state.global_step})
+        else:
+            self.trainer.log(gammas | edges)
+
+
+def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """AdaFocal's γ after each update, from `trainer.state.log_history`.
+
+    Returns:
+        For each update ``{"step", "epoch", "gammas": [M floats], "edges": [M + 1 floats]}``; none for other losses.
+    """
+    # By index: a checkpoint sorts the names as text.
+    return [
+        {
+            "step": entry["step"],
+            "epoch": entry["epoch"],
+            "gammas": [entry[f"gamma_{index}"] for index in range(num_bins)],
+            "edges": [entry[f"gamma_edge_{index}"] for index in range(num_bins + 1)],
+        }
+        for entry in log_history
+        if (num_bins := sum(name.startswith("gamma_edge_") for name in entry) - 1) > 0
+    ]
+
+
+def ends_epoch(state: TrainerState) -> bool:
+    """Whether the step that was just taken is the last one of an epoch of a dataset with a length."""
+    return state.epoch == int(state.epoch)
+
+
+def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
+    """Look for a label for each bin, before the epoch whose end would miss them; most often that is one batch."""
+    # A loader of its own: every process looks at the same batches, and draws nothing from PyTorch's global generator.
+    generator = torch.Generator()
+    batches = DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator)
+    found = 0
+    for batch in batches:
+        if batch.get("labels") is None:
+            raise ValueError(f"calibration_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
+        found += num_labelled(batch["labels"])
+        if found >= num_bins:
+            return
+    raise ValueError(
+        f"calibration_dataset must hold at least one labelled sample for each of the {num_bins} bins, got {found}: "
+        "give more of them, or use fewer bins"
+    )
+
+
+def num_labelled(labels: Tensor) -> int:
+    """How many labels are not -100; of floating ones, soft targets (..., K), how many rows."""
+    kept = labels != -100
+    return int(torch.count_nonzero(kept.all(-1) if labels.is_floating_point() else kept))

@@ -1,0 +1,163 @@
+"""Folding a temperature into classifiers: the figures of the fit, forms of heads, refusals.
+
+`test_round_trip.py` has the families of models, through save_pretrained and back.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from hf_focal.calibration.folding import fold_temperature
+from hf_focal.calibration.temperature import Temperature
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
+SMALL_T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+FOUR_LAYERS = {"image_size": 32, "num_hidden_layers": 4}
+RESNET = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4, "layer_type": "basic"}
+BACKBONE = transformers.ResNetConfig(**RESNET, out_features=["stage1", "stage2", "stage3", "stage4"])
+SEGMENTATION = {
+    "SegformerForSemanticSegmentation": {"hidden_sizes": [8] * 4, "depths": [1] * 4, "decoder_hidden_size": 8},
+    "UperNetForSemanticSegmentation": {"backbone_config": BACKBONE, "hidden_size": 8, "use_auxiliary_head": False},
+    "BeitForSemanticSegmentation": IMAGE | FOUR_LAYERS | {"intermediate_size": 16, "out_indices": [1, 2, 3, 4]},
+    "DPTForSemanticSegmentation": IMAGE
+    | FOUR_LAYERS
+    | {"intermediate_size": 16, "backbone_out_indices": [0, 1, 2, 3]}
+    | {"neck_hidden_sizes": [8] * 4, "fusion_hidden_size": 8},
+    "MobileNetV2ForSemanticSegmentation": {"image_size": 32, "depth_multiplier": 0.35},
+}
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    model_class = getattr(transformers, name)
+    config = model_class.config_class(**{"num_labels": 3, "pad_token_id": 0} | options)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # no zero bias, no unit norm: a fold that forgets one shows
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def inputs(model):
+    generator = torch.Generator().manual_seed(1)
+    if model.main_input_name == "pixel_values":
+        size = getattr(model.config, "image_size", 32)
+        return {"pixel_values": torch.randn(4, 3, size, size, generator=generator)}
+    ids = torch.randint(3, 50, (4, 7), generator=generator)
+    ids[:, -1] = 2  # BART's classification head reads the end-of-sequence token
+    return {"input_ids": ids}
+
+
+@torch.no_grad()
+def logits_of(model):
+    return model(**inputs(model)).logits
+
+
+@pytest.mark.parametrize("name", SEGMENTATION)
+def test_logits_of_pixels_are_divided_after_a_round_trip(name, tmp_path):
+    model = build(name, **SEGMENTATION[name])
+    before = logits_of(model)
+    assert fold_temperature(model, 1.7) is model
+    model.save_pretrained(tmp_path)
+    reloaded = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(reloaded), before / 1.7, rtol=1e-6, atol=1e-6)
+    assert reloaded.config.calibration == {"temperature": 1.7}
+    torch.testing.assert_close(before.argmax(1), logits_of(reloaded).argmax(1))
+
+
+def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
+    model = build("BertForSequenceClassification", **TINY)
+    before = logits_of(model)
+    fit = Temperature(1.5, "nll", 0.03, 0.02, 0.6, 0.5, 900, 15)
+    fold_temperature(model, fit)
+    assert model.config.calibration == {
+        "temperature": 1.5,
+        "objective": "nll",
+        "ece_before": 0.03,
+        "ece_after": 0.02,
+        "nll_before": 0.6,
+        "nll_after": 0.5,
+        "num_samples": 900,
+        "num_bins": 15,
+        "at_grid_end": False,
+    }
+    # Neither fit's figures are those of the product.
+    fold_temperature(model, Temperature(2.0, "ece", 0.02, 0.01, 0.5, 0.4, 800, 15))
+    assert model.config.calibration == {"temperature": 3.0}
+    torch.testing.assert_close(logits_of(model), before / 3, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Conv2d(6, 3, 1)], ids=["linear", "convolution"])
+@pytest.mark.parametrize("form", ["timm", "sequential", "distilled"])
+def test_other_forms_of_heads(layer, form):
+    model = nn.Module()
+    model.config = SimpleNamespace(problem_type=None)
+    second = nn.Linear(6, 3)
+    if form == "sequential":
+        model.classifier = nn.Sequential(nn.Flatten(), nn.Linear(3, 3), layer)
+    else:
+        model.timm_model = nn.ModuleList([layer, second])
+        model.timm_model.get_classifier = lambda: layer if form == "timm" else (layer, second)
+    before = [parameter.clone() for parameter in (layer.weight, layer.bias, second.weight)]
+    fold_temperature(model, 2.0)
+    torch.testing.assert_close(layer.weight, before[0] / 2)
+    torch.testing.assert_close(layer.bias, before[1] / 2)
+    torch.testing.assert_close(second.weight, before[2] / (2 if form == "distilled" else 1))
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "T5EncoderModel"])
+def test_models_that_neither_classify_nor_generate_are_refused(name):
+    model = build(name, **(TINY if name.startswith("Bert") else SMALL_T5))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(TypeError, match=f"generate or .*classification head .*classifier.*timm_model.*got {name}"):
+        fold_temperature(model, 2.0)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert not hasattr(model.config, "calibration")
+
+
+def test_unclear_heads_are_refused():
+    model = build("BertForSequenceClassification", **TINY)
+    model.classifier = nn.Sequential(nn.Linear(16, 3), nn.LayerNorm(3))
+    with pytest.raises(TypeError, match=r"end in one .*got Sequential of BertForSequenceClassification"):
+        fold_temperature(model, 2.0)
+    model.classifier = nn.Linear(16, 50, bias=False)
+    model.classifier.weight = model.bert.embeddings.word_embeddings.weight
+    with pytest.raises(TypeError, match=r"shared.*word_embeddings"):
+        fold_temperature(model, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem_type": "regression"}, "one label a sample, got problem_type 'regression'"),
+        ({"problem_type": "multi_label_classification"}, "got problem_type 'multi_label_classification'"),
+        ({"num_labels": 1}, "model must have at least 2 labels, got num_labels 1"),
+    ],
+)
+def test_models_without_a_softmax_are_refused(options, message):
+    model = build("BertForSequenceClassification", **TINY, **options)
+    before = model.classifier.weight.clone()
+    with pytest.raises(ValueError, match=message):
+        fold_temperature(model, 2.0)
+    assert torch.equal(model.classifier.weight, before)
+
+
+def test_a_model_without_a_config_is_refused():
+    with pytest.raises(TypeError, match="model must be a Transformers model with a config, got Sequential"):
+        fold_temperature(nn.Sequential(nn.Linear(6, 3)), 2.0)
+
+
+def test_a_model_that_says_single_label_is_folded():
+    model = build("BertForSequenceClassification", **TINY, problem_type="single_label_classification")
+    before = model.classifier.weight.clone()
+    torch.testing.assert_close(fold_temperature(model, 2.0).classifier.weight, before / 2)
+
+
+@pytest.mark.parametrize("value", [0.0, -2.0, float("nan"), float("inf")])
+def test_temperature_must_be_finite_and_positive(value):
+    with pytest.raises(ValueError, match="finite and positive"):
+        fold_temperature(build("BertForSequenceClassification", **TINY), value)

@@ -1,0 +1,386 @@
+import html
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import datasets
+import huggingface_hub
+import pytest
+import torch
+import trained_models
+from hub_server import READER
+
+import hf_focal
+from hf_focal import Temperature
+from hf_focal.cli import main as cli
+from hf_focal.cli.main import main
+from hf_focal.hub.hub_publishing import how_to_push
+from hf_focal.losses import LOSSES
+from hf_focal.reports import RunResult, write_report
+
+
+def test_losses_lists_every_loss_with_its_options(capsys):
+    assert main(["losses"]) == 0
+    printed = capsys.readouterr().out
+    for name, spec in LOSSES.items():
+        assert f"{name}: " in printed
+        assert all(f"    {option}: " in printed for option in spec.options)
+
+
+def test_gamma_prints_the_gamma_of_a_threshold(capsys):
+    assert main(["gamma", "0.25"]) == 0
+    assert capsys.readouterr().out == "3.07023\n"
+
+
+def test_gamma_near_a_half_keeps_its_digits(capsys):
+    assert main(["gamma", "0.499999"]) == 0
+    assert capsys.readouterr().out == "5.1094e-06\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "    gamma: γ, at least 0 [3]",
+        "    thresholds: probabilities where γ changes, increasing within (0, 1) [0.2]",
+        "    gammas: γ below, between and above the thresholds [5/3]",
+        "    weighted: the weighted form of the term [false]",
+        "    p0: instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1",
+    ],
+)
+def test_losses_shows_each_default_as_it_is_written(capsys, line):
+    main(["losses"])
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"hf-focal {hf_focal.__version__}\n"
+
+
+def test_gamma_outside_its_range_is_an_error(capsys):
+    assert main(["gamma", "0.5"]) == 2
+    assert "p0 must be within (0, 0.5)" in capsys.readouterr().err
+
+
+def test_a_command_is_needed():
+    with pytest.raises(SystemExit):
+        main([])
+
+
+ERROR = "hf-focal evaluate: error: "
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A text classifier of red, green and blue, with its files."""
+    return trained_models.build("texts", tmp_path_factory.mktemp("texts"))
+
+
+def error_of(capsys, arguments: list[str]) -> str:
+    """The one line that a command ends in, with exit code 2."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if line.startswith("hf-focal ")]
+    assert len(lines) == 1 and err.endswith(f"{lines[0]}\n") and "Traceback" not in err
+    return lines[0]
+
+
+def test_evaluate_prints_a_table(capsys, texts, tmp_path):
+    out = tmp_path / "out"
+    line = ["evaluate", str(texts.folder), "--dataset", str(texts.test), "--output", str(out), *texts.arguments]
+    assert main(line) == 0
+    printed = capsys.readouterr().out
+    rows = [cells.split("|")[1].strip() for cells in printed.splitlines() if cells.startswith("| ")]
+    assert rows[2:] == ["error %", "NLL", "ECE %", "AdaECE %", "classwise ECE %", "MCE %", "Brier score"]
+    assert f"Written to {out}" in printed and (out / "report" / "metrics.json").is_file()
+
+
+def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--test_dataset", str(texts.test), "--objective", "nll", "--output", str(tmp_path / "m")]) == 0
+    printed = capsys.readouterr().out
+    assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
+    assert (tmp_path / "m" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--text_column", "premises"], "text_column must be one of .*, got 'premises'; did you mean 'premise'?"),
+        (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
+        (["--label_map", "red=pink"], "got 'pink' in 'label'"),
+        (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
+        (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
+        (["--task", "token-classification"], "token_column must be one of"),
+        (["--batch_size", "0"], "batch_size must be at least 1, got 0"),
+        (["--num_bins", "0"], "calibration_bins must be a whole number of at least 1, got 0"),
+        (["--max_samples", "0"], "max_samples must be at least 1, got 0"),
+        (["--max_length", "9999"], "max_length must be at most 512"),
+        (["--dataset", "digits:x:y:z"], "dataset must be a file, or a dataset"),
+        (["--dataset", "none.csv"], "dataset must be an existing file, got 'none.csv'"),
+        (["--dataset", "digits", "--split", "dev"], "'digits' must be one of train, validation, test, got 'dev'"),
+        (["--dataset", "digits::test", "--split", "train"], "dataset must have the split that is named besides"),
+        (["--dataset", "me/none"], "dataset 'me/none' is neither a folder nor in the cache, and the Hub cannot be"),
+    ],
+)
+def test_errors_of_the_data(capsys, texts, options, message):
+    line = ["evaluate", texts.folder, "--dataset", texts.test, *texts.arguments, *options]
+    assert re.search(message, error_of(capsys, line))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "dataset must be json with rows"),
+        ([{"premise": "ba", "hypothesis": "be", "label": -100}], "label_column must hold labels, got none in 'label'"),
+        ([{"premise": "ba", "hypothesis": None, "label": 1}], "text_pair_column must"),
+        ([{"premise": "ba", "hypothesis": "be", "label": 3}], r"label_column must hold 0 to 2, got \[3\]"),
+        ([{"premise": "ba", "hypothesis": "be", "label": "pink"}], "got 'pink' in 'label'"),
+    ],
+)
+def test_errors_of_the_rows(capsys, texts, tmp_path, rows, message):
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert re.search(message, error_of(capsys, ["evaluate", texts.folder, "--dataset", file, *texts.arguments]))
+
+
+def test_errors_of_calibration(capsys, texts, tmp_path):
+    line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments]
+    assert "objective must be 'ece' or 'nll', got 'brier'" in error_of(capsys, [*line, "--objective", "brier"])
+    same = error_of(capsys, [*line, "--test_dataset", texts.validation])
+    assert "test_dataset must hold other rows than dataset" in same
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(texts.validation.read_bytes())
+    assert "got only rows that dataset has too" in error_of(capsys, [*line, "--test_dataset", copy])
+    assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
+    assert "test_dataset must hold other rows" in error_of(
+        capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
+    )
+    for held in (texts.folder, texts.validation, texts.validation / "out"):
+        assert "output must be a " in error_of(capsys, [*line, "--output", held])
+
+
+def test_errors_of_the_model(capsys, texts, tmp_path):
+    def model(change, name="m"):
+        folder = tmp_path / name
+        shutil.copytree(texts.folder, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | change))
+        return folder
+
+    data = ["--dataset", texts.test, *texts.arguments]
+    missing = error_of(capsys, ["evaluate", tmp_path / "none", *data])
+    assert "is neither a folder nor on the Hub" in missing
+    unreachable = error_of(capsys, ["evaluate", "me/none", *data])
+    assert "model 'me/none' is neither a folder nor in the cache, and the Hub cannot be reached" in unreachable
+    masked = model({"architectures": ["BertForMaskedLM"]}, "masked")
+    assert "or be a language model, got" in error_of(capsys, ["evaluate", masked, *data])
+    several = model({"problem_type": "multi_label_classification"}, "several")
+    assert "problem_type must be" in error_of(capsys, ["evaluate", several, *data])
+    headless = ["evaluate", texts.folder, "--task", "causal-lm", "--dataset", texts.test, "--text_column", "premise"]
+    assert "must have a trained head for causal-lm" in error_of(capsys, headless)
+    foreign = ["evaluate", texts.folder, "--task", "seq2seq-lm", "--dataset", texts.test]
+    foreign += ["--source_column", "premise", "--target_column", "hypothesis"]
+    assert "a BertConfig, has a head for, got 'seq2seq-lm'" in error_of(capsys, foreign)
+    bare = model({}, "bare")
+    for file in bare.glob("token*"):
+        file.unlink()
+    assert "tokenizer" in error_of(capsys, ["evaluate", bare, *data])
+    wider = model({"intermediate_size": 17}, "wider")
+    assert "ignore_mismatched_sizes" in error_of(capsys, ["evaluate", wider, *data])
+    half = model({}, "half") / "model.safetensors"
+    half.write_bytes(half.read_bytes()[:-100])
+    assert "incomplete" in error_of(capsys, ["evaluate", half.parent, *data])
+
+
+def test_a_dataset_that_is_a_script(capsys, texts, tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "rows.py").write_text("import datasets\n")
+    line = ["evaluate", texts.folder, "--dataset", tmp_path / "rows", *texts.arguments]
+    assert "Dataset scripts are no longer supported" in error_of(capsys, line)
+
+
+def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "1")
+    message = error_of(capsys, ["evaluate", tmp_path / "none", "--dataset", "rows.csv"])
+    assert message.startswith("hf-focal evaluate: process 1: error: model ")
+
+
+@pytest.mark.parametrize(("shown", "expected"), [(None, "0"), ("2,3", "2"), ("", ""), ("1", "1")])
+def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
+    seen = []
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setitem(cli._COMMANDS, "losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    if shown is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    assert main(["losses"]) == 0
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
+    monkeypatch.setenv("LOCAL_RANK", "1")  # the launcher says which
+    assert main(["losses"]) == 0
+    assert seen == [expected, shown]
+
+
+def test_a_bug_has_its_traceback(texts, monkeypatch):
+    monkeypatch.setattr("hf_focal.cli.main.trained_model.encode_rows", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._COMMANDS, "losses", interrupt)
+    assert main(["losses"]) == 130
+    assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
+
+
+@pytest.fixture
+def reached(hub, monkeypatch):
+    """Makes downloads, too, ask the Hub at an address, that of `hub` at first; returns what sets another one."""
+
+    def reach(url: str) -> None:
+        files = url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", url)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", url)
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    reach(hub.url)
+    return reach
+
+
+def test_errors_of_the_hub(capsys, texts, hub, reached):
+    hub.gated.add("me/gated")
+    log_in = "log in with `hf auth login`"
+    gated, none = (error_of(capsys, ["evaluate", f"me/{name}", "--dataset", texts.test]) for name in ("gated", "none"))
+    assert gated == f"{ERROR}model 'me/gated' is gated: ask for access on its page on the Hub, then {log_in}"
+    assert none == f"{ERROR}model 'me/none' is neither a folder nor on the Hub, unless it is private: {log_in}"
+    gated, none = (
+        error_of(capsys, ["evaluate", texts.folder, "--dataset", f"me/{name}"]) for name in ("gated", "none")
+    )
+    assert "'me/gated' is a gated dataset on the Hub" in gated
+    assert "'me/none' doesn't exist on the Hub or cannot be accessed" in none
+
+
+def test_a_hub_that_cannot_be_reached(capsys, texts, reached):
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        reached(f"http://127.0.0.1:{closed.getsockname()[1]}")
+        model = error_of(capsys, ["evaluate", "me/none", "--dataset", texts.test])
+        data = error_of(capsys, ["evaluate", texts.folder, "--dataset", "me/none"])
+    unreachable = "'me/none' is neither a folder nor in the cache, and the Hub cannot be reached"
+    assert model == f"{ERROR}model {unreachable}"
+    assert data == f"{ERROR}dataset {unreachable}"
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_path):
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--push_to_hub", "me/calibrated"]) == 0
+    assert capsys.readouterr().out.endswith(f"Published: {hub.url}/me/calibrated\n")
+    held = hub.repositories["me/calibrated"]
+    assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
+    assert held["README.md"].decode().count("me/calibrated") >= 2
+    assert main(["evaluate", "me/calibrated", "--dataset", str(texts.test), *texts.arguments]) == 0
+    assert "the model is calibrated already" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_repository_is_private_where_that_is_asked(capsys, texts, monkeypatch):
+    asked, create = [], huggingface_hub.HfApi.create_repo
+    monkeypatch.setattr(
+        huggingface_hub.HfApi,
+        "create_repo",
+        lambda *args, **options: asked.append(options) or create(*args, **options),
+    )
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments, "--private"]
+    assert main([*line, "--push_to_hub", "me/secret"]) == 0
+    assert asked and all(options["private"] for options in asked)
+    assert "private must be absent where push_to_hub is" in error_of(capsys, line)
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_card_names_the_whole_id(texts, hub):
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--push_to_hub", "calibrated"]) == 0
+    assert 'model="me/calibrated"' in hub.repositories["me/calibrated"]["README.md"].decode()
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_TOKEN", READER)
+    monkeypatch.setattr("hf_focal.cli.main.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
+    line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
+    assert "the token has no permission to write there" in error_of(capsys, line)
+
+
+@pytest.mark.usefixtures("reached")
+def test_a_failed_upload_leaves_the_figures_and_the_command_that_repeats_it(capsys, texts, hub, tmp_path):
+    hub.cut = 99
+    out = tmp_path / ("long" * 50)
+    line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
+    assert main([*line, "--output", str(out), "--push_to_hub", "me/other"]) == 2
+    printed, err = capsys.readouterr()
+    assert "| ECE % " in printed and "Published" not in printed
+    last = err.splitlines()[-1]
+    assert last.startswith("hf-focal calibrate: error: the upload to 'me/other' failed")
+    assert len(str(out)) > 200 and last.endswith(how_to_push(out, "me/other"))
+    assert (out / "model.safetensors").is_file()
+
+
+def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
+    """A recipe's run, a model that was calibrated, and one that was only measured."""
+    fitted = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=15)
+    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", fitted, logits, labels))
+    data = ["--dataset", str(texts.test), *texts.arguments]
+    assert main(["calibrate", str(texts.folder), *data, "--output", str(tmp_path / "calibrated")]) == 0
+    assert main(["evaluate", str(texts.folder), *data, "--output", str(tmp_path / "evaluated")]) == 0
+    capsys.readouterr()
+    folders = [str(tmp_path / name) for name in ("run", "calibrated", "evaluated")]
+    assert main(["report", *folders, "--output", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"Written to {tmp_path / 'page.html'}\n"
+    page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").replace("<wbr>", ""))
+    names = re.findall(r'<th scope="row">(.*?)</th>', page)
+    assert names == ["flsd53", "model (calibrated)", "model (evaluated)"]
+    captions = re.findall(r"<figcaption>(.*?): ECE", page)
+    sides = ["Before temperature scaling", "After temperature scaling"]
+    assert captions == [*sides, *sides, "As it is"] and "No temperature was fitted." in page
+
+
+def test_errors_of_a_report(capsys, tmp_path):
+    assert "folder must be a run's" in error_of(capsys, ["report", tmp_path])
+    (tmp_path / "metrics.json").write_text("[]")
+    assert "must be what a report writes" in error_of(capsys, ["report", tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["evaluate", "m"], "evaluate: error: the following arguments are required: --dataset"),
+        (["evaluate", "m", "--dataset", "d", "--label_map", "red"], "label_map: must hold DATA=MODEL, got 'red'"),
+        (["evaluate", "m", "--dataset", "d", "--batch_size", "x"], "argument --batch_size: invalid int value: 'x'"),
+        (["calibrat"], "error: argument command: invalid choice: 'calibrat'"),
+        (["report"], "report: error: the following arguments are required: DIR"),
+    ],
+)
+def test_errors_of_the_command_line_are_one_line(capsys, line, message):
+    with pytest.raises(SystemExit, match="2"):
+        main(line)
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and message in err
+
+
+def test_help_needs_nothing_heavy():
+    script = "import sys\nfrom hf_focal import cli\ncli._parser()\nprint({'torch', 'transformers'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

@@ -1,0 +1,272 @@
+"""The model card: what it says, that its metadata read back equal, and what it leaves out."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard
+
+from hf_focal import CalibrationMetrics, Temperature
+from hf_focal.hub.model_card import _PAPERS, model_card
+from hf_focal.losses import LOSSES
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports.run_report import RunResult, results_table
+from hf_focal.reports.translation_report import TranslationResult, translation_table
+
+CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
+TASKS = [*CLASSIFICATION, "translation", "text-generation"]
+SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score"]
+BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
+
+
+def run_of(loss="flsd53", objective="ece", at_grid_end=False):
+    labels = torch.arange(60) % 3
+    logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)) * 3
+    logits += 4 * torch.nn.functional.one_hot(labels, 3)
+    fitted = Temperature(1.3, objective, 0.1, 0.05, 0.912, 0.8, 50, 15, at_grid_end)
+    return RunResult.measure(loss, fitted, logits, labels)
+
+
+def translation_of():
+    bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
+    return TranslationResult(
+        loss="focal:gamma=1",
+        temperature=Temperature(1.2, "nll", 0.1016, 0.0259, 2.0, 1.9, num_samples=500, num_bins=2),
+        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan},
+        post={"ece": 0.0259, "nll": 1.9},
+        bleu={1.0: 26.31, 1.2: 26.21},
+        signature="nrefs:1|tok:13a",
+        validation_ece={1.0: 0.1, 1.2: 0.03},
+        pre_bins=bins,
+        post_bins=bins,
+        details={},
+    )
+
+
+def card_of(result=None, task="text-classification", **options):
+    return model_card(result or run_of(), model_name="user/my_model", task=task, **options)
+
+
+def front_matter(card):
+    return yaml.safe_load(str(card).split("---\n")[1])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("folded", [True, False])
+def test_the_card_reads_back_equal(task, folded, tmp_path):
+    card = card_of(translation_of() if task == "translation" else run_of(), task, folded=folded)
+    card.save(tmp_path / "README.md")
+    for again in (ModelCard(str(card)), ModelCard.load(tmp_path / "README.md")):
+        assert again.data.eval_results == card.data.eval_results
+        assert again.data.to_dict() == card.data.to_dict() == front_matter(card)
+        assert again.text == card.text
+    assert len(card.data.eval_results) == (6 if task == "translation" else 9)
+
+
+def test_the_results_in_the_metadata_are_those_of_the_run():
+    result = run_of()
+    data = card_of(result, dataset="SetFit/20_newsgroups", base_model="org/base", license="mit", language="en").data
+    values = {entry.metric_name: entry.metric_value for entry in data.eval_results}
+    assert list(values) == SIDES + BEFORE
+    keys = ("accuracy", "ece", "adaece", "nll", "brier")
+    assert [values[name] for name in SIDES] == [result.post[key] for key in keys]
+    assert [values[name] for name in BEFORE] == [result.pre[key] for key in keys[1:]]
+    assert {entry.metric_type for entry in data.eval_results} == set(keys)
+    for entry in data.eval_results:
+        assert (entry.dataset_type, entry.dataset_name) == ("SetFit/20_newsgroups", "SetFit/20_newsgroups")
+        assert (entry.task_type, entry.dataset_split) == ("text-classification", "test")
+    plain = {key: value for key, value in data.to_dict().items() if key != "model-index"}
+    assert plain == {
+        "language": "en",
+        "license": "mit",
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "base_model": "org/base",
+        "datasets": "SetFit/20_newsgroups",
+        "tags": ["hf_focal", "calibration", "temperature-scaling"],
+    }
+
+
+def test_bleu_is_among_the_results_of_a_translation():
+    result = translation_of()
+    card = card_of(result, "translation", language=["de", "en"])
+    values = {entry.metric_name: (entry.metric_type, entry.metric_value) for entry in card.data.eval_results}
+    assert values == {
+        "ECE": ("ece", 0.0259),
+        "NLL": ("nll", 1.9),
+        "ECE before temperature scaling": ("ece", 0.1016),
+        "NLL before temperature scaling": ("nll", 2.0),
+        "BLEU": ("bleu", 26.21),
+        "BLEU before temperature scaling": ("bleu", 26.31),
+    }
+    assert translation_table([result]) in card.text
+    assert "fitted on 500 tokens of the validation split" in card.text
+    assert "FocalSeq2SeqTrainer(" in card.text
+    assert "AutoModelForSeq2SeqLM" in card.text
+
+
+def test_nothing_but_what_was_measured_is_in_the_metadata():
+    result = run_of()
+    undefined = replace(result, pre=dict.fromkeys(result.pre, math.nan), post={**result.post, "nll": math.inf})
+    data = card_of(undefined).data
+    assert [entry.metric_name for entry in data.eval_results] == ["Accuracy", "ECE", "AdaECE", "Brier score"]
+    card = card_of(replace(undefined, post={}))
+    assert card.data.eval_results is None
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+    assert not {"base_model", "datasets", "language", "license", "model-index"} & set(front_matter(card))
+    assert "None" not in str(card).replace("top_k=None", "") and "# user/my\\_model\n\nA model whose" in card.text
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("/home/me/my data: #1/train.csv", "train.csv"),
+        ("data/train.parquet", "train.parquet"),
+        ('C:\\data\\it\'s: "x"', 'it\'s: "x"'),
+        ("corpus/", "corpus"),
+        ("~/x/---", "---"),
+    ],
+)
+def test_a_path_is_no_id_and_only_its_end_is_told(given, name):
+    card = card_of(dataset=given, base_model=given)
+    again = ModelCard(str(card)).data
+    assert not {"datasets", "base_model"} & set(front_matter(card))
+    assert {(entry.dataset_name, entry.dataset_type) for entry in again.eval_results} == {(name, "unknown")}
+    assert f"trained on {name}" in card.text
+    assert "/home" not in str(card) and "C:" not in str(card)
+
+
+@pytest.mark.parametrize("name", ["digits", "scikit-learn's digits", "a generated corpus", "generated shapes"])
+def test_data_that_is_built_in_or_generated_is_of_no_hub(name):
+    card = card_of(dataset=name)
+    assert "datasets" not in front_matter(card)
+    assert {(entry.dataset_name, entry.dataset_type) for entry in card.data.eval_results} == {(name, "unknown")}
+    assert f"trained on {name}, whose" in card.text
+
+
+def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
+    (tmp_path / "corpus").mkdir()
+    assert card_of(dataset="corpus").data.datasets == "corpus"
+    monkeypatch.chdir(tmp_path)
+    assert card_of(dataset="corpus").data.datasets is None
+
+
+def test_the_text_says_what_was_trained_and_measured():
+    result = run_of("adafocal:bins=10", at_grid_end=True)
+    figures = ["report/reliability before.png", "report/after.png"]
+    text = card_of(result, settings={"learning_rate": 2e-5, "opt|im": "a_b"}, figures=figures).text
+    assert "Loss: `adafocal:bins=10`, focal or inverse focal" in text
+    assert 'loss="adafocal:bins=10"' in text and "calibration_dataset=validation" in text
+    assert "| learning\\_rate | 2e-05 |" in text and "| opt\\|im | a\\_b |" in text
+    assert results_table([result]) in text
+    assert "T = 1.3, that of a grid with the smallest expected calibration error (ECE), fitted on 50 samples" in text
+    assert "ECE 10.00 → 5.00 %, NLL 0.912 → 0.800. It is an end of the grid" in text
+    assert "![Reliability diagram before temperature scaling](report/reliability%20before.png)" in text
+    assert "![Reliability diagram after temperature scaling](report/after.png)" in text
+    assert 'pipeline("text-classification", model="user/my_model")' in text
+    assert "folded into the weights: there is nothing to do" in text
+
+
+def test_a_temperature_that_is_not_folded_comes_with_the_code_that_applies_it():
+    text = card_of(run_of(objective="nll"), folded=False).text
+    assert "probabilities = (logits / 1.3).softmax(-1)" in text
+    assert "nothing to do" not in text and "smallest negative log-likelihood" in text
+    text = card_of(translation_of(), "translation", folded=False).text
+    assert "calibrated_generation(1.2)" in text
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("folded", [True, False])
+def test_the_code_is_python(task, folded):
+    name = 'C:\\new "x"'
+    text = model_card(run_of(), model_name=name, task=task, folded=folded).text
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == (2 if folded else 3)
+    for block in blocks:
+        compile(block, "card", "exec")
+    assert repr(name)[1:-1].replace('"', '\\"') in blocks[-1]
+
+
+def test_a_loss_that_is_not_of_this_library_is_named_as_it_is():
+    text = card_of(replace(run_of(), loss="the stock Trainer's | loss")).text
+    assert "Loss: the stock Trainer's \\| loss." in text
+    assert "FocalTrainer" not in text
+    assert re.findall(r"@\w+{(\w+),", text) == ["guo2017calibration", "mukhoti2020calibrating"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "objective", "keys"),
+    [
+        ("cross_entropy", "nll", ["guo2017calibration"]),
+        ("cross_entropy", "ece", ["guo2017calibration", "mukhoti2020calibrating"]),
+        ("label_smoothing", "nll", ["szegedy2016rethinking", "guo2017calibration"]),
+        ("brier", "nll", ["brier1950verification", "guo2017calibration"]),
+        ("mmce", "nll", ["kumar2018trainable", "guo2017calibration"]),
+        ("focal:gamma=2", "ece", ["lin2017focal", "mukhoti2020calibrating", "guo2017calibration"]),
+        ("flsd53", "nll", ["mukhoti2020calibrating", "guo2017calibration"]),
+        ("adafocal", "nll", ["ghosh2022adafocal", "guo2017calibration"]),
+    ],
+)
+def test_the_papers_that_were_used_are_cited_and_no_others(loss, objective, keys):
+    text = card_of(run_of(loss, objective)).text
+    assert re.findall(r"@\w+{(\w+),", text) == keys
+    bibtex = re.search(r"```bibtex\n(.*?)```", text, re.DOTALL)[1]
+    assert bibtex.count("{") == bibtex.count("}")
+    assert bibtex.count("author = ") == bibtex.count("title = ") - bibtex.count("booktitle = ") == len(keys)
+    assert all(f"year = {{{re.sub(r'[a-z]', '', key)}}}" in bibtex for key in keys)
+
+
+def test_every_source_of_a_loss_has_its_citation():
+    sources = {source for spec in LOSSES.values() for source in spec.source.split("; ")}
+    assert sources - set(_PAPERS) <= {"the baseline", "Kapoor 2023"}  # no paper, and a blog post
+
+
+def test_other_tasks_have_a_card_too():
+    card = card_of(task="audio-classification")
+    assert card.data.pipeline_tag == "audio-classification"
+    assert 'model = pipeline("audio-classification", model="user/my_model")' in card.text
+    assert "A text to shorten." in card_of(translation_of(), task="summarization").text
+
+
+def test_a_card_without_a_temperature_says_so():
+    before = CalibrationMetrics(15)
+    before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
+    result = RunResult.of("flsd53", None, before, None)
+    card = card_of(result)
+    assert [entry.metric_name for entry in card.data.eval_results] == SIDES
+    assert "None was fitted" in card.text and "→" not in card.text and "bibtex" in card.text
+    assert card.data.tags == ["hf_focal", "calibration"]
+    assert "are calibrated.\n" not in card.text
+
+
+def test_a_card_of_a_model_that_was_only_corrected():
+    result = replace(run_of(), loss="org/base")
+    card = card_of(result, base_model="org/base", dataset="data.csv", fine_tuned=False)
+    assert "# user/my\\_model\n\norg/base, corrected with a temperature on data.csv, whose" in card.text
+    assert "## Training" not in card.text and "fine-tuned" not in card.text
+    assert card.data.base_model == "org/base"
+
+
+def test_a_card_names_the_splits():
+    card = card_of(measured_on="validation", same_rows=True)
+    assert "On the validation set, before" in card.text
+    assert "of the validation split, the rows that are measured above, whose figures flatter it" in card.text
+    assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
+    assert "of the dev split, not on the test set" in card_of(fitted_on="dev").text
+
+
+def test_a_card_of_an_own_model_imports_its_code():
+    assert "```python\nimport hf_focal.models" in card_of(own_code=True).text
+    assert "import hf_focal.models" not in card_of().text
+
+
+def test_a_card_tells_of_a_temperature_that_was_folded_before():
+    before = CalibrationMetrics(15)
+    before.update(4 * torch.eye(3).repeat(9, 1), torch.arange(27) % 3)
+    card = card_of(RunResult.of("flsd53", None, before, None), earlier=1.7)
+    assert "T = 1.7 is folded into the weights; the results are those with it." in card.text
+    assert "None was fitted" not in card.text

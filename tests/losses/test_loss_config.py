@@ -1,0 +1,332 @@
+import copy
+import json
+import pickle
+import re
+
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_focal.losses import (
+    LOSSES,
+    LossConfig,
+    RecallLoss,
+    brier,
+    build_loss,
+    focal,
+    gamma_for_threshold,
+    label_smoothing,
+)
+from hf_focal.losses.gamma_policies import ByBin, ByProbability, Fixed, Scheduled
+
+STRINGS = [
+    "cross_entropy",
+    "label_smoothing:alpha=0.05",
+    "label_smoothing:alpha=0.05,convention=paper",
+    "label_smoothing:alpha=0.1,convention=torch",
+    "brier",
+    "mmce:lam=2",
+    "mmce:lam=8,weighted=true",
+    "mmce:lam=2,gather=true",
+    "focal:gamma=3",
+    "focal:schedule=5/3/2",
+    "focal:schedule=5/3,switches=0.5",
+    "focal:p0=0.25",
+    "flsd53",
+    "flsd532",
+    "flsd:thresholds=0.2/0.5,gammas=5/3/2",
+    "flsd:thresholds=0.25,p0=0.2/0.25",
+    "inverse_focal:gamma=2",
+    "adafocal",
+    "adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1",
+]
+every_string = pytest.mark.parametrize("text", STRINGS)
+
+
+def gammas_of(loss, p=(0.1, 0.3, 0.7)):
+    gamma = loss.policy(torch.tensor(p))
+    return gamma if isinstance(gamma, float) else gamma.tolist()
+
+
+@every_string
+def test_each_documented_string_reads_builds_and_reads_back(text):
+    config = LossConfig.parse(text)
+    assert config.name == text.partition(":")[0]
+    assert LossConfig.parse(str(config)) == config
+    loss = build_loss(text)(torch.zeros(2, 3), torch.tensor([0, 1]))
+    assert loss.isfinite()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("focal", "focal:gamma=3"),
+        ("focal:gamma=3.0", "focal:gamma=3"),
+        (" focal : gamma = 2.5 ", "focal:gamma=2.5"),
+        ("label_smoothing", "label_smoothing:alpha=0.05"),
+        ("inverse_focal", "inverse_focal:gamma=2"),
+        ("adafocal:bins=15", "adafocal"),
+        ("adafocal:lam=0.5", "adafocal:lam=0.5"),
+        ("mmce:weighted=True,lam=2", "mmce:weighted=true"),
+        ("mmce:lam=2,gather=true", "mmce:gather=true"),
+        ("flsd", "flsd:gammas=5/3"),
+    ],
+)
+def test_the_short_form_leaves_defaults_out(text, shown):
+    assert str(LossConfig.parse(text)) == shown
+
+
+def test_options_have_the_papers_defaults():
+    assert dict(LossConfig.parse("adafocal").options) == {
+        "bins": 15,
+        "lam": 1.0,
+        "switch": 0.2,
+        "gamma_max": 20.0,
+        "gamma_min": -2.0,
+    }
+    assert LossConfig.parse("label_smoothing").options == {"alpha": 0.05, "convention": "torch"}
+    assert LossConfig.parse("mmce").options == {"lam": 2.0, "weighted": False, "gather": False}
+    assert LossConfig.parse("flsd").options == {"thresholds": (0.2,), "gammas": (5.0, 3.0), "p0": None}
+    assert LossConfig.parse("focal").options["gamma"] == 3.0
+    assert LossConfig.parse("focal:p0=0.2").options["gamma"] is None
+    assert LossConfig.parse("recall").options == {"ema": None, "gamma": 0.0}
+    assert LossConfig.parse("class_balanced").options == {"beta": 1.0, "gamma": 0.0, "weights": None}
+    assert LossConfig.parse("class_balanced:weights=1/2").options["beta"] is None
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in LOSSES for option in LOSSES[name].options])
+def test_an_option_of_null_is_not_given(name, option):
+    assert LossConfig.parse({"name": name, option: None}) == LossConfig.parse(name)
+    assert LossConfig.parse(f"name: {name}\n{option}: null\n") == LossConfig.parse(name)
+    assert LossConfig.parse({"name": "focal", "gamma": None, "p0": 0.2}) == LossConfig.parse("focal:p0=0.2")
+
+
+def test_configs_build_what_they_say():
+    assert gammas_of(build_loss("cross_entropy")) == 0.0
+    assert gammas_of(build_loss("focal:gamma=3")) == 3.0
+    assert gammas_of(build_loss("inverse_focal:gamma=2")) == -2.0
+    assert gammas_of(build_loss("focal:p0=0.25")) == gamma_for_threshold(0.25)
+    assert gammas_of(build_loss("flsd53")) == [5, 3, 3]
+    assert gammas_of(build_loss("flsd532")) == [5, 3, 2]
+    assert gammas_of(build_loss("flsd:thresholds=0.2/0.5,gammas=5/3/2")) == [5, 3, 2]
+    p0 = [gamma_for_threshold(0.2), gamma_for_threshold(0.25)]
+    assert gammas_of(build_loss("flsd:thresholds=0.25,p0=0.2/0.25")) == pytest.approx([p0[0], p0[1], p0[1]])
+    scheduled = build_loss("focal:schedule=5/3/2").policy
+    assert isinstance(scheduled, Scheduled) and scheduled.starts == [0, 100 / 350, 250 / 350]
+    assert scheduled.gammas == [5, 3, 2]
+    assert build_loss("focal:schedule=5/3,switches=0.5").policy.starts == [0, 0.5]
+    adafocal = build_loss("adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1").policy
+    assert isinstance(adafocal, ByBin)
+    assert vars(adafocal) == vars(ByBin(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
+    recall = build_loss("recall")
+    assert isinstance(recall, RecallLoss) and (recall.ema, recall.gamma) == (None, 0)
+    recall = build_loss("recall:ema=0.1,gamma=2")
+    assert (recall.ema, recall.gamma) == (0.1, 2)
+    balanced = build_loss("class_balanced:beta=0.99,gamma=1")
+    assert (balanced.beta, balanced.gamma, balanced.weights) == (0.99, 1, None)
+    assert build_loss("class_balanced").beta == 1
+    assert build_loss("class_balanced:weights=1/2/5").weights == [1, 2, 5]
+
+
+def test_a_built_loss_computes_the_function_of_its_name():
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    for text, rows in {
+        "focal:gamma=2": focal(logits, labels, Fixed(2)),
+        "flsd53": focal(logits, labels, ByProbability((0.2,), (5, 3))),
+        "brier": brier(logits, labels),
+        "label_smoothing:alpha=0.2,convention=paper": label_smoothing(logits, labels, 0.2, convention="paper"),
+        "label_smoothing:alpha=0.2": label_smoothing(logits, labels, 0.2),
+    }.items():
+        assert torch.equal(build_loss(text)(logits, labels, reduction="none"), rows)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "flsd", "thresholds": [0.2, 0.5], "gammas": [5, 3, 2]},
+        {"name": "flsd", "thresholds": "0.2/0.5", "gammas": "5/3/2"},
+        "name: flsd\nthresholds: [0.2, 0.5]\ngammas: [5, 3, 2]\n",
+        '{"name": "flsd", "thresholds": [0.2, 0.5], "gammas": [5, 3, 2]}',
+        "{name: flsd, thresholds: 0.2/0.5, gammas: 5/3/2}",
+    ],
+    ids=["dict", "dict of strings", "YAML", "JSON", "YAML in one line"],
+)
+def test_mappings_and_their_text_read_as_the_short_form(value):
+    assert LossConfig.parse(value) == LossConfig.parse("flsd:thresholds=0.2/0.5,gammas=5/3/2")
+
+
+@pytest.mark.parametrize("text", ["name: adafocal\nbins: 10\n", "adafocal:bins=10\n"])
+def test_a_yaml_file_reads_as_its_text(text, tmp_path):
+    path = tmp_path / "loss.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert LossConfig.parse(str(path)) == LossConfig.parse("adafocal:bins=10")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"loss must be an existing file, got '.*loss.yaml'"):
+        LossConfig.parse(str(path))
+
+
+def test_a_config_is_taken_as_it_is():
+    config = LossConfig.parse("flsd53")
+    assert LossConfig.parse(config) is config
+
+
+non_negative = st.floats(0, 1e6)
+increasing = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=4, unique=True).map(sorted)
+
+
+@st.composite
+def configs(draw):
+    name = draw(st.sampled_from(sorted(LOSSES)))
+    options = {}
+    if name == "label_smoothing":
+        options = {"alpha": draw(st.floats(0, 0.999)), "convention": draw(st.sampled_from(["torch", "paper"]))}
+    elif name == "mmce":
+        options = {"lam": draw(non_negative), "weighted": draw(st.booleans()), "gather": draw(st.booleans())}
+    elif name == "focal":
+        switches = draw(increasing)
+        gammas = draw(st.lists(non_negative, min_size=len(switches) + 1, max_size=len(switches) + 1))
+        options = draw(
+            st.sampled_from(
+                [
+                    {"gamma": draw(non_negative)},
+                    {"p0": draw(st.floats(0.001, 0.499))},
+                    {"schedule": gammas, "switches": switches},
+                ]
+            )
+        )
+    elif name == "flsd":
+        thresholds = draw(increasing)
+        gammas = draw(st.lists(non_negative, min_size=len(thresholds) + 1, max_size=len(thresholds) + 1))
+        options = {"thresholds": thresholds, "gammas": gammas}
+    elif name == "inverse_focal":
+        options = {"gamma": draw(non_negative)}
+    elif name == "adafocal":
+        options = {"bins": draw(st.integers(1, 100)), "lam": draw(non_negative), "switch": draw(st.floats(0.01, 1))}
+    elif name == "recall":
+        options = {"ema": draw(st.none() | st.floats(0.001, 1)), "gamma": draw(non_negative)}
+    elif name == "class_balanced":
+        weights = st.lists(non_negative, min_size=2, max_size=4)
+        options = draw(st.fixed_dictionaries({"beta": st.floats(0, 1)}) | st.fixed_dictionaries({"weights": weights}))
+        options["gamma"] = draw(non_negative)
+    return LossConfig.parse({"name": name, **options})
+
+
+@given(configs())
+@settings(max_examples=150, deadline=None)
+def test_every_way_of_writing_a_config_reads_back_to_an_equal_one(config):
+    for copied in (
+        LossConfig.parse(str(config)),
+        LossConfig.parse(config.to_dict()),
+        LossConfig.parse(json.dumps(config.to_dict())),
+        LossConfig.parse(yaml.safe_dump(config.to_dict())),
+        pickle.loads(pickle.dumps(config)),
+        copy.deepcopy(config),
+    ):
+        assert copied == config
+        assert hash(copied) == hash(config)
+        assert str(copied) == str(config)
+        assert copied.to_dict() == config.to_dict()
+
+
+def test_configs_are_equal_where_their_losses_are_and_serve_as_keys():
+    same = {LossConfig.parse(text) for text in ("focal", "focal:gamma=3", "focal:gamma=3.0")}
+    assert same == {LossConfig.parse({"name": "focal", "gamma": 3})}
+    assert LossConfig.parse("focal:gamma=2") not in same
+    assert LossConfig.parse("flsd53") != "flsd53"
+
+
+def test_a_config_cannot_be_changed():
+    config = LossConfig.parse("focal:gamma=3")
+    with pytest.raises(TypeError):
+        config.options["gamma"] = 2
+    with pytest.raises(AttributeError):
+        config.name = "brier"
+
+
+def test_every_loss_says_what_it_is():
+    for name, spec in LOSSES.items():
+        assert spec.summary and spec.source, name
+        assert all(option.help for option in spec.options.values()), name
+        assert LossConfig.parse(name).name == name  # each has usable defaults
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("focl", "loss must be one of cross_entropy, .*, got 'focl': did you mean 'focal'?"),
+        ("flsd35", "got 'flsd35': did you mean 'flsd53'?"),
+        ("FLSD53", "got 'FLSD53': did you mean 'flsd53'?"),
+        ("FOCAL:gamma=3", "got 'FOCAL': did you mean 'focal'?"),
+        ("ce", "got 'ce': did you mean 'cross_entropy'?"),
+        ("LS", "got 'LS': did you mean 'label_smoothing'?"),
+        ("focal gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
+        ("focal,gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
+        ("flsd thresholds=0.3, gammas=4/1", "did you mean 'flsd:thresholds=0.3,gammas=4/1'?"),
+        ("=", "loss must be one of .*, got '='"),
+        ("{bad", "loss must be YAML or JSON of a mapping, got '{bad'"),
+        ({1: 2, "name": "focal"}, "options of loss focal must be among gamma, .*, got 1"),
+        ({"name": 3}, "loss must be one of .*, got '3'"),
+        ("", "loss must be one of .*, got ''"),
+        (
+            "focal:gama=3",
+            "options of loss focal must be among gamma, schedule, switches, p0, got 'gama': did you mean 'gamma'?",
+        ),
+        ("brier:gamma=3", "options of loss brier must be none, got 'gamma'"),
+        ("focal:3", "loss options must be written name:key=value,key=value, got '3' in 'focal:3'"),
+        ("focal:gamma=", "must be written name:key=value"),
+        ("focal:gamma=1,gamma=2", "loss option 'gamma' must be given once, got it twice"),
+        ("focal:gamma=x", "loss focal: gamma must be a finite number, got 'x'"),
+        ("focal:gamma=nan", "loss focal: gamma must be a finite number, got 'nan'"),
+        ("focal:gamma=inf", "loss focal: gamma must be a finite number, got 'inf'"),
+        ({"name": "focal", "gamma": True}, "loss focal: gamma must be a finite number, got True"),
+        ("focal:gamma=-1", "loss focal: gamma must be at least 0, got -1.0"),
+        ("inverse_focal:gamma=-1", "loss inverse_focal: gamma must be at least 0, got -1.0"),
+        ("mmce:lam=-1", "loss mmce: lam must be at least 0, got -1.0"),
+        ("mmce:weighted=maybe", "loss mmce: weighted must be true or false, got 'maybe'"),
+        ("mmce:gather=2", "loss mmce: gather must be true or false, got '2'"),
+        ("focal:gamma=1,p0=0.2", "loss focal: gamma, schedule and p0 must be given one at a time, got gamma and p0"),
+        ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
+        ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),
+        ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
+        (
+            "focal:schedule=5/3,switches=0.2/0.4",
+            "loss focal: switches must be one fewer .* got 2 switches for 2 gammas",
+        ),
+        ("focal:schedule=5/3,switches=1.5", r"loss focal: switches must increase within \(0, 1\), got 1.5"),
+        ("focal:schedule=5/3/2,switches=0.4/0.2", r"loss focal: switches must increase within \(0, 1\), got 0.4/0.2"),
+        ("focal:schedule=5/3/-2", "loss focal: schedule must be at least 0, got -2.0"),
+        ({"name": "focal", "schedule": []}, r"loss focal: schedule must be numbers separated by '/', .* got \[\]"),
+        ("focal:switches=0.5", "loss focal: switches must come with schedule, got them with gamma"),
+        ("flsd:gammas=5/3/2", "loss flsd: gammas must be one more than thresholds, got 3 gammas for 1 thresholds"),
+        ("flsd:gammas=5/3,p0=0.1/0.2", "loss flsd: gammas must not be given with p0, got both"),
+        ("flsd:p0=0.1", "loss flsd: p0 must be one more than thresholds, got 1 p0 for 1 thresholds"),
+        ("flsd:thresholds=0.5/0.2,gammas=5/3/2", "loss flsd: thresholds must increase"),
+        ("label_smoothing:alpha=1", r"loss label_smoothing: alpha must be within \[0, 1\), got 1.0"),
+        (
+            "label_smoothing:convention=papre",
+            "loss label_smoothing: convention must be one of torch, paper, got 'papre': did you mean 'paper'?",
+        ),
+        ("adafocal:bins=1.5", "loss adafocal: bins must be a whole number, got '1.5'"),
+        ("adafocal:bins=0", "loss adafocal: bins must be at least 1, got 0"),
+        ("adafocal:switch=2", r"loss adafocal: switch must be within \(0, 1\], got 2.0"),
+        ("recall:ema=0", r"loss recall: ema must be within \(0, 1\], got 0.0"),
+        ("recall:alpha=0.1", "options of loss recall must be among ema, gamma, got 'alpha'"),
+        ("recall:gamma=-1", "loss recall: gamma must be at least 0, got -1.0"),
+        ("class_balanced:beta=1.5", r"loss class_balanced: beta must be within \[0, 1\], got 1.5"),
+        ("class_balanced:beta=0.9,weights=1/2", "loss class_balanced: beta must not be given with weights, got both"),
+        ("class_balanced:weights=1/-2", "loss class_balanced: weights must be at least 0, got -2.0"),
+        ({"gamma": 3}, "loss must have a 'name', one of .*, got {'gamma': 3}"),
+    ],
+)
+def test_an_error_names_the_option_the_value_and_what_was_expected(value, message):
+    with pytest.raises(ValueError, match=re.sub(r"\?$", r"\\?", message)):
+        LossConfig.parse(value)
+
+
+@pytest.mark.parametrize("value", [3, None, ["focal"], "- name: focal\n"])
+def test_what_is_no_config_is_a_type_error(value):
+    with pytest.raises(TypeError, match="loss must be a string, a mapping or a LossConfig, got"):
+        LossConfig.parse(value)

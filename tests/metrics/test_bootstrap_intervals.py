@@ -1,0 +1,94 @@
+"""Intervals: that they repeat, that they cover, and that the quick resampling is resampling."""
+
+import numpy as np
+import pytest
+import torch
+
+from hf_focal.metrics import CalibrationMetrics
+from hf_focal.metrics import bootstrap_intervals as _bootstrap
+from hf_focal.metrics import equal_mass_bins as _mass
+
+from . import reference
+
+
+def sample(n, k, seed, sharpness=1.5):
+    """Logits whose labels were drawn from the same logits, tempered: overconfident for sharpness > 1."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator) * 1.5
+    labels = logits.softmax(1).multinomial(1, generator=generator).squeeze(1)
+    return logits * sharpness, labels
+
+
+def filled(*arguments):
+    metrics = CalibrationMetrics(num_bins=10)
+    metrics.update(*sample(*arguments))
+    return metrics
+
+
+def test_same_seed_same_intervals_around_the_estimate():
+    metrics = filled(3000, 5, 0)
+    intervals = metrics.bootstrap(200)
+    assert intervals == metrics.bootstrap(200)
+    assert intervals != metrics.bootstrap(200, seed=1)
+    assert list(intervals) == ["ece", "mce", "ace", "rmsce", "adaece", "classwise_ece"]
+    wider = metrics.bootstrap(200, level=0.99)
+    for name, (low, high) in intervals.items():
+        assert 0 <= low < high <= 1, name
+        assert wider[name][0] <= low and high <= wider[name][1]
+    for name in ("ece", "adaece", "rmsce", "classwise_ece"):
+        assert intervals[name][0] < metrics.compute()[name] < intervals[name][1]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_resampling_by_counts_is_resampling(monkeypatch, ties):
+    """Each resample's values are the references' of the samples drawn."""
+    generator = np.random.default_rng(0)
+    confidence = generator.random(300).astype(np.float32)
+    confidence = np.round(confidence, 1) if ties else confidence
+    correct = generator.random(300) < confidence
+    keys = np.sort(_mass.pack(torch.from_numpy(confidence), torch.from_numpy(correct)))
+    monkeypatch.setattr(_bootstrap, "_CHUNK", 1000)  # three resamples at a time
+    errors = _bootstrap.resample_top_label_errors(keys, 15, 8, np.random.default_rng(5))
+    replay = np.random.default_rng(5)
+    draws = np.concatenate([replay.integers(300, size=(rows, 300)) for rows in (3, 3, 2)])
+    for i, drawn in enumerate(draws):
+        values, hits = _mass.unpack(keys[drawn])
+        for name in errors:
+            expected = getattr(reference, name)(values, hits, 15)
+            assert errors[name][i] == pytest.approx(expected, abs=1e-12), name
+
+
+def test_classwise_noise_is_that_of_resampling():
+    logits, labels = sample(1000, 4, 3)
+    metrics = CalibrationMetrics(num_bins=10)
+    metrics.update(logits, labels)
+    generator = np.random.default_rng(0)
+    drawn = _bootstrap.resample_classwise_error(
+        metrics._cells.gap.numpy(), metrics._cells.squares.numpy(), 1000, 2000, generator
+    )
+    probabilities = reference.softmax(logits.numpy())
+    exact = []
+    for _ in range(300):
+        rows = generator.integers(1000, size=1000)
+        exact.append(reference.classwise_ece(probabilities[rows], labels.numpy()[rows], 10))
+    assert drawn.mean() == pytest.approx(np.mean(exact), abs=3 * np.std(exact) / np.sqrt(300))
+    assert drawn.std() == pytest.approx(np.std(exact), rel=0.25)
+
+
+@pytest.mark.parametrize(("k", "sharpness"), [(2, 1.5), (3, 1.5), (10, 1.5), (10, 2.0)])
+def test_coverage(k, sharpness):
+    """90 % intervals hold the population's binned error in about 90 % of samples, of a miscalibrated model."""
+    population = CalibrationMetrics(num_bins=10)
+    population.update(*sample(400_000, k, 999, sharpness))
+    truth = population.compute()
+    trials = 100
+    names = ("ece", "adaece", "classwise_ece", "rmsce")
+    held = dict.fromkeys(names, 0)
+    for trial in range(trials):
+        intervals = filled(3000, k, trial, sharpness).bootstrap(100, level=0.9)
+        for name in names:
+            low, high = intervals[name]
+            held[name] += low <= truth[name] <= high
+    for name in names:
+        # Classwise ECE's cells are the smallest, and noise the most of them.
+        assert held[name] / trials >= (0.7 if name == "classwise_ece" else 0.8), (name, truth[name], held[name])

@@ -1,0 +1,342 @@
+"""The comparison page: what its HTML says, that it needs nothing but itself, and how a real browser shows it."""
+
+import base64
+import contextlib
+import io
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from hf_focal import Temperature
+from hf_focal.experiments.reports.ood_report import DetectionResult, detection_table, shift_table
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports.html_page import comparison_page
+from hf_focal.reports.run_report import RunResult, results_table
+from hf_focal.reports.translation_report import TranslationResult, translation_table
+
+VOID = {"meta", "link", "img", "wbr"}
+NASTY = '<b onclick="x">&amp;</b>|a | b|</td>**'
+HISTORY = [{"epoch": 1.0, "gammas": [1.2, -0.9, 2.0], "edges": [0, 0.3, 0.6, 1]}]
+LABELS = torch.arange(60) % 3
+
+
+def logits_of(seed, scale=3.0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(60, 3, generator=draw) * scale + 4 * torch.nn.functional.one_hot(LABELS, 3)
+
+
+def run_of(loss="flsd53", seed=0, **details):
+    temperature = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=5)
+    return RunResult.measure(loss, temperature, logits_of(seed), LABELS, 5, details=details)
+
+
+def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):
+    bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
+    return TranslationResult(
+        loss=loss,
+        temperature=Temperature(1.2, "ece", 0.1016, 0.0259, 2.0, 1.9, num_samples=5, num_bins=2),
+        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan},
+        post={"ece": 0.0259, "nll": 1.9},
+        bleu={0.8: 25.0, 1.0: bleu[0], 1.2: bleu[1]},
+        signature="nrefs:1|tok:13a",
+        validation_ece={0.8: 0.2, 1.0: 0.1, 1.2: 0.03, 1.4: 0.05},
+        pre_bins=bins,
+        post_bins=bins,
+        details={},
+    )
+
+
+def detection_of(loss="flsd53", out_set="svhn"):
+    metrics = {"ece": 0.1, "accuracy": 0.8, "nll": 0.5}
+    shift = {"fog": [{"severity": s, "pre": metrics, "post": metrics} for s in range(3)]}
+    return DetectionResult.measure(loss, 1.3, logits_of(0), {out_set: logits_of(1, 0.1)}, shift=shift)
+
+
+def save(result, folder, name="metrics.json"):
+    folder.mkdir(parents=True, exist_ok=True)
+    if name == "detection.json":
+        write_detection(folder / name, result)
+    else:
+        result.save(folder / name)
+    return folder
+
+
+def write_detection(path, results):
+    texts = []
+    for result in results:
+        result.save(path)
+        texts.append(json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(json.dumps(texts), encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed, and gathers the tables' rows, the images, the headings and all text."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.tags, self.rows, self.text = [], [], [], []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += f"**{data}**" if "strong" in self.open else data
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def cells(markdown):
+    lines = [line for line in markdown.splitlines() if line.startswith("|") and not line.startswith("| ---")]
+    return [line[2:-2].split(" | ") for line in lines]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A page with every kind of section."""
+    folder = tmp_path_factory.mktemp("page")
+    save(run_of("flsd53"), folder / "runs" / "b" / "report")
+    save(run_of("adafocal:bins=3", 1, gamma_history=HISTORY), folder / "runs" / "a" / "report")
+    save(translation_of(), folder / "mt")
+    save(translation_of("cross_entropy", (27.0, 26.0)), folder / "mt2" / "report")
+    save([detection_of(), detection_of("brier")], folder / "ood", "detection.json")
+    path = comparison_page(
+        [folder / "runs", folder / "mt", str(folder / "mt2"), folder / "ood", folder / "runs" / "b"],
+        folder / "new" / "page.html",
+        "Runs & more",
+    )
+    return path
+
+
+def test_the_tables_are_those_of_the_reports(everything):
+    page = Page(everything)
+    runs = [run_of("adafocal:bins=3", 1), run_of("flsd53")]
+    expected = cells(results_table(runs)) + cells(
+        translation_table([translation_of(), translation_of("cross_entropy", (27.0, 26.0))])
+    )
+    detection = [detection_of(), detection_of("brier")]
+    expected += cells(detection_table(detection)) + cells(shift_table(detection, "fog"))
+    assert page.rows == expected
+    assert any("**" in cell for row in page.rows for cell in row)
+    assert "BLEU: " in page.text and "nrefs:1|tok:13a" in page.text
+
+
+def test_the_pictures_are_drawn_and_described(everything):
+    images = Page(everything).of("img")
+    # Two diagrams a run, one γ, the curves, a ROC figure and a shift.
+    assert len(images) == 2 * 4 + 1 + 1 + 1 + 1
+    assert len({image["alt"] for image in images}) == len(images)
+    ece = 100 * run_of("flsd53").pre["ece"]
+    assert f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f} %" in {i["alt"] for i in images}
+    for image in images:
+        kind, _, data = image["src"].partition(",")
+        assert kind == "data:image/png;base64"
+        pixels = imread(io.BytesIO(base64.b64decode(data)))
+        assert pixels.std() > 0.05
+        assert pixels.shape[1] == pytest.approx(2 * int(image["width"]), abs=2)
+        assert pixels.shape[0] == pytest.approx(2 * int(image["height"]), abs=2)
+
+
+def test_the_page_needs_nothing_else(everything):
+    page = Page(everything)
+    assert "http:" not in page.source and "https:" not in page.source
+    assert "script" not in {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        for name in ("src", "href"):
+            assert attributes.get(name, "data:").startswith("data:")
+    assert "url(" not in page.source and "@import" not in page.source
+
+
+def test_the_page_is_accessible(everything):
+    page = Page(everything)
+    assert page.of("html") == [{"lang": "en"}]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
+    assert all(header["scope"] in ("col", "row") for header in page.of("th"))
+    assert len(page.of("caption")) == len(page.of("table")) == 5
+    assert [tag for tag, _ in page.tags].count("h1") == 1
+    text = "".join(page.text)
+    assert text.count("Runs & more") == 2  # the title and the heading
+    for heading in ("Results", "Translation", "Reliability diagrams", "γ over training", "BLEU and ECE", "Out-of-dis"):
+        assert f">{heading}" in page.source
+
+
+def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
+    page = Page(comparison_page([save(run_of(), tmp_path / "run")], tmp_path / "page.html"))
+    assert [tag for tag, _ in page.tags].count("h2") == 2
+    assert "Calibration of 1 run" in page.text
+    assert len(page.of("img")) == 2
+
+
+def test_text_is_escaped(tmp_path):
+    save(replace(run_of(), loss=NASTY), tmp_path / "x")
+    save(replace(translation_of(NASTY + "2"), signature=NASTY), tmp_path / "y")
+    save([detection_of("brier", out_set="<i>svhn</i>")], tmp_path / "z", "detection.json")
+    page = Page(
+        comparison_page([tmp_path / name for name in "xyz"], tmp_path / "page.html", title="</title>$sections")
+    )
+    assert {"b", "i"}.isdisjoint(tag for tag, _ in page.tags)
+    assert not any("onclick" in attributes for _, attributes in page.tags)
+    assert page.rows[1][0] == NASTY
+    assert len(page.rows[0]) == len(page.rows[1])
+    assert any(NASTY in image["alt"] for image in page.of("img"))
+    assert "Out of distribution: <i>svhn</i>" in page.text
+    assert "</title>$sections" in page.text
+
+
+def test_runs_of_one_loss_are_told_apart(tmp_path):
+    for name in ("one", "two"):
+        save(run_of(), tmp_path / name / "report")
+    save(run_of(), tmp_path / "other" / "two")
+    save(run_of("brier"), tmp_path / "other" / "one")
+    save([detection_of(), detection_of()], tmp_path / "ood", "detection.json")
+    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "other", tmp_path / "two", tmp_path / "ood"]
+    page = Page(comparison_page(folders, tmp_path / "page.html"))
+    names = [row[0] for row in page.rows if row[0] != "Loss"]
+    root = tmp_path.name
+    expected = [f"flsd53 ({root}/one)", f"flsd53 ({root}/two)", "brier", "flsd53 (other/two)"]
+    assert names[:6] == [*expected, "flsd53 (ood) 1", "flsd53 (ood) 2"]
+
+
+def test_what_cannot_be_shown_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="folders must hold at least one run's folder, got none"):
+        comparison_page([], tmp_path / "page.html")
+    with pytest.raises(ValueError, match="folders must be a list"):
+        comparison_page(str(tmp_path), tmp_path / "page.html")
+    good = save(run_of(), tmp_path / "good")
+    for name in ("empty", "missing"):
+        with pytest.raises(ValueError, match=rf"{name}, which has no metrics\.json"):
+            (tmp_path / "empty").mkdir(exist_ok=True)
+            comparison_page([good, tmp_path / name], tmp_path / "page.html")
+    for text in ("{}", "[]", "no JSON", '{"bleu": 1}', "3"):
+        (tmp_path / "empty" / "metrics.json").write_text(text)
+        with pytest.raises(ValueError, match=r"empty.metrics\.json must be what a report writes"):
+            comparison_page([tmp_path / "empty"], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+class Browser:
+    """Chromium by its DevTools protocol over pipes: JSON messages that end in a zero byte."""
+
+    def __init__(self, profile):
+        (read, self._send), (self._receive, write) = os.pipe(), os.pipe()
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+        options += ["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
+        command = ["chromium", *options, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        self._process = subprocess.Popen(
+            ["bash", "-c", f"exec {shlex.join(command)} 3<&{read} 4>&{write}"],
+            pass_fds=(read, write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read)
+        os.close(write)
+        self.events, self._rest, self._number, self._session = [], b"", 0, {}
+        targets = self.call("Target.getTargets")["targetInfos"]
+        target = next(info["targetId"] for info in targets if info["type"] == "page")
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = {"sessionId": attached["sessionId"]}
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters, **self._session}
+        os.write(self._send, json.dumps(message).encode() + b"\0")
+        return self._wait(lambda message: message.get("id") == self._number)["result"]
+
+    def _wait(self, wanted):
+        while True:
+            while b"\0" not in self._rest:
+                data = os.read(self._receive, 2**16)
+                assert data, "the browser has ended"
+                self._rest += data
+            text, _, self._rest = self._rest.partition(b"\0")
+            message = json.loads(text)
+            self.events.append(message)
+            if wanted(message):
+                return message
+
+    def show(self, path, width, scheme="light"):
+        """Load the page at this width and return what it asked for and complained of."""
+        media = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.call("Emulation.setEmulatedMedia", features=media)
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        if not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self._wait(lambda message: message.get("method") == "Page.loadEventFired")
+        requests = [
+            e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"
+        ]
+        kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
+        return requests, [event["params"] for event in self.events if event.get("method") in kinds]
+
+    def value(self, expression):
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+
+    def screenshot(self, path):
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(data))
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            os.write(self._send, b'{"id": 0, "method": "Browser.close"}\0')
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._send)
+        os.close(self._receive)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_the_page(everything, tmp_path):
+    with contextlib.closing(Browser(tmp_path / "profile")) as browser:
+        for width, scheme in ((390, "light"), (1280, "dark")):
+            requests, complaints = browser.show(everything, width, scheme)
+            assert [url for url in requests if not url.startswith("data:")] == [everything.as_uri()]
+            assert complaints == []
+            assert browser.value("document.images.length") == 12
+            assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+            assert browser.value("window.innerWidth") == width
+            assert browser.value("document.documentElement.scrollWidth") <= width
+            # Only tables and wide pictures scroll, each in a box of its own that is no wider than the page.
+            for selector in ("img", ".scroll", "h1", "h2", "h3", "p"):
+                elements = (
+                    f"[...document.querySelectorAll('{selector}')].filter(e => !e.closest('.scroll div, figure div'))"
+                )
+                right = browser.value(f"Math.max(...{elements}.map(e => e.getBoundingClientRect().right))")
+                assert 0 < right <= width
+            colour = browser.value("getComputedStyle(document.body).backgroundColor")
+            assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
+            assert browser.value("getComputedStyle(document.images[0]).backgroundColor") == "rgb(255, 255, 255)"
+            browser.screenshot(tmp_path / f"{width}.png")
+            assert imread(tmp_path / f"{width}.png").std() > 0.05

@@ -1,0 +1,42 @@
+"""What the commands print of a result; with real models it is in test_calibrate.py."""
+
+import dataclasses
+import math
+
+import torch
+
+from hf_focal import Temperature
+from hf_focal.reports import RunResult
+from hf_focal.reports.text_summary import summary
+
+DETAILS = {"model": "m", "task": "text-classification", "notes": ["a note"], "measured_on": "dataset 'rows.csv'"}
+
+
+def result_of(value: float, **details) -> RunResult:
+    """Of rows whose labels are drawn from the model's own probabilities, which no temperature but 1 fits."""
+    random = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2000, 3, generator=random)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=random).flatten()
+    fitted = Temperature(value, "nll", 0.1, 0.05, 0.9, 0.8, num_samples=1234, num_bins=15)
+    return RunResult.measure("brier", fitted, logits, labels, details=DETAILS | details)
+
+
+def test_a_temperature_that_makes_it_worse_is_said():
+    text = summary(result_of(5.0, fitted_on="dataset 'other.csv'"))
+    assert text.startswith("m: text-classification\nnote: a note\n")
+    assert "on the 1,234 rows of dataset 'other.csv'" in text and "On the 2,000 rows of dataset 'rows.csv'" in text
+    assert "| before" in text and "| after, T = 5" in text
+    assert "Here both ECE and NLL are larger with T" in text and "flatter" not in text
+    assert "larger" not in summary(result_of(1.0, fitted_on="dataset 'other.csv'"))
+
+
+def test_rows_that_t_was_fitted_to_are_said():
+    text = summary(result_of(5.0, fitted_on="dataset 'rows.csv'"))
+    assert "These are the rows that T was fitted to" in text and "larger" not in text
+
+
+def test_what_there_is_not_is_a_dash():
+    measured = result_of(1.0)
+    without = dataclasses.replace(measured, pre=measured.pre | {"classwise_ece": math.nan})
+    (line,) = [line for line in summary(without).splitlines() if line.startswith("| classwise ECE %")]
+    assert line.split("|")[2].strip() == "–"
