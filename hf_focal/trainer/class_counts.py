@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import pyarrow.compute
@@ -10,14 +10,12 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
+from transformers import Trainer
 
 from .model_heads import Head
 
-if TYPE_CHECKING:
-    from .focal_trainer import FocalTrainer
 
-
-def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[int]:
+def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last that has any; -100 is left out.
 
     Labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, and those of a dataset

@@ -1,7 +1,8 @@
-"""What an evaluation keeps of its batches."""
+"""Accumulators of the batches of an evaluation."""
 
 import math
 from functools import reduce
+from typing import Any, Protocol
 
 import torch
 from accelerate.utils import gather_object
@@ -11,6 +12,16 @@ from ..calibration.streaming_temperature import TemperatureStream
 from ..calibration.temperature import Temperature
 from ..losses import Loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
+
+
+class Accumulator(Protocol):
+    """Collects what is needed of the logits and labels of a pass over a dataset."""
+
+    def update(self, logits: Any, labels: Any) -> None:
+        """Add a batch of this process: logits (N, ..., K) and labels (N, ...) or soft targets (N, ..., K)."""
+
+    def gather(self) -> Any:
+        """The result over all processes, equal on each of them."""
 
 
 class StreamedEvaluation:

@@ -12,7 +12,6 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
 )
-from transformers.trainer_utils import has_length
 from transformers.utils import is_peft_available
 
 # Of Transformers' list of causal language models those whose own loss takes labels that are shifted already: what was
@@ -109,22 +108,3 @@ def check_model(model: nn.Module) -> None:
             raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
         # Transformers sets it at the first forward pass with labels, which never comes here.
         config.problem_type = "single_label_classification"
-
-
-def check_not_empty(name: str, dataset: Any) -> None:
-    for key, part in dataset.items() if isinstance(dataset, dict) else [(None, dataset)]:
-        if has_length(part) and len(part) == 0:
-            where = name if key is None else f"{name}[{key!r}]"
-            raise ValueError(f"{where} must hold at least one sample, got an empty dataset")
-
-
-def check_token_columns(dataset: Any) -> None:
-    if not has_length(dataset):
-        raise ValueError(
-            f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
-        )
-    missing = {"input_ids", "labels"} - set(dataset[0])
-    if missing:
-        raise ValueError(
-            f"train_dataset must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
-        )

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
+from .dataset_checks import check_token_columns
 from .focal_trainer import FocalTrainer
-from .model_heads import check_token_columns
 from .token_batches import TokenBatches
 from .training_arguments import FocalSeq2SeqTrainingArguments
 
@@ -75,13 +75,12 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         loader = super().get_train_dataloader()
         if self.args.max_tokens_per_batch is None:
             return loader
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         batches = TokenBatches(
             token_lengths(self.train_dataset),
             self.args.max_tokens_per_batch,
             self.accelerator.num_processes,
             self.accelerator.process_index,
-            seed,
+            self.data_seed,
         )
         kept = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn")
         options = {name: getattr(loader, name) for name in kept}

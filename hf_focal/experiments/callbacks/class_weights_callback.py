@@ -49,7 +49,7 @@ class ClassWeights(TrainerCallback):
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.trainer._linear_head is not None:
+        if self.trainer.deferred_head is not None:
             raise ValueError(
                 f"args.linear_loss must be 'off' with ClassWeights, which needs logits, got {args.linear_loss!r}"
             )

@@ -141,10 +141,10 @@ class Dynamics(TrainerCallback):
         with torch.random.fork_rng(devices=[]):
             hook = layer.register_forward_hook(train.see)
             try:
-                trainer._collect(self.train_samples, train)
+                trainer.collect(self.train_samples, train)
             finally:
                 hook.remove()
-            trainer._collect(self.test_samples, test)
+            trainer.collect(self.test_samples, test)
 
         values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
         for split, sums in (("train", train), ("test", test)):
