@@ -205,7 +205,9 @@ def needed_again(kept: Any) -> bool:
     """Whether what was kept for backward must survive it (retain_graph=True); raises if an earlier one took it."""
     if kept is None:
         raise RuntimeError("the loss was differentiated twice: the first backward needs retain_graph=True")
-    return torch._C._autograd._get_current_graph_task_keep_graph()
+    # Private to PyTorch. Without it a copy is always safe.
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return keeps_graph is None or keeps_graph()
 
 
 def refuse_second_derivative() -> None:
@@ -257,8 +259,9 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
 
 
 def raise_unless(condition: Tensor, message: str) -> None:
-    if condition.device.type not in ("cpu", *_APPLE):
-        # The message comes with the next synchronisation, without waiting for the device here.
-        torch._assert_async(condition, message)
+    # Private to PyTorch: the message comes with the next synchronization, without waiting for the device here.
+    assert_async = getattr(torch, "_assert_async", None)
+    if assert_async is not None and condition.device.type not in ("cpu", *_APPLE):
+        assert_async(condition, message)
     elif not bool(condition):
         raise ValueError(message)

@@ -20,10 +20,20 @@ def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
     return sets[dataset]
 
 
+def check_single(name: str, dataset: Any) -> None:
+    if dataset is None:
+        raise ValueError(
+            f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
+        )
+    if isinstance(dataset, dict):
+        raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
+
+
 def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
     same = dataset is not None and dataset is train_dataset
     if isinstance(dataset, datasets.Dataset) and isinstance(train_dataset, datasets.Dataset):
-        same = dataset._fingerprint == train_dataset._fingerprint  # as when it is loaded twice
+        # Loaded twice, it is the same data.
+        same = getattr(dataset, "_fingerprint", dataset) == getattr(train_dataset, "_fingerprint", train_dataset)
     if same:
         raise ValueError(
             f"{name} must be held out, got the training set: its confidence says nothing about other data"

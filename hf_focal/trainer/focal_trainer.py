@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer
@@ -23,14 +23,14 @@ from transformers.trainer_utils import (
 
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
-from ..hub.hub_publishing import HubError, create_repository, how_to_push, publish, repository_of
+from ..hub.hub_publishing import create_repository, repository_of
 from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
-from .calibrated_saving import fold_saved, record_in_config, weight_files
+from .calibrated_saving import save_calibrated
 from .checkpoint_state import FocalCheckpoint, read_state, write_state
 from .class_counts import class_counts
-from .dataset_checks import check_held_out, check_measurable, check_not_empty, evaluation_set
+from .dataset_checks import check_held_out, check_measurable, check_not_empty, check_single, evaluation_set
 from .deferred_logits import deferrable_head, deferred
 from .epoch_sampling import num_distinct_in_last_batch, num_own_samples, seed_by_epoch, without_first_label
 from .evaluation_accumulators import (
@@ -41,12 +41,14 @@ from .evaluation_accumulators import (
     StreamedTemperature,
 )
 from .gamma_updates import GammaUpdates
+from .hub_pushes import push
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction
 from .model_heads import Head, check_model, head_of
 from .parallelism_checks import check_data_parallelism, check_processes
+from .private_names import check_private_names
 from .segmentation_labels import ignored_label, with_ignored
-from .trained_model_card import hub_task, measured_result, trained_model_card
+from .trained_model_card import write_model_card
 from .training_arguments import FocalTrainingArguments
 from .training_callback import TrainingCallback
 
@@ -114,6 +116,7 @@ class FocalTrainer(Trainer):
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
+        check_private_names(self)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
@@ -430,12 +433,7 @@ class FocalTrainer(Trainer):
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
         dataset = evaluation_set(name, dataset, self.eval_dataset)
-        if dataset is None:
-            raise ValueError(
-                f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
-            )
-        if isinstance(dataset, dict):
-            raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
+        check_single(name, dataset)
         check_held_out(name, dataset, self.train_dataset)
         check_not_empty(name, dataset)
         return dataset
@@ -488,26 +486,7 @@ class FocalTrainer(Trainer):
         figures. Where it cannot be folded (see `fold_temperature`) the saved configuration has it, which
         `apply_calibrated_generation` reads, and a warning says so.
         """
-        folder, temperature = Path(self.args.output_dir), self.temperature
-        earlier = weight_files(folder)
-        self.save_model(_internal_call=True)
-        self.forget_folded_temperature()
-        if temperature is None or self.temperature is None or not self.is_world_process_zero():
-            return
-        temperature.save(folder / "temperature.json")
-        try:
-            # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
-            if weight_files(folder) == earlier:
-                raise TypeError("the model must be saved in one piece, got an FSDP or ZeRO-3 plugin that splits it")
-            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, temperature)
-        except (TypeError, OSError) as error:
-            record_in_config(folder, temperature)
-            _logger.warning(
-                "T = %.6g is not in the saved weights, so it must be applied to their logits, as the model card says: "
-                "%s",
-                temperature.value,
-                error,
-            )
+        save_calibrated(self)
 
     def create_model_card(
         self,
@@ -543,32 +522,19 @@ class FocalTrainer(Trainer):
         Raises:
             ValueError: nothing to measure, or an unknown task.
         """
-        self.forget_folded_temperature()
-        task = _first(tasks) or hub_task(self.accelerator.unwrap_model(self.model), self.head)
-        measured_on, same_rows = "test", False
-        if result is None:
-            if test_dataset is None:
-                fitted_on = self.eval_dataset if self.calibration_dataset is None else self.calibration_dataset
-                measured_on, same_rows = "validation", fitted_on is self.eval_dataset
-                test_dataset = self.held_out_dataset(self.eval_dataset, "test_dataset")
-            result = measured_result(self, test_dataset)
-        if not self.is_world_process_zero():
-            return
-        card = trained_model_card(
+        write_model_card(
             self,
             result,
+            test_dataset,
+            task=_first(tasks),
             model_name=model_name,
             base_model=finetuned_from,
-            dataset_args=_first(dataset_args),
-            task=task,
             dataset=_first(dataset_tags) or _first(dataset),
+            dataset_config=_first(dataset_args),
             language=language,
             license=license,
-            measured_on=measured_on,
-            same_rows=same_rows,
+            tags=[tags] if isinstance(tags, str) else tags or [],
         )
-        card.data.tags += [tags] if isinstance(tags, str) else tags or []
-        card.save(Path(self.args.output_dir) / "README.md")
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
@@ -604,28 +570,9 @@ class FocalTrainer(Trainer):
             ValueError: what `create_model_card` raises.
             HubError: what `hf_focal.hub.hub_publishing.publish` raises, with the command that repeats the upload.
         """
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        self.save_calibrated()
-        if self.temperature is None and not self.calibration():
-            _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
-        problem, token = None, token or self.args.hub_token
-        try:
-            if self.hub_model_id is None:
-                self.init_hf_repo(token, private)
-        except HubError as error:
-            problem = error
-        self.create_model_card(**card)
-        if not self.is_world_process_zero():
-            return None
-        folder, revision = self.args.output_dir, revision or self.args.hub_revision
-        name = self.hub_model_id or repository_of(self.args)
-        if problem is not None:
-            private = self.args.hub_private_repo if private is None else private
-            raise HubError(f"{problem}. {how_to_push(folder, name, private, revision)}") from problem
-        options: dict[str, Any] = {"token": token, "revision": revision, "commit_message": commit_message}
-        if blocking:
-            return publish(folder, name, **options)
-        return HfApi().run_as_future(publish, folder, name, **options)
+        token, revision = token or self.args.hub_token, revision or self.args.hub_revision
+        private = self.args.hub_private_repo if private is None else private
+        return push(self, commit_message, blocking=blocking, token=token, revision=revision, private=private, **card)
 
 
 def _first(values: str | list[str] | None) -> str | None:

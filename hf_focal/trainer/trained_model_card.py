@@ -1,17 +1,16 @@
-"""The model card of a model in a trainer: measured results, task and training settings."""
+"""The model card of a trained model: measured results, task and training settings."""
 
+import json
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard
 from transformers import Trainer
 
 from ..hub.hub_publishing import repository_of
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, TranslationResult, write_report
-from .calibrated_saving import is_folded
 from .gamma_updates import gamma_history
 from .model_heads import Head
 from .training_arguments import FocalTrainingArguments
@@ -34,8 +33,52 @@ _SETTINGS = {
 }
 
 
-def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
-    """The result of a `FocalTrainer`'s model on a dataset; the main process writes its report."""
+def write_model_card(
+    trainer: Trainer,
+    result: RunResult | TranslationResult | None,
+    test_dataset: Any,
+    *,
+    task: str | None,
+    model_name: str | None,
+    base_model: str | None,
+    dataset_config: str | None,
+    tags: list[str],
+    **options: Any,
+) -> None:
+    """Write the card of a `FocalTrainer`'s model, as `FocalTrainer.create_model_card` says."""
+    trainer.forget_folded_temperature()
+    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    task = task or _hub_task(model, trainer.head)
+    measured_on, same_data = "test", False
+    if result is None:
+        if test_dataset is None:
+            fitted_on = trainer.eval_dataset if trainer.calibration_dataset is None else trainer.calibration_dataset
+            measured_on, same_data = "validation", fitted_on is trainer.eval_dataset
+            test_dataset = trainer.held_out_dataset(trainer.eval_dataset, "test_dataset")
+        result = _measured_result(trainer, test_dataset)
+    if not trainer.is_world_process_zero():
+        return
+    folder, fitted = Path(args.output_dir), result.temperature.is_fitted
+    card = model_card(
+        result,
+        task=task,
+        model_name=model_name or trainer.hub_model_id or repository_of(args),
+        base_model=base_model or getattr(getattr(model, "config", None), "name_or_path", None) or None,
+        settings=_settings(args, dataset_config),
+        figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
+        folded=_is_folded(folder, default=not trainer.head.generates),
+        earlier=None if fitted else trainer.calibration().get("temperature"),
+        own_code=type(model).__module__.startswith("hf_focal."),
+        measured_on=measured_on,
+        same_rows=same_data,
+        **options,
+    )
+    card.data.tags += tags
+    card.save(folder / "README.md")
+
+
+def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
+    """The result on a dataset; the main process writes its report."""
     before, after = trainer.measure(dataset)
     details = {"gamma_history": gamma_history(trainer.state.log_history)}
     samples = trainer.head is Head.CLASSES and trainer.confusion is None
@@ -47,37 +90,17 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     return result
 
 
-def trained_model_card(
-    trainer: Trainer,
-    result: RunResult | TranslationResult,
-    *,
-    model_name: str | None,
-    base_model: str | None,
-    dataset_args: str | None,
-    **options: Any,
-) -> ModelCard:
-    """The card of the model that a `FocalTrainer` saved; `model_card` takes the options."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    folder, fitted = Path(trainer.args.output_dir), result.temperature.is_fitted
-    return model_card(
-        result,
-        model_name=model_name or trainer.hub_model_id or repository_of(trainer.args),
-        base_model=base_model or getattr(getattr(model, "config", None), "name_or_path", None) or None,
-        settings=_settings(trainer.args, dataset_args),
-        figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
-        folded=is_folded(folder, default=not trainer.head.generates),
-        earlier=None if fitted else trainer.calibration().get("temperature"),
-        own_code=type(model).__module__.startswith("hf_focal."),
-        **options,
-    )
+def _is_folded(folder: Path, default: bool) -> bool:
+    """Whether the saved weights contain a temperature; `default` where the configuration has one without saying."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return False
+    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration") or {}
+    return bool(calibration) and calibration.get("folded", default)
 
 
-def hub_task(model: Any, head: Head) -> str:
-    """The Hub's name of the model's task.
-
-    Raises:
-        ValueError: it is not known.
-    """
+def _hub_task(model: Any, head: Head) -> str:
+    """The Hub's name of the model's task."""
     if head in _GENERATIVE:
         return _GENERATIVE[head]
     name = type(model).__name__

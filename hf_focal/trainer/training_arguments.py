@@ -1,7 +1,7 @@
 """The trainer's arguments: `TrainingArguments` and what calibration adds."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from transformers.trainer_utils import HubStrategy
@@ -27,8 +27,6 @@ class FocalTrainingArguments(TrainingArguments):
             loss), `label_names` other than "labels", the loss as `metric_for_best_model` where its γ changes during
             training, or unequal batches ("batch_rebalance") for a loss that gathers them.
     """
-
-    _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
 
     loss: dict[str, Any] | str | None = field(
         default="cross_entropy",

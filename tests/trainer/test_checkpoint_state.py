@@ -64,7 +64,7 @@ def test_a_checkpoint_of_the_stock_trainer_starts_the_loss_afresh(tmp_path, capl
     # The checkpoints that the resumed training saves are our own.
     assert read_state(tmp_path / "checkpoint-10")["loss"] == "adafocal:bins=3"
     (tmp_path / "checkpoint-10" / STATE_FILE).unlink()
-    with pytest.raises(ValueError, match="must contain focal_state.json"):
+    with pytest.raises(ValueError, match=r"must contain focal_state\.json"):
         read_state(tmp_path / "checkpoint-10")
 
 

@@ -293,7 +293,7 @@ def test_what_was_saved_before_is_not_folded(tmp_path, monkeypatch, caplog):
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     monkeypatch.setattr(Trainer, "save_model", lambda *args: None)
     trainer.save_calibrated()
-    assert "the model must be saved whole" in caplog.text
+    assert "the model must be saved unsharded" in caplog.text
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert json.loads((tmp_path / "model" / "temperature.json").read_text())["value"] == temperature.value
 
