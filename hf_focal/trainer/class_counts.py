@@ -1,4 +1,4 @@
-"""How many training labels of each class there are, for a loss that weighs classes by them."""
+"""Counts of the training labels of each class."""
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -16,14 +16,18 @@ from .model_heads import Head
 
 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
-    """The number of training labels of each class, up to the last that has any; -100 is left out.
+    """The number of training labels of each class, up to the last class that has any; -100 is left out.
 
-    Labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, and those of a dataset
-    that has them in a tensor `labels` (`hf_focal.data.ImageDataset`) are taken from there. Any other dataset is
-    collated once, each process a share of it.
+    They are read from a column "labels" or "label" of a `datasets.Dataset`, of samples or of their tokens, or from a
+    tensor `labels` of the dataset (`hf_focal.data.ImageDataset`). Any other dataset is collated once, each process a
+    share of it.
+
+    Args:
+        trainer: the `FocalTrainer`.
+        train_dataloader: its loader of the training set.
 
     Raises:
-        ValueError: a stream, or labels that are missing or no class indices.
+        ValueError: a stream, or labels that are missing or not class indices.
     """
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
@@ -44,14 +48,14 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
         trainer.args.per_device_train_batch_size,
         collate_fn=train_dataloader.collate_fn,
         num_workers=trainer.args.dataloader_num_workers,
-        generator=torch.Generator(),  # so that nothing is drawn from PyTorch's global one
+        generator=torch.Generator(),  # instead of PyTorch's global generator
     )
     own = _count(_labels(trainer.prepare_labels(batch), trainer.head) for batch in loader)
     return reduce(_add, gather_object([own])).tolist()
 
 
 def _label_column(dataset: Any) -> str | None:
-    """The column of class labels that batches will have, None where only batches show it."""
+    """The column with the class labels, None where only batches show them."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
     for name in ("labels", "label"):
@@ -64,7 +68,7 @@ def _label_column(dataset: Any) -> str | None:
 
 
 def _flat(column: Any) -> Tensor:
-    """The integers of an Arrow column, of however nested lists."""
+    """The integers of an Arrow column of nested lists."""
     while hasattr(column.type, "value_type"):
         column = pyarrow.compute.list_flatten(column)
     return torch.from_numpy(column.to_numpy().astype("int64"))

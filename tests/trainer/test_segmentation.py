@@ -210,7 +210,7 @@ def test_masks_and_sigmoids(tmp_path):
     ("change", "message"),
     [
         (lambda labels: labels.masked_fill(labels == 0, NUM_CLASSES), r"within \[0, 4\) for 4 classes"),
-        (lambda labels: labels[0], r"labels must be \(N, H, W\) for logits \(N, K, h, w\) of a semantic segmentation"),
+        (lambda labels: labels[0], r"labels must be \(N, H, W\) for logits \(N, K, h, w\) in semantic segmentation"),
         (lambda labels: labels.float(), r"labels must be integer class indices, got torch.float32"),
     ],
 )
