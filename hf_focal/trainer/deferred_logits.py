@@ -1,8 +1,8 @@
 """Deferred logits: the loss of a language model computed from hidden states and head, without its logits.
 
-During a training step the head's forward is replaced, and returns `DeferredLogits` in place of logits. What models then
-do to logits (add a bias, scale, cap softly) is recorded; any other operation computes the logits after all, so an
-unknown model costs memory but is never wrong.
+During a training step the head's forward is replaced, and returns `DeferredLogits` in place of logits. Operations that
+models then apply to logits (bias, scale, soft cap) are recorded; any other operation computes the logits after all, so
+an unknown model costs memory but is never wrong.
 """
 
 from collections.abc import Callable, Iterator
