@@ -21,12 +21,14 @@ from transformers.trainer_utils import (
     has_length,
 )
 
+from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
 from ..hub.hub_publishing import create_repository, repository_of
 from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
+from .auxiliary_loss import AuxiliaryLoss
 from .calibrated_saving import save_calibrated
 from .checkpoint_state import FocalCheckpoint, read_state, write_state
 from .class_counts import class_counts
@@ -41,7 +43,7 @@ from .evaluation_accumulators import (
     StreamedTemperature,
 )
 from .gamma_updates import GammaUpdates
-from .hub_pushes import push
+from .hub_pushes import push, push_checkpoint
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction
 from .model_heads import Head, check_model, head_of
@@ -73,7 +75,9 @@ class FocalTrainer(Trainer):
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
-    for which DDP would wait: switch it off (`use_auxiliary_head=False`).
+    for which DDP would wait: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
+    `output_router_logits` on, its auxiliary loss is added once a step, and logged as ``aux_loss``; ``eval_loss`` is
+    without it.
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
@@ -136,6 +140,8 @@ class FocalTrainer(Trainer):
         self._labels_required = self._serves_update = False
         self._saved_state: dict[str, Any] | None = None  # of the checkpoint that the training is resumed from
         self._logged_loss = LoggedLoss(self.accelerator)
+        self._num_labels: Any = None  # since the training began, without those of -100
+        self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._gamma_updates = GammaUpdates(self)
         for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
@@ -150,7 +156,10 @@ class FocalTrainer(Trainer):
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
         shift_labels, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
-        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels, pixels)
+        self._auxiliary = AuxiliaryLoss(self.model)
+        self.compute_loss_func = LossFunction(
+            self.loss, self.args.loss_reduction, shift_labels, pixels, self._auxiliary
+        )
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     # Training
@@ -174,6 +183,7 @@ class FocalTrainer(Trainer):
         """Prepare the loss for a training from the start, or as the checkpoint has it."""
         self.build_loss()
         self._train_dataloader = train_dataloader
+        self._num_labels = None
         self._gamma_updates.due = False
         self._logged_loss.begin(self.state.global_step)
         # Missing in a checkpoint of another trainer, where Trainer would look for it.
@@ -189,8 +199,22 @@ class FocalTrainer(Trainer):
             self.loss.load_state_dict(saved["loss_state"])
             self._gamma_updates.due = saved["gamma_update_due"]
             self._logged_loss.load_state_dict(saved["logged_loss"])
-        if isinstance(self.loss, ClassBalanced) and self.loss.needs_class_counts:  # unless the checkpoint has them
-            self.loss.set_class_counts(class_counts(self, train_dataloader))
+            self._auxiliary.load_state(saved["auxiliary_loss"], self.args.device)
+        self.count_classes(train_dataloader)
+
+    def count_classes(self, train_dataloader: DataLoader | None = None) -> None:
+        """Count the training labels of each class for a loss that needs the counts and does not have them yet."""
+        if not isinstance(self.loss, ClassBalanced) or not self.loss.needs_class_counts:
+            return
+        if train_dataloader is None and not has_length(self.train_dataset):  # an evaluation without training data
+            if not self.loss.alike:
+                _logger.warning(
+                    "without training samples to count, the loss %s weighs classes alike", self.loss_config
+                )
+            self.loss.alike = True
+            return
+        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
+        self.loss.set_class_counts(class_counts(self, loader))
 
     def get_train_dataloader(self) -> DataLoader:
         return seed_by_epoch(super().get_train_dataloader(), self.data_seed)
@@ -210,7 +234,15 @@ class FocalTrainer(Trainer):
             # step. Micro-batches without labels, which have no weight, complete the accumulation.
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
-        return super().get_batch_samples(iter(batches), num_batches, device)
+        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
+        if num_items is not None:
+            self._num_labels = num_items if self._num_labels is None else self._num_labels + num_items
+        return samples, num_items
+
+    def check_labels_seen(self) -> None:
+        """Raise if all labels since the training began were -100: its loss is 0, and would stay so."""
+        if self._num_labels is not None and not self.accelerator.reduce(torch.as_tensor(self._num_labels)):
+            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
 
     def prepare_labels(self, batch: Any) -> Any:
         """The batch with the labels of ignored pixels set to -100."""
@@ -242,6 +274,8 @@ class FocalTrainer(Trainer):
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
+        if self._accumulator is not None:  # perhaps before any training
+            self.count_classes()
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._accumulator is not None:
@@ -260,6 +294,9 @@ class FocalTrainer(Trainer):
         if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs of the training
             if not filtered:
                 logs["loss"] = self._logged_loss.mean_since_last_log(step)
+            auxiliary = self._auxiliary.mean(self.accelerator)
+            if auxiliary is not None:
+                logs["aux_loss"] = auxiliary
             if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
                 logs["gamma"] = self.loss.policy.gamma
         if "train_runtime" in logs and not filtered:  # the summary of the training
@@ -280,6 +317,7 @@ class FocalTrainer(Trainer):
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,
             "logged_loss": self._logged_loss.state_dict(),
+            "auxiliary_loss": self._auxiliary.state(self.accelerator),
         }
         if self.args.should_save:
             write_state(folder, state)
@@ -380,9 +418,23 @@ class FocalTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
-            return super().get_eval_dataloader(eval_dataset)
+            with self._last_batch_kept():
+                return super().get_eval_dataloader(eval_dataset)
         # With persistent workers Trainer would take the loader of the evaluation set for any other set.
         return self.get_test_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        with self._last_batch_kept():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _last_batch_kept(self) -> Iterator[None]:
+        """`dataloader_drop_last` is for training; every sample is measured."""
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            yield
+        finally:
+            self.args.dataloader_drop_last = drop_last
 
     def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
         """Pass a labelled dataset through the model; what `accumulator.gather()` returns for all processes."""
@@ -471,11 +523,12 @@ class FocalTrainer(Trainer):
 
     def forget_folded_temperature(self) -> None:
         """Reset the temperature if it has been folded into the model since it was fitted."""
-        now = self.calibration()
-        # `apply_calibrated_generation` records a temperature that is not in the weights.
-        folded = "temperature" in now and now.get("folded", not self.head.generates)
-        if folded and now != self._calibration_when_fitted:
+        if self.folded_temperature() is not None and self.calibration() != self._calibration_when_fitted:
             self.temperature = None
+
+    def folded_temperature(self) -> float | None:
+        """The temperature in the model's weights, None if there is none."""
+        return folded_temperature(self.calibration(), self.head.generates)
 
     # Saving and publishing
 
@@ -542,7 +595,9 @@ class FocalTrainer(Trainer):
         private = self.args.hub_private_repo if private is None else private
         token = token or self.args.hub_token
         self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
-        self.push_in_progress = None
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        push_checkpoint(self, Path(checkpoint_folder))
 
     def push_to_hub(
         self,

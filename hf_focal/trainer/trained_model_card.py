@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import Trainer
 
+from ..calibration.folding import folded_temperature
 from ..hub.hub_publishing import repository_of
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
@@ -50,6 +51,7 @@ def write_model_card(
     args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
     task = task or _hub_task(model, trainer.head)
     measured_on, same_data = "test", False
+    named = test_dataset if result is not None and isinstance(test_dataset, str) else None
     if result is None:
         if test_dataset is None:
             fitted_on = trainer.eval_dataset if trainer.calibration_dataset is None else trainer.calibration_dataset
@@ -66,10 +68,11 @@ def write_model_card(
         base_model=base_model or getattr(getattr(model, "config", None), "name_or_path", None) or None,
         settings=_settings(args, dataset_config),
         figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
-        folded=_is_folded(folder, default=not trainer.head.generates),
-        earlier=None if fitted else trainer.calibration().get("temperature"),
+        folded=_is_folded(folder, trainer.head.generates),
+        earlier=None if fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
         measured_on=measured_on,
+        test_dataset=named,
         same_rows=same_data,
         **options,
     )
@@ -90,13 +93,13 @@ def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     return result
 
 
-def _is_folded(folder: Path, default: bool) -> bool:
-    """Whether the saved weights contain a temperature; `default` where the configuration has one without saying."""
+def _is_folded(folder: Path, generates: bool) -> bool:
+    """Whether the saved weights contain a temperature."""
     config = folder / "config.json"
     if not config.is_file():
         return False
-    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration") or {}
-    return bool(calibration) and calibration.get("folded", default)
+    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration")
+    return folded_temperature(calibration, generates) is not None
 
 
 def _hub_task(model: Any, head: Head) -> str:

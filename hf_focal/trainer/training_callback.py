@@ -1,5 +1,6 @@
 """The callback that drives the loss and completes Trainer's checkpoints."""
 
+from concurrent.futures import wait
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
@@ -52,8 +53,14 @@ class TrainingCallback(TrainerCallback):
         if control.should_save and ends_epoch(state):
             control.should_save, self.save_at_epoch_end = False, True
 
+    def on_train_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        wait(self.trainer.checkpoint_pushes)
+
     def on_epoch_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.trainer.check_labels_seen()
         if self.save_at_epoch_end:
             control.should_save, self.save_at_epoch_end = True, False
