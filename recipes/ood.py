@@ -12,7 +12,8 @@ Texts against other texts:
         --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
 The models are folders that the recipes for text and image classification wrote, or any classifier. Where a model has a
-temperature, in its weights or in its config, everything is measured before and after it. Several GPUs: `accelerate launch`.
+temperature, in its weights or in its config, everything is measured before and after it. Several GPUs:
+`accelerate launch`.
 """
 
 import logging
