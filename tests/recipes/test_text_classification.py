@@ -391,6 +391,23 @@ def test_errors_come_before_training_and_leave_no_folder(options, error, message
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pretrained_model_is_not_trained_as_the_config_of_another_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    config = ["--config", str(FOLDER / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
+    config += ["--output_dir", str(tmp_path / "out")]
+    model, rate, clip = ["--model_name_or_path", "org/encoder"], ["--learning_rate", "2e-5"], ["--max_grad_norm=1"]
+    message = (
+        "learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
+    )
+    with pytest.raises(ValueError, match=message):
+        recipe.prepare([*config, *model])
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be given .* got 0\.0 of --config"):
+        recipe.prepare([*config, *model, *rate])
+    for others in ([*model, *rate, *clip], ["--model_name_or_path", "tree_lstm"], []):
+        argv = [*config, *others]
+        recipe.check_fine_tuning(argv, recipe.parse(argv)[1].model_name_or_path, recipe.FROM_SCRATCH)
+
+
 def test_word_vectors_of_another_width_are_found_before_training(tmp_path, monkeypatch):
     (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
