@@ -198,7 +198,7 @@ class Classifier:
     def __init__(self, name: str, experiment: Experiment):
         self.experiment, self.loss = experiment, loss_of(name)
         args = experiment.args
-        args.remove_unused_columns = False
+        args.remove_unused_columns = args.dataloader_drop_last = False
         if experiment.of_images:
             self.pixels = PixelFormat.of_pretrained(name)
             model = AutoModelForImageClassification.from_pretrained(name).to(memory_format=torch.channels_last)

@@ -110,6 +110,14 @@ class MeasuringTrainer(Trainer):
             if kept is not None:
                 self._eval_dataloaders = kept
 
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader:
+        drop_last = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drop_last and is_training  # every sample is measured
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
     def evaluation_loop(
         self,
         dataloader: DataLoader,
