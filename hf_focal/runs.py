@@ -26,7 +26,7 @@ _locks: dict[Path, FileLock] = {}
 # Differences that an error names.
 _SHOWN = 5
 # What a training goes on from, and how it may be called: with adapters, under FSDP, on TPUs.
-_NEEDED = {
+_NEEDED: dict[str, tuple[str, ...]] = {
     "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
     "optimizer.pt": ("*optimizer*",),
     "scheduler.pt": ("scheduler.pt",),
@@ -182,7 +182,7 @@ def _problem(checkpoint: Path) -> str | None:
         return "has the model alone"
     if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
         return "is incomplete (random states are missing)"
-    needed = {shard: [shard] for shard in shards}
+    needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
     if not (checkpoint / "latest").exists():  # DeepSpeed's, which has them in folders of its own
         needed |= _NEEDED
     for name, patterns in needed.items():

@@ -39,7 +39,7 @@ def runs_of(
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     if args.resume_from_checkpoint is not None:
         raise ValueError(
-            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run goes on from the newest "
+            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run goes on from the last "
             "complete checkpoint of its output_dir"
         )
     check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
