@@ -121,7 +121,9 @@ def test_texts_against_other_texts(tmp_path):
     Dataset.from_dict({"text": texts, "label": [0, 1] * 10}).to_parquet(tmp_path / "own.parquet")
     Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
     files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
-    (result,) = run(tmp_path / "out", str(tmp_path / "model"), out_column="sentence", **files)
+    (result,) = run(
+        tmp_path / "out", str(tmp_path / "model"), out_column="sentence", dataloader_drop_last="true", **files
+    )
     expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
     assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
 

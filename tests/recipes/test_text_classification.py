@@ -397,7 +397,7 @@ def test_a_pretrained_model_is_not_trained_as_the_config_of_another_says(tmp_pat
     config += ["--output_dir", str(tmp_path / "out")]
     model, rate, clip = ["--model_name_or_path", "org/encoder"], ["--learning_rate", "2e-5"], ["--max_grad_norm=1"]
     message = (
-        "learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
+        r"learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
     )
     with pytest.raises(ValueError, match=message):
         recipe.prepare([*config, *model])
