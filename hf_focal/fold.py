@@ -1,6 +1,6 @@
 """A fitted temperature moved into the weights of the model, so that nobody has to remember it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -74,9 +74,9 @@ def fold_temperature(model: Model, temperature: "Temperature | float") -> Model:
     else:
         _fold_classifier(model, value)
 
-    earlier = getattr(model.config, "calibration", None) or {}
-    if earlier.get("folded", not generates) and "temperature" in earlier:
-        model.config.calibration = {"temperature": earlier["temperature"] * value}
+    earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
+    if earlier is not None:
+        model.config.calibration = {"temperature": earlier * value}
     else:
         figures = temperature.to_dict() if hasattr(temperature, "to_dict") else {}
         figures.pop("value", None)
@@ -84,6 +84,18 @@ def fold_temperature(model: Model, temperature: "Temperature | float") -> Model:
     if generates:
         model.config.calibration["folded"] = True
     return model
+
+
+def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
+    """Return the temperature that is in a model's weights, None where there is none.
+
+    Args:
+        calibration: `model.config.calibration`, if it has one.
+        generates: whether the model is a language model: the config of one has a temperature that is in no weight,
+            unless it is recorded as `folded`; that of a classifier is folded, unless it is recorded as not.
+    """
+    calibration = calibration or {}
+    return calibration.get("temperature") if calibration.get("folded", not generates) else None
 
 
 def _fold_classifier(model: Any, value: float) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper
 
+from .fold import folded_temperature
 from .metrics._checks import check_positive
 from .temperature import Temperature
 
@@ -50,7 +51,7 @@ def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict
     """
     if hasattr(source, "config"):
         calibration = getattr(source.config, "calibration", None) or {}
-        folded = calibration.get("folded", False)
+        folded = folded_temperature(calibration, generates=True) is not None
         value = 1.0 if folded else calibration.get("temperature", 1.0)
         temperature = check_positive("config.calibration['temperature']", value)
     else:

@@ -30,6 +30,7 @@ from .data import DataOptions, InputError, load_one_split
 from .data.input_errors import explained
 from .data.model_inputs import TASKS, collator_of, encode_rows, select_rows
 from .data.one_split import place_of
+from .fold import folded_temperature
 from .losses import LossConfig
 from .metrics import CalibrationMetrics
 from .recipes import input_length
@@ -132,7 +133,7 @@ class TrainedModel:
     @property
     def is_folded(self) -> bool:
         """Whether the temperature that the config has is in the weights."""
-        return bool(self.calibration.get("folded", not self.generates))
+        return folded_temperature(self.calibration, self.generates) is not None
 
     @cached_property
     def processor(self) -> Any:

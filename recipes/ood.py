@@ -11,8 +11,9 @@ Texts against other texts:
     python recipes/ood.py --models out/newsgroups/cross_entropy out/newsgroups/flsd53 \
         --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
-The models are folders that the recipes for text and image classification wrote, or any classifier. Where a temperature
-is folded into a model, everything is measured before and after it. Several GPUs: `accelerate launch`.
+The models are folders that the recipes for text and image classification wrote, or any classifier. Where a model has a
+temperature, in its weights or in its config, everything is measured before and after it. Several GPUs:
+`accelerate launch`.
 """
 
 import logging
@@ -49,6 +50,7 @@ from hf_focal.data import (
     prepare_batch,
 )
 from hf_focal.data.input_errors import check_id_or_folder
+from hf_focal.fold import folded_temperature
 from hf_focal.recipes import (
     check_at_least,
     check_choice,
@@ -196,7 +198,7 @@ class Classifier:
     def __init__(self, name: str, experiment: Experiment):
         self.experiment, self.loss = experiment, loss_of(name)
         args = experiment.args
-        args.remove_unused_columns = False
+        args.remove_unused_columns = args.dataloader_drop_last = False
         if experiment.of_images:
             self.pixels = PixelFormat.of_pretrained(name)
             model = AutoModelForImageClassification.from_pretrained(name).to(memory_format=torch.channels_last)
@@ -206,7 +208,9 @@ class Classifier:
             model = AutoModelForSequenceClassification.from_pretrained(name)
             self.max_length = input_length(name, self.tokenizer, experiment.ood.max_length)
             self.trainer = Trainer(model, args, data_collator=DataCollatorWithPadding(self.tokenizer))
-        self.temperature = (getattr(model.config, "calibration", None) or {}).get("temperature", 1.0)
+        calibration = getattr(model.config, "calibration", None) or {}
+        self.temperature = calibration.get("temperature", 1.0)
+        self.in_weights = folded_temperature(calibration, generates=False) or 1.0
 
     def decode(self, rows: Dataset) -> torch.Tensor:
         return decode_images(rows, self.pixels.stored_size)
@@ -225,7 +229,7 @@ class Classifier:
 
     def _predict(self, rows) -> torch.Tensor:
         logits = self.trainer.predict(rows).predictions
-        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.temperature
+        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.in_weights
 
 
 def measure(experiment: Experiment) -> list[DetectionResult]:

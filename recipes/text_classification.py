@@ -58,6 +58,7 @@ from hf_focal.recipes import (
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
+    check_fine_tuning,
     check_fraction,
     check_model_name,
     check_test_file,
@@ -173,6 +174,7 @@ def main(argv: list[str]) -> list[RunResult]:
 def prepare(argv: list[str]) -> Experiment:
     """Everything that can be wrong with the command line or the data, before anything is trained."""
     data, model, recipe, args = parse(argv)
+    check_fine_tuning(argv, model.model_name_or_path, FROM_SCRATCH)
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
     with args.main_process_first(desc="loading the data"):

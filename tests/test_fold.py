@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal.fold import fold_temperature
+from hf_focal.fold import fold_temperature, folded_temperature
 from hf_focal.temperature import Temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
@@ -161,3 +161,19 @@ def test_a_model_that_says_single_label_is_folded():
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         fold_temperature(build("BertForSequenceClassification", **TINY), value)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "of_classifier", "of_language_model"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"folded": True}, None, None),
+        ({"temperature": 2.0}, 2.0, None),
+        ({"temperature": 2.0, "folded": True}, 2.0, 2.0),
+        ({"temperature": 2.0, "folded": False}, None, None),
+    ],
+)
+def test_which_temperature_is_in_the_weights(calibration, of_classifier, of_language_model):
+    assert folded_temperature(calibration, generates=False) == of_classifier
+    assert folded_temperature(calibration, generates=True) == of_language_model

@@ -28,11 +28,22 @@ def load_file(argument: str, file: Path) -> Dataset:
         raise ValueError(f"{argument} must end in {', '.join(FORMATS)}, got {str(file)!r}")
     if not file.is_file():
         raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
-    # In a csv file only an empty cell is null: "NA" and "None" are words.
-    options = {"keep_default_na": False, "na_values": [""]} if file.suffix == ".csv" else {}
+    options = {}
+    if file.suffix == ".csv":
+        _check_separator(argument, file)
+        # Only an empty cell is null: "NA" and "None" are words.
+        options = {"keep_default_na": False, "na_values": [""]}
     try:
         return load_dataset(FORMATS[file.suffix], data_files=str(file), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # the last of an empty json file
         reason = " ".join(str(error.__cause__ or error).split())  # the parser's: a line, a byte
         message = f"{argument} must be {FORMATS[file.suffix]} with rows, got {str(file)!r}"
         raise ValueError(f"{message}: {reason}" if reason else message) from error
+
+
+def _check_separator(argument: str, file: Path) -> None:
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        header = lines.readline(10_000)
+    other = next((separator for separator in ";\t|" if separator in header), None)
+    if other is not None and "," not in header:
+        raise ValueError(f"{argument} must have commas between its columns, got {str(file)!r}, which has {other!r}")

@@ -173,7 +173,9 @@ def _numbered(
         numbers = {name.casefold(): number for name, number in exact.items()}
         if len(numbers) < len(exact):  # they differ in case alone
             numbers = {}
-        wanted = [(label_map or {}).get(str(name), str(name)) for name in names]
+        label_map = label_map or {}
+        plain = [name if name in exact or name in label_map else name.strip() for name in map(str, names)]
+        wanted = [label_map.get(name, name) for name in plain]
         found = [exact.get(name, numbers.get(name.casefold())) for name in wanted]
         missing = [name for name, number in zip(wanted, found, strict=True) if number is None]
         if missing:

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from ..config_file import overridden_config
 from ..data.input_errors import check_id_or_folder
 from ..losses import LossConfig
 from ..trainer import FocalTrainingArguments
@@ -42,6 +43,23 @@ def check_model_name(name: str, own: Sequence[str]) -> None:
         raise ValueError(
             f"model_name_or_path must be {' or '.join(map(repr, own))} or a Hub id or folder, got {name!r}; "
             f"did you mean {near[0]!r}?"
+        )
+
+
+def check_fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` where a pretrained model would be trained as a config file says for a model from scratch.
+
+    Args:
+        argv: the command line. name: the model's. own: the names of the models that are trained from scratch.
+    """
+    overridden, config = overridden_config(argv)
+    model = overridden.get("model_name_or_path")
+    wrong = [argument for argument in ("learning_rate", "max_grad_norm") if argument in config]
+    if model in own and name not in own and wrong:
+        values = " and ".join(config[argument] for argument in wrong)
+        raise ValueError(
+            f"{' and '.join(wrong)} must be given with the pretrained model {name!r}, got {values} of --config, for "
+            f"{model!r}: to fine-tune, learning_rate 2e-5 and max_grad_norm 1 are usual"
         )
 
 

@@ -11,7 +11,7 @@ from huggingface_hub import CommitInfo, HfApi
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-from ..fold import fold_temperature
+from ..fold import fold_temperature, folded_temperature
 from ..hub import HubError, create_repository, how_to_push, publish, repository_of
 from ..reports import RunResult, TranslationResult, model_card, write_report
 from ..tasks import PIPELINES, classifier_task
@@ -147,8 +147,8 @@ class PublishingTrainer(MeasuringTrainer):
             license=license,
             settings=_settings(self.args, _first(dataset_args)),
             figures=[f"report/reliability_{when}.png" for when in sides],
-            folded=_is_folded(folder, default=not self.head.generates),
-            earlier=None if result.temperature.is_fitted else self.calibration().get("temperature"),
+            folded=_is_folded(folder, self.head.generates),
+            earlier=None if result.temperature.is_fitted else self.folded_temperature(),
             own_code=type(self.accelerator.unwrap_model(self.model)).__module__.startswith("hf_focal."),
             measured_on=measured_on,
             same_rows=same_rows,
@@ -249,13 +249,13 @@ def _weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def _is_folded(folder: Path, default: bool) -> bool:
-    """Whether the saved weights hold a temperature; `default` where the config has one and does not say."""
+def _is_folded(folder: Path, generates: bool) -> bool:
+    """Whether the saved weights hold a temperature."""
     config = folder / "config.json"
     if not config.is_file():
         return False
-    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration") or {}
-    return bool(calibration) and calibration.get("folded", default)
+    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration")
+    return folded_temperature(calibration, generates) is not None
 
 
 def _record(folder: Path, temperature: Temperature) -> None:

@@ -63,6 +63,7 @@ class TrainingCallback(TrainerCallback):
     def on_epoch_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.trainer.check_labels_seen()
         self.trainer.average_running_loss()
         if self.save_at_epoch_end:
             control.should_save, self.save_at_epoch_end = True, False

@@ -71,6 +71,7 @@ class FocalTrainer(PublishingTrainer):
     """
 
     _trains_seq2seq = False
+    _num_items: Any = None  # labels since the training began, -100 left out
 
     def __init__(
         self,
@@ -182,7 +183,10 @@ class FocalTrainer(PublishingTrainer):
             # one. Micro-batches without labels, which weigh nothing, complete it.
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
-        return super().get_batch_samples(iter(batches), num_batches, device)
+        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
+        if num_items is not None:
+            self._num_items = num_items if self._num_items is None else self._num_items + num_items
+        return samples, num_items
 
     def prepare_labels(self, batch: Any) -> Any:
         """The batch with the labels of pixels that do not count set to -100."""
@@ -206,6 +210,11 @@ class FocalTrainer(PublishingTrainer):
             seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
             return SeededByEpoch(sampler, seed)
         return sampler
+
+    def check_labels_seen(self) -> None:
+        """Raise where all labels since the training began were -100: its loss is 0, and would stay so."""
+        if self._num_items is not None and not self.accelerator.reduce(torch.as_tensor(self._num_items)):
+            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
 
     def average_running_loss(self) -> None:
         """Give each process the mean of all of the training loss since it was last logged.
@@ -240,6 +249,7 @@ class FocalTrainer(PublishingTrainer):
         self.build_loss()
         self._gamma_updates.due = False
         self._first_step = self.state.global_step
+        self._num_items = None
         saved = self.state.stateful_callbacks.get(_STATE)
         if saved is None:
             return

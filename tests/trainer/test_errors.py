@@ -91,6 +91,16 @@ def with_labels(*labels):
     return [row | {"labels": label} for row, label in zip(rows(len(labels)), labels, strict=True)]
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_labels_that_all_count_for_nothing(epochs, tmp_path):
+    options = {"num_train_epochs": epochs, "logging_steps": 100}
+    with pytest.raises(ValueError, match="train_dataset must have labels that count, got -100 alone in a whole epoch"):
+        trainer_of(tmp_path, options=options, train_dataset=with_labels(-100)).train()
+    # A step without labels is none of that.
+    some = [*with_labels(-100), *rows(1)]
+    trainer_of(tmp_path, options=options | {"per_device_train_batch_size": 1}, train_dataset=some).train()
+
+
 @pytest.mark.parametrize("build", [tiny_bert, BagOfWords])
 def test_labels_out_of_range(build, tmp_path):
     trainer = trainer_of(tmp_path, build(), train_dataset=with_labels(0, 4), eval_dataset=with_labels(-1, 2))
