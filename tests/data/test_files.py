@@ -51,7 +51,7 @@ def test_a_name_is_that_of_one_file(name, tmp_path, monkeypatch):
 def test_a_part_of_a_name_is_no_file(tmp_path):
     write(tmp_path / "a", "other")
     write(tmp_path / "a::b.csv", "asked for")
-    with pytest.raises(ValueError, match="dataset must be a file without :: in its path, .* got .*a::b.csv"):
+    with pytest.raises(ValueError, match=r"dataset must be a file without :: in its path, .* got .*a::b.csv"):
         load_one_split("dataset", str(tmp_path / "a::b.csv"))
 
 
@@ -108,7 +108,7 @@ def test_no_path_that_exists_is_asked_of_the_hub(name, hub, tmp_path, monkeypatc
         load_splits(name)
     for named in (name, f"{name}:default:train"):
         if named != "patients.csv":  # which is a file of rows
-            with pytest.raises(ValueError, match="dataset must (end in .csv|be a Hub id or a folder, got the file)"):
+            with pytest.raises(ValueError, match=r"dataset must (end in .csv|be a Hub id or a folder, got the file)"):
                 load_one_split("dataset", named)
     assert hub.requests == []
 
