@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from datasets import ClassLabel, Dataset, Value, load_dataset
+from datasets import ClassLabel, Dataset, Value
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ._files import FORMATS, load_file
+from ._files import is_file, load_file, load_id_or_folder
 from ._splits import check_column, select_inputs, some_of
 from .images import image_inputs, load_digits, with_images
-from .input_errors import InputError, check_id_or_folder
+from .input_errors import InputError
 from .text import text_inputs
 
 
@@ -32,7 +32,7 @@ def place_of(argument: str, name: str, split: str | None, default: str) -> Place
     Raises:
         InputError: a split of a file, two splits, or a name of more parts than `load_one_split` takes.
     """
-    if Path(name).suffix in FORMATS:
+    if is_file(name):
         if split is not None:
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
         return Place(str(Path(name).resolve()), "", "")
@@ -65,7 +65,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     Raises:
         FileNotFoundError, ValueError: there is no such file, or it cannot be read.
     """
-    if Path(name).suffix in FORMATS:
+    if is_file(name):
         return load_file(argument, Path(name))
     path, config, own = _parts(argument, name)
     split = own or split
@@ -74,8 +74,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
         if split not in digits:
             raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
         return digits[split]
-    check_id_or_folder(argument, path)
-    return load_dataset(path, config or None, split=split)
+    return load_id_or_folder(argument, path, config or None, split)
 
 
 def load_images(argument: str, name: str, column: str = "image", split: str = "test") -> Dataset:

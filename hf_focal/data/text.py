@@ -59,7 +59,7 @@ def load_splits(
 
 
 def _load(argument: str, file: Path) -> Dataset:
-    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
+    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def text_inputs(column: str) -> Inputs:

@@ -2,17 +2,22 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from enum import Enum
 from pathlib import Path
+from shutil import copy2
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, HfApi, run_as_future
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.trainer_utils import HubStrategy
+from transformers.utils import PushInProgress
 
 from ..fold import fold_temperature, folded_temperature
-from ..hub import HubError, create_repository, how_to_push, publish, repository_of
+from ..hub import HubError, create_repository, how_to_push, publish, published_files, repository_of, upload
 from ..reports import RunResult, TranslationResult, model_card, write_report
 from ..tasks import PIPELINES, classifier_task
 from ..temperature import Temperature
@@ -23,6 +28,8 @@ from .measuring import MeasuringTrainer
 
 _logger = logging.getLogger(__name__)
 
+# What `hub_training_state` publishes of a checkpoint besides: all that a training goes on from but its arguments.
+_STATE = ("trainer_state.json", "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # What a card lists of the training's arguments, where they say anything, under which names.
 _SETTINGS = {
@@ -189,7 +196,7 @@ class PublishingTrainer(MeasuringTrainer):
         private = self.args.hub_private_repo if private is None else private
         token = token or self.args.hub_token
         self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
-        self.push_in_progress = None
+        self.push_in_progress: PushInProgress | None = None
 
     def push_to_hub(
         self,
@@ -240,6 +247,41 @@ class PublishingTrainer(MeasuringTrainer):
         if blocking:
             return publish(folder, name, **options)
         return HfApi().run_as_future(publish, folder, name, **options)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """As Transformers has it, of what `publish` uploads and, where it is asked for, the training's state."""
+        strategy = self.args.hub_strategy
+        if not self.is_world_process_zero() or strategy == HubStrategy.END:
+            return
+        if self.push_in_progress is None or self.push_in_progress.is_done():
+            self.push_in_progress = PushInProgress([])
+        elif not self.args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        checkpoint = Path(checkpoint_folder)
+        path = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: checkpoint.name}.get(strategy)
+        also = _STATE if path is not None and self.args.hub_training_state else ()
+        # `save_total_limit` may remove the checkpoint before it is uploaded.
+        copy = TemporaryDirectory(prefix="_push-", dir=self.args.output_dir)
+        for file in published_files(checkpoint, also):
+            target = Path(copy.name, file)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy2(checkpoint / file, target)
+        message = f"Training in progress, step {self.state.global_step}"
+        options = {"token": self.args.hub_token, "revision": self.args.hub_revision, "commit_message": message}
+        job = run_as_future(_push_copy, copy, self.hub_model_id, path, also, options)
+        self.push_in_progress.jobs.append(job)
+
+
+def _push_copy(copy: TemporaryDirectory, name: str, path: str | None, also: Sequence[str], options: Any) -> None:
+    """Upload the copy of a checkpoint, and again, with its state, to the folder `path` if there is one; remove it."""
+    with copy:
+        try:
+            upload(copy.name, name, **options)
+            if path is not None:
+                upload(copy.name, name, path_in_repo=path, also=also, **options)
+        except HubError as error:
+            _logger.warning("%s; the training goes on", error)
 
 
 def _weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
