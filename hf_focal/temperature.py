@@ -237,7 +237,7 @@ class Rows:
         return len(self.labels)
 
     def _score_labels(self) -> None:
-        """Set `are_constant`, and float64 `correct` and `label_gaps`: accuracy is the same at any T, NLL needs β d_y."""
+        """Set `are_constant`, and float64 `correct`, which is the same at any T, and `label_gaps`: NLL has β d_y."""
         self.are_constant = True
         self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
         self.label_gaps = self.correct.clone()
