@@ -233,7 +233,7 @@ def _fold_generative(model: Any, value: float) -> None:
             _restore(tensors, kept)
         if halves:
             pairs = torch.randint(head.out_features, (_NUM_PAIRS, 2), generator=torch.Generator().manual_seed(0))
-            _fold(tensors, value, offset, lambda: _probe(model, head, pairs)[0])
+            _fold(tensors, value, offset, lambda pairs=pairs: _probe(model, head, pairs)[0])
             return
     raise TypeError(
         f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "

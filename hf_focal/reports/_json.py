@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ def read_fields(path: str | Path) -> dict[str, Any]:
     if not isinstance(fields["loss"], str):
         raise ValueError(f"loss must be a name, got {fields['loss']!r}")
     temperature = Temperature.from_dict(mapping("temperature", fields["temperature"]))
-    figures = {key: value for key, value in asdict(temperature).items() if key != "objective"}
-    fields["temperature"] = replace(temperature, **numbers("temperature", figures))
+    figures = asdict(temperature)
+    figures |= numbers("temperature", {key: value for key, value in figures.items() if key != "objective"})
+    fields["temperature"] = Temperature(**figures)
     for name in ("pre", "post"):
         fields[name] = numbers(name, fields[name])
         fields[f"{name}_bins"] = _bins(f"{name}_bins", fields[f"{name}_bins"])
@@ -54,8 +55,9 @@ def _bins(name: str, value: Any) -> ReliabilityBins:
     (size,) = sizes["count"]
     if size < 1 or sizes != {"edges": (size + 1,), **dict.fromkeys(("count", "confidence", "accuracy"), (size,))}:
         raise ValueError(f"{name} must have values for each bin, got {sizes}")
-    if not (np.isfinite(arrays["count"]).all() and np.isfinite(arrays["edges"]).all()):
-        raise ValueError(f"{name} must have a finite count and edges, got {value!r}")
+    count = arrays["count"]
+    if not ((count >= 0) & (count < 2**53)).all() or not np.isfinite(arrays["edges"]).all():
+        raise ValueError(f"{name} must have counts from 0 and finite edges, got {value!r}")
     return ReliabilityBins(**{**arrays, "count": arrays["count"].astype(np.int64)})
 
 
