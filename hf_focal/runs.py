@@ -21,6 +21,7 @@ _logger = logging.getLogger(__name__)
 _OWN = ("checkpoint-*", "report/*")
 # What shows that a folder holds work: a comparison's is in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+LOCK = "_run.lock"
 # Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
 _locks: dict[Path, FileLock] = {}
 # Differences that an error names.
@@ -64,10 +65,10 @@ def claim_output_dir(
             Another process is at it, or it cannot be written to.
     """
     if write:
-        _lock(Path(output_dir))
+        lock_folder(Path(output_dir))
     folder, settings = Path(output_dir), json.loads(json.dumps(settings))
     path = folder / "run.json"
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    earlier = _settings_there(path) if path.exists() else None
     if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
         new = settings.keys() - earlier.keys()
         earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
@@ -87,21 +88,46 @@ def claim_output_dir(
         write_whole(path, json.dumps(settings, indent=2) + "\n")
 
 
-def _lock(folder: Path) -> None:
-    lock = _locks.setdefault(folder.resolve(), FileLock(folder / "_run.lock"))
+def _settings_there(path: Path) -> dict[str, Any]:
     try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if settings.get("kind", "run") in _WORK:
+            return settings
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        pass
+    raise ValueError(
+        f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
+        "something else"
+    )
+
+
+def lock_folder(folder: Path, argument: str = "output_dir") -> None:
+    """Make a folder, where it is not there, this process's own until its end or `release_output_dirs`.
+
+    Raises:
+        ValueError: another process is at it, or it cannot be written to; `argument` is what the message calls it.
+    """
+    try:
+        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
         folder.mkdir(parents=True, exist_ok=True)
         if not lock.is_locked:
             lock.acquire(timeout=0)
     except Timeout:
         raise ValueError(
-            f"output_dir must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
             "end it"
         ) from None
     except NotImplementedError:  # by a file system without locks
         _logger.warning("%s cannot be locked: start no other run there", folder)
     except OSError as error:
-        raise ValueError(f"output_dir must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def unlock_folder(folder: Path) -> None:
+    """Let other processes have a folder again, as it was."""
+    lock = _locks.pop(folder.resolve())
+    (folder / LOCK).unlink(missing_ok=True)  # while nobody else can have it
+    lock.release()
 
 
 def release_output_dirs() -> None:

@@ -136,7 +136,7 @@ def fit_temperature(
     Returns:
         A `Temperature`, whose ECE and NLL are computed in float64. The ECE grid's T is the one that a float64 loop
         over the grid finds, although most of the grid is only evaluated approximately (see `_screen`). A warning says
-        where it is the smallest or the largest of the grid.
+        where it is the smallest or the largest of the grid, or where the logits are constant: T is then 1.
 
     Raises:
         TypeError: logits that are not floating, labels that are not integers.
@@ -156,11 +156,16 @@ def fit_temperature(
         raise ValueError(
             f"labels must have at least one that is not ignore_index {ignore_index}, got none of {rows.num_given}"
         )
-    candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
+    if rows.are_constant:
+        warn_constant()
+        candidates = np.array([1.0])
+    else:
+        candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
     ece, nll = _exact(rows, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    at_grid_end = objective == "ece" and check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
+    of_grid = objective == "ece" and not rows.are_constant
+    at_grid_end = of_grid and check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     return Temperature(
         value=value,
         objective=objective,
@@ -205,8 +210,19 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
     return at_grid_end
 
 
+def warn_constant(stacklevel: int = 3) -> None:
+    """Warn, by default the caller's caller, of logits that no temperature changes."""
+    warnings.warn(
+        "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
+        stacklevel=stacklevel,
+    )
+
+
 class Rows:
-    """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks."""
+    """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks.
+
+    `are_constant` says that in every row all logits are equal, but for masked ones.
+    """
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
@@ -221,7 +237,8 @@ class Rows:
         return len(self.labels)
 
     def _score_labels(self) -> None:
-        """Set `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y."""
+        """Set `are_constant`, and float64 `correct`, which is the same at any T, and `label_gaps`: NLL has β d_y."""
+        self.are_constant = True
         self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
         self.label_gaps = self.correct.clone()
         for start, logits in self._blocks(self._logits.dtype, self.num_classes):
@@ -229,6 +246,8 @@ class Rows:
             labels = self.labels[block]
             peak, predicted = logits.max(1)
             check_largest(peak)
+            if self.are_constant:  # of most logits the first block says no
+                self.are_constant = bool(((logits == peak[:, None]) | logits.isneginf()).all())
             self.correct[block] = predicted == labels
             self.label_gaps[block] = peak.double() - logits.gather(1, labels[:, None]).squeeze(1)
 

@@ -252,3 +252,11 @@ def test_the_settings_of_a_run_know_the_content_of_its_files(tmp_path):
     settings = run_settings(args, {"seed": 3}, digests)
     assert settings["kind"] == "run" and settings["num_processes"] == 1 and settings["learning_rate"] == 0.5
     assert settings.items() > digests.items()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"kind": 5}', '{"kind": []}', '{"kind": null}', "\0"])
+def test_a_broken_run_json_is_one_sentence(content, tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(ValueError, match=r"output_dir must be the folder of a run, .* whose run.json holds something"):
+        claim_output_dir(tmp_path, {"loss": "brier"})

@@ -37,6 +37,8 @@ def place_of(argument: str, name: str, split: str | None, default: str) -> Place
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
         return Place(str(Path(name).resolve()), "", "")
     path, config, own = _parts(argument, name)
+    if not path.strip():
+        raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
     if own and split not in (None, own):
         raise InputError(f"{argument} must have the split that is named besides, {split!r}, got {name!r}")
     return Place(path, config, own or split or default)

@@ -5,6 +5,7 @@ and figures use it too.
 """
 
 import math
+import re
 from typing import SupportsFloat
 
 import numpy as np
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor
 
 Array = Tensor | np.ndarray
+
+# How these checks put that a model gives NaN: its training diverged, or its weights are broken.
+NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
 
 def check_count(name: str, value: int) -> None:

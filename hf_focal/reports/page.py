@@ -101,7 +101,7 @@ def _read(places: Sequence[Path]) -> _Runs:
                 continue
             try:
                 value = read(file)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
             if name == "detection.json":
                 detection += [(result, place) for result in value]

@@ -12,7 +12,7 @@ from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..temperature import Temperature
 from ..temperature_stream import TemperatureCurves
 from ._cells import before_after, check_results, columns_table, escaped
-from ._json import nan_for_null, read_fields, write_fields
+from ._json import numbers, read_fields, write_fields
 from ._style import COLOURS, MARKERS, clean_axes, wrapped
 from .folder import write_comparison_files, write_run_files
 
@@ -83,7 +83,7 @@ class TranslationResult:
         """Read what `save` wrote."""
         fields = read_fields(path)
         for name in ("bleu", "validation_ece"):
-            fields[name] = {float(key): nan_for_null(value) for key, value in fields[name].items()}
+            fields[name] = {float(key): value for key, value in numbers(name, fields[name]).items()}
         return cls(**fields)
 
 
