@@ -234,5 +234,5 @@ def known_loss(name: str) -> LossConfig | None:
     """The loss that a result names, None where that is no loss: the model was trained elsewhere."""
     try:
         return LossConfig.parse(name)
-    except ValueError:
+    except (TypeError, ValueError, OSError):  # "[name]" is YAML, "x.yaml" a file
         return None
