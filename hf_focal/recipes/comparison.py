@@ -13,7 +13,7 @@ from ..reports import RunResult, write_comparison, write_dynamics_comparison
 from ..runs import claim_output_dir, folder_of, release_output_dirs
 from ..trainer import FocalTrainingArguments
 from .arguments import RecipeArguments
-from .checks import check_at_least
+from .checks import check_training_arguments
 
 _Result = TypeVar("_Result")
 
@@ -36,7 +36,7 @@ def runs_of(
     """
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
-    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
+    check_training_arguments(args)
     if args.max_steps == 0:
         raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
     if not 0 <= args.learning_rate < math.inf:
