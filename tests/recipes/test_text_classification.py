@@ -393,7 +393,7 @@ def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch)
     config = BertConfig(architectures=["BertForSequenceClassification"], num_labels=3)
     config.save_pretrained(tmp_path / "model")
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(ValueError, match="must have a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
+    with pytest.raises(ValueError, match="a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
         run(tmp_path / "out", model_name_or_path=tmp_path / "model")
     assert not (tmp_path / "out").exists()
 
