@@ -292,6 +292,7 @@ def _save(
         own_code=type(model).__module__.startswith("hf_focal."),
         fitted_on=fitted_on.split or "validation",
         measured_on=measured_on.split or ("validation" if dataset else "test"),
+        test_dataset=measured_on.path,
         same_rows=measured_on == fitted_on,
     )
     card.save(folder / "README.md")

@@ -54,6 +54,7 @@ from hf_focal.fold import folded_temperature
 from hf_focal.recipes import (
     check_at_least,
     check_choice,
+    check_training_arguments,
     input_length,
     is_image_classifier,
     model_positions,
@@ -136,6 +137,7 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    check_training_arguments(args)
     for name in ood.models:
         check_id_or_folder("models", name)
     configs = {name: AutoConfig.from_pretrained(name) for name in ood.models}

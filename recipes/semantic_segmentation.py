@@ -47,10 +47,11 @@ from hf_focal.recipes import (
     NextEpoch,
     check_at_least,
     check_calibration_size,
+    check_class_weights,
     check_model_name,
     check_test_file,
     claim_folders,
-    dataset_of,
+    datasets_of,
     label_options,
     measure_dense,
     print_written,
@@ -168,6 +169,7 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
     labels, pixels = data.names(), image_format(model)
+    check_class_weights(runs, len(labels))
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
         counts = {name: count_classes(split, len(labels), name, pixels.size) for name, split in splits.items()}
@@ -282,7 +284,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
     result = measure_dense(trainer, trained, temperature, images["test"], experiment.labels, experiment.class_counts)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="generated shapes"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="generated shapes"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

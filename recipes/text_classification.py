@@ -58,12 +58,14 @@ from hf_focal.recipes import (
     SampleClassifierArguments,
     check_at_least,
     check_calibration_size,
+    check_class_weights,
     check_fine_tuning,
     check_fraction,
+    check_head,
     check_model_name,
     check_test_file,
     claim_folders,
-    dataset_of,
+    datasets_of,
     input_length,
     label_options,
     measure_classifier,
@@ -179,6 +181,9 @@ def prepare(argv: list[str]) -> Experiment:
     runs = runs_of(recipe, args, parse, argv)
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
+        check_class_weights(runs, len(label_names(splits)))
+        if model.model_name_or_path not in FROM_SCRATCH:
+            check_head(model.model_name_or_path, len(label_names(splits)))
         tokenizer = load_tokenizer(model, splits)
         encoded = encode(model, splits, tokenizer)
         for run_args in runs:
@@ -369,7 +374,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     train_labels = torch.tensor(experiment.splits["train"]["label"][:])
     result = measure_classifier(trainer, trained, temperature, logits, labels, true_error, train_labels)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="a generated corpus"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="a generated corpus"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -56,7 +56,7 @@ from hf_focal.recipes import (
     check_seq2seq_model,
     check_test_file,
     claim_folders,
-    dataset_of,
+    datasets_of,
     forget_translations,
     print_written,
     publish_runs,
@@ -339,10 +339,10 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
         args.loss, temperature, trainer.temperature_curves, before, after, scores, signature, details
     )
     trainer.save_calibrated()
-    dataset = dataset_of(experiment.data, default="a generated corpus")
     sides = (experiment.data.source_lang, experiment.data.target_lang)
     languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # as the Hub knows them
-    trainer.create_model_card(result=result, dataset=dataset, language=languages)
+    datasets = datasets_of(experiment.data, default="a generated corpus")
+    trainer.create_model_card(result=result, language=languages, **datasets)
     if args.process_index == 0:
         lines = zip(test["source"], references, translations[1.0], translations[temperature.value], strict=True)
         keys = ("source", "reference", "before", "after")

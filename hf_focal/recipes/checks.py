@@ -5,9 +5,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+
 from ..config_file import overridden_config
 from ..data.input_errors import check_id_or_folder
 from ..losses import LossConfig
+from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..trainer import FocalTrainingArguments
 
 
@@ -71,9 +76,38 @@ def check_test_file(data: Any) -> None:
         )
 
 
+def check_training_arguments(args: TrainingArguments) -> None:
+    """Raise `ValueError` where Transformers would fail with these, or train in vain, once the data are there."""
+    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+    check_at_least(0, args, "dataloader_num_workers")
+    for name in args.report_to:
+        check_choice("report_to", name, ["none", *get_available_reporting_integrations()])
+    if args.metric_for_best_model is not None:
+        check_choice("metric_for_best_model", args.metric_for_best_model.removeprefix("eval_"), _metrics())
+
+
+def _metrics() -> list[str]:
+    """What an evaluation measures, other than the recipes' classes."""
+    logits, labels = torch.eye(2), torch.arange(2)
+    measured: list[str] = ["loss"]
+    for sums in (CalibrationMetrics(), ConfusionMatrix()):
+        sums.update(logits, labels)
+        measured += sums.compute()
+    return list(dict.fromkeys(measured))
+
+
+def check_class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> None:
+    """Raise `ValueError` where the loss of a run has weights of another number of classes."""
+    for run in runs:
+        loss = LossConfig.parse(str(run.loss))  # as which the arguments keep it
+        weights = loss.options.get("weights")
+        if weights is not None and len(weights) != num_classes:
+            raise ValueError(f"weights must be {num_classes}, one for each class, got {len(weights)} of {str(loss)!r}")
+
+
 def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
     """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
-    loss = LossConfig.parse(str(args.loss))  # as which the arguments keep it
+    loss = LossConfig.parse(str(args.loss))
     bins = loss.options.get("bins", 0)
     if num_rows < bins:
         raise ValueError(

@@ -14,7 +14,7 @@ from ..reports import RunResult, write_comparison, write_dynamics_comparison
 from ..runs import claim_output_dir, default_training_settings, folder_of, release_output_dirs
 from ..trainer import FocalTrainingArguments
 from .arguments import RecipeArguments
-from .checks import check_at_least
+from .checks import check_training_arguments
 
 _Result = TypeVar("_Result")
 
@@ -42,7 +42,7 @@ def runs_of(
             f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run goes on from the last "
             "complete checkpoint of its output_dir"
         )
-    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
+    check_training_arguments(args)
     if args.max_steps == 0:
         raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
     if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:

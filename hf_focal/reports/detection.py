@@ -18,10 +18,10 @@ import torch
 from ..metrics import RocCurve, detection_metrics, roc_curve, uncertainty
 from ..metrics._checks import Array, check_positive
 from ..metrics.detection import KINDS
-from ._cells import before_after, check_results, columns_table, format_number, in_bold
+from ._cells import before_after, check_results, columns_table, escaped, format_number, in_bold
 from ._json import nan_for_null, write_json
 from ._logits import scaled
-from ._style import COLOURS, GREY, MARKERS, clean_axes, wrapped
+from ._style import COLOURS, GREY, MARKERS, clean_axes, finished, wrapped
 from .tables import markdown_table
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
         for title, kind, metric, best in _COLUMNS:
             pairs = [tuple(_metric(run, out_set, side, kind, metric) for side in _SIDES) for run in results]
             columns[title] = before_after(pairs, 100, 2, best)
-        sections.append(f"## {out_set}\n\n{columns_table(list(columns), list(columns.values()))}")
+        sections.append(f"## {escaped(out_set)}\n\n{columns_table(list(columns), list(columns.values()))}")
     return "\n".join(sections)
 
 
@@ -150,8 +150,8 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
         accuracy.append(in_bold([format_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
     titles = ["Loss", *(f"severity {severity}" for severity in severities)]
     return (
-        f"## {corruption}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
-        f"## {corruption}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
+        f"## {escaped(corruption)}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
+        f"## {escaped(corruption)}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
     )
 
 
@@ -338,9 +338,7 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
     figure.legend(
         lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2
     )
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:

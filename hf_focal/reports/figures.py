@@ -13,7 +13,7 @@ from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics._checks import Array, check_positive
 from ..temperature import Temperature
 from ._logits import scaled
-from ._style import ACCURACY, GAP, GREY, clean_axes, title_above, wrapped
+from ._style import ACCURACY, GAP, GREY, clean_axes, finished, title_above, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,9 +76,7 @@ def reliability_diagram(
     _draw_histogram(histogram, bins)
     if title:
         title_above(figure, title)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def comparison_figure(
@@ -111,9 +109,7 @@ def comparison_figure(
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
     axes[1, 0].set_ylabel("Accuracy\nafter T")
     figure.supxlabel("Confidence", fontsize=10)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:

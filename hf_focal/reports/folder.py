@@ -239,5 +239,5 @@ def known_loss(name: str) -> LossConfig | None:
     """The loss that a result names, None where that is no loss: the model was trained elsewhere."""
     try:
         return None if name.endswith((".yaml", ".yml")) else LossConfig.parse(name)
-    except (ValueError, TypeError):
+    except (TypeError, ValueError):  # "[name]" is YAML
         return None

@@ -12,7 +12,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ..whole_files import write_whole
-from ._cells import format_number
+from ._cells import format_number, unescaped
 from ._results import read_result
 from .detection import DetectionResult, detection_table, read_detection_results, roc_figure, shift_figure, shift_table
 from .figures import reliability_diagram
@@ -222,7 +222,7 @@ def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: s
             parts.append(_table(rows, names, title))
             rows = []
         if line.startswith("## "):
-            title = caption + line.removeprefix("## ")
+            title = caption + unescaped(line.removeprefix("## "))
             parts.append(f"<h3>{html.escape(title)}</h3>\n")
         elif line:
             parts.append(f"<p>{_inline(line)}</p>\n")
@@ -231,7 +231,7 @@ def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: s
 
 def _table(rows: Sequence[Sequence[str]], names: Sequence[str], caption: str) -> str:
     titles, _, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    head = "".join(f'<th scope="col">{html.escape(unescaped(title))}</th>' for title in titles)
     lines = [
         f'<tr><th scope="row">{_breakable(names[int(number)])}</th>'
         + "".join(f"<td>{_inline(cell)}</td>" for cell in cells)

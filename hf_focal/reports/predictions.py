@@ -16,7 +16,7 @@ from ..metrics._rows import read_rows
 from ..temperature import Temperature
 from ._cells import check_results, columns_table, format_number
 from ._logits import scaled
-from ._style import ACCURACY, GREY, wrapped
+from ._style import ACCURACY, GREY, finished, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -214,9 +214,7 @@ def examples_figure(
         top += heights[number]
     axes.set(xlim=(0, width), ylim=(top + _MARGIN, 0))
     axes.set_axis_off()
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:

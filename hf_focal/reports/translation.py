@@ -13,7 +13,7 @@ from ..temperature import Temperature
 from ..temperature_stream import TemperatureCurves
 from ._cells import before_after, check_results, columns_table, escaped
 from ._json import numbers, read_fields, write_fields
-from ._style import COLOURS, MARKERS, clean_axes, wrapped
+from ._style import COLOURS, MARKERS, clean_axes, finished, wrapped
 from .folder import write_comparison_files, write_run_files
 
 if TYPE_CHECKING:
@@ -109,8 +109,9 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
         "NLL": before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
         "BLEU": before_after(bleu, 1, 2, max),
     }
-    signatures = "\n".join(f"BLEU: `{signature}`\n" for signature in dict.fromkeys(run.signature for run in results))
-    return f"{columns_table(list(columns), list(columns.values()))}\n{signatures}"
+    signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
+    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
+    return f"{columns_table(list(columns), list(columns.values()))}\n{lines}"
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
@@ -159,9 +160,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
         clean_axes(axes)
     figure.align_ylabels()
     figure.legend(loc="outside upper center", ncols=min(2, len(results)), frameon=False, columnspacing=1.2)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:

@@ -126,7 +126,7 @@ class PublishingTrainer(MeasuringTrainer):
             result: the figures of the test set, of which `write_report` writes the report that the card shows pictures
                 of. If absent they are measured, and the report is written.
             test_dataset: what is measured: labelled data, or the key of one of several evaluation sets. The evaluation
-                set if absent, as the card then says.
+                set if absent, as the card then says. With `result` the Hub id or the path of what that is of.
 
         Raises:
             ValueError: nothing to measure, or a task that is not known.
@@ -134,6 +134,7 @@ class PublishingTrainer(MeasuringTrainer):
         self.forget_folded_temperature()
         task = _first(tasks) or self._task()
         measured_on, same_rows = "test", False
+        named = test_dataset if result is not None and isinstance(test_dataset, str) else None
         if result is None:
             if test_dataset is None:
                 measured_on, same_rows = "validation", self._fits_to_eval_dataset
@@ -158,6 +159,7 @@ class PublishingTrainer(MeasuringTrainer):
             earlier=None if result.temperature.is_fitted else self.folded_temperature(),
             own_code=type(self.accelerator.unwrap_model(self.model)).__module__.startswith("hf_focal."),
             measured_on=measured_on,
+            test_dataset=named,
             same_rows=same_rows,
         )
         card.data.tags += [tags] if isinstance(tags, str) else tags or []

@@ -372,6 +372,15 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
         ({"learning_rate": "nan"}, ValueError, "learning_rate must be at least 0 and finite, got nan"),
         ({"learning_rate": -1}, ValueError, "learning_rate must be at least 0 and finite, got -1.0"),
+        ({"gradient_accumulation_steps": 0}, ValueError, "gradient_accumulation_steps must be at least 1, got 0"),
+        ({"dataloader_num_workers": -1}, ValueError, "dataloader_num_workers must be at least 0, got -1"),
+        ({"metric_for_best_model": "zzz"}, ValueError, "metric_for_best_model must be one of loss, .*, got 'zzz'"),
+        ({"report_to": "zzz"}, ValueError, "report_to must be one of none.*, got 'zzz'"),
+        (
+            {"compare": "brier,class_balanced:weights=1/2/3"},
+            ValueError,
+            "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
+        ),
         (
             {"per_device_train_batch_size": 0},
             ValueError,
@@ -413,6 +422,24 @@ def test_word_vectors_of_another_width_are_found_before_training(tmp_path, monke
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     with pytest.raises(ValueError, match="must hold embedding_size 8 values, got 3"):
         run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_word_vectors_that_are_not_finite_are_no_divergence(tmp_path, monkeypatch):
+    word = generate_topics(120, seed=42)["text"][0].split()[0]
+    (tmp_path / "vectors.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match=r"vectors\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'"):
+        run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch):
+    config = BertConfig(architectures=["BertForSequenceClassification"], num_labels=3)
+    config.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
+        run(tmp_path / "out", model_name_or_path=tmp_path / "model")
     assert not (tmp_path / "out").exists()
 
 
