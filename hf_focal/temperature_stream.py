@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ._grid_sums import GridSums, row_sums
-from .metrics._checks import Array, check_count
-from .temperature import Rows, Temperature, check_grid, check_grid_end, check_objective
+from .metrics._checks import Array, Evidence, check_count
+from .temperature import NO_LOGITS, Rows, Temperature, check_grid, check_grid_end, check_objective
 
 __all__ = ["TemperatureCurves", "TemperatureStream"]
 
@@ -83,14 +83,17 @@ class TemperatureStream:
         # T = 1 comes first: it is what a fit is compared with.
         self._temperatures = (1.0, *self.grid.tolist())
         self._sums = GridSums.zeros(len(self._temperatures), num_bins)
+        self._evidence = Evidence()
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
         rows = Rows(logits, labels, self.ignore_index)
         self._check_num_classes(rows.num_classes)
+        evidence = self._evidence + rows.evidence
+        evidence.refuse(NO_LOGITS)
         method = row_sums(self._temperatures, rows.num_classes, rows.labels.device)
         self._sums += rows.grid_sums(method, self.num_bins).cpu()
-        self.num_classes = rows.num_classes
+        self.num_classes, self._evidence = rows.num_classes, evidence
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
         """Add the other's samples to this object's, and return this object.
@@ -108,6 +111,7 @@ class TemperatureStream:
             self._check_num_classes(other.num_classes)
             self.num_classes = other.num_classes
         self._sums += other._sums
+        self._evidence += other._evidence
         return self
 
     def compute(self) -> TemperatureCurves:
