@@ -105,7 +105,7 @@ class ClassBalanced(Loss):
     """Cross-entropy, or focal loss, of each row times a weight of its class that is fixed during the training.
 
     The weight is the inverse of the class's effective number of training rows (`class_balanced_weights`; Cui et al.
-    2019). `FocalTrainer` counts the rows as training begins; until `set_class_counts` is called every weight is 1.
+    2019). `FocalTrainer` counts the rows as training begins; elsewhere `set_class_counts` must be called first.
 
     Args:
         beta: β of the effective number, in [0, 1].
@@ -126,7 +126,10 @@ class ClassBalanced(Loss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.weights is None:
-            return functional.focal(logits, labels, Fixed(self.gamma))
+            raise ValueError(
+                "weights must be given, or come from the training rows (FocalTrainer counts them, as set_class_counts "
+                "does), got None: without them the loss is no class-balanced one"
+            )
         num_classes = logits.shape[-1]
         if len(self.weights) > num_classes or (self.given and len(self.weights) < num_classes):
             what = "weights" if self.given else "the classes of the training rows"

@@ -229,7 +229,7 @@ def test_what_has_no_values_to_measure(function):
         function(LOGITS, LABELS.to("meta"))
     with pytest.raises(TypeError, match="labels must be a tensor or an array of numbers, got NoneType"):
         function(LOGITS, None)
-    with pytest.raises(TypeError, match="got torch.float8_e4m3fn: give at least 16 bits"):
+    with pytest.raises(TypeError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
         function(LOGITS.to(torch.float8_e4m3fn), LABELS)
-    with pytest.raises(NotImplementedError, match="logits must be a plain tensor, got one of torch.func"):
+    with pytest.raises(NotImplementedError, match=r"logits must be a plain tensor, got one of torch\.func"):
         torch.vmap(function)(LOGITS[None], LABELS[None])

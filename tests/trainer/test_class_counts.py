@@ -4,7 +4,8 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert
+from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tensors, tiny_bert
+from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
@@ -98,10 +99,25 @@ def test_counting_draws_nothing_from_the_global_generator(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def weighted_loss(trainer, data):
+    logits, labels = logits_of(trainer.model, data), tensors(data)[1]
+    weight = torch.tensor(class_balanced_weights(EXPECTED, 0.9))[labels]
+    return float((weight * F.cross_entropy(logits, labels, reduction="none")).mean())
+
+
+def test_an_evaluation_without_training_rows_has_no_weights(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"train_dataset must be given to measure the loss class_balanced:beta=0\.9, .*"
+    ):
+        trainer_of(tmp_path, None).evaluate(rows(5))
+
+
 def test_a_training_weighs_classes_by_its_own_rows(tmp_path):
     trainer = trainer_of(tmp_path, DATA, model=tiny_bert)
     assert trainer.loss.weights is None
-    trainer.evaluate(rows(5, seed=1))
+    data = rows(5, seed=1)
+    before = trainer.evaluate(data)["eval_loss"]
+    assert before == pytest.approx(weighted_loss(trainer, data), rel=1e-6)
     trainer.train()
     assert trainer.loss.weights == class_balanced_weights(EXPECTED, 0.9)
 
