@@ -1,13 +1,15 @@
 """The auxiliary loss of mixture-of-experts models: added once a step, however it is cut, and logged apart."""
 
+import json
+
 import pytest
 import torch
-from language_models import IDS, LLAMA, padded, texts, tokens_of, trainer_of, translations, weights
+from auxiliary_case import TRAIN, mixtral, split_step
+from language_models import IDS, padded, tokens_of, trainer_of, translations, weights
+from processes import output_of, start
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
-    MixtralConfig,
-    MixtralForCausalLM,
     NllbMoeForConditionalGeneration,
     SwitchTransformersConfig,
     SwitchTransformersForConditionalGeneration,
@@ -16,20 +18,6 @@ from transformers import (
 from hf_focal import loss_func
 from hf_focal.trainer.auxiliary import AuxiliaryLoss
 from hf_focal.trainer.checks import check_model
-
-TRAIN = texts(8)
-
-
-def mixtral(**options):
-    torch.manual_seed(0)
-    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True}
-    sizes = LLAMA | experts | {"num_key_value_heads": 1, "router_aux_loss_coef": 10.0}
-    model = MixtralForCausalLM(MixtralConfig(**IDS | sizes | options))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn_like(parameter))
-    model.set_experts_implementation("eager")  # which takes float64
-    return model.double()
 
 
 def switch(**options):
@@ -74,12 +62,12 @@ def test_a_step_is_that_of_the_models_own_loss(tmp_path):
     torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
     logged = trainer.state.log_history[0]
     cross_entropy, auxiliary = by_hand(mixtral(), [TRAIN])
-    assert logged["loss"] == pytest.approx(float(loss), rel=1e-6)
-    assert logged["aux_loss"] == pytest.approx(float(auxiliary), rel=1e-6)
-    assert logged["loss"] - logged["aux_loss"] == pytest.approx(float(cross_entropy), rel=1e-5)
+    assert logged["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert logged["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
+    assert logged["loss"] - logged["aux_loss"] == pytest.approx(cross_entropy.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("linear_loss", ["on", "off"])
+@pytest.mark.parametrize("linear_loss", ["on", "off", "two processes"])
 def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
     expected, parts = mixtral(), [TRAIN[:2], TRAIN[2:4], TRAIN[4:6], TRAIN[6:]]
     loss, auxiliary = by_hand(expected, parts)
@@ -87,12 +75,16 @@ def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
     with torch.no_grad():
         for parameter in expected.parameters():
             parameter -= 0.1 * parameter.grad
-    options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "linear_loss": linear_loss}
-    trainer = trainer_of(model := mixtral(), tmp_path, train_dataset=TRAIN, **options)
-    trainer.train()
-    torch.testing.assert_close(weights(model), weights(expected), rtol=0, atol=1e-6)
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(float(loss + auxiliary), rel=1e-6)
-    assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(float(auxiliary), rel=1e-6)
+    if linear_loss == "two processes":
+        output_of(start("auxiliary_case.py", 2, tmp_path))
+        steps = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    else:
+        steps = [split_step(1, tmp_path, linear_loss=linear_loss)]
+    for found in steps:
+        after = torch.tensor(found["weights"], dtype=torch.float64)
+        torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
+        assert found["loss"] == pytest.approx(float(loss.detach() + auxiliary.detach()), rel=1e-6)
+        assert found["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
 
 
 def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
@@ -101,7 +93,7 @@ def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
     trainer, _ = stepped(mixtral(), TRAIN, tmp_path, loss_reduction="sum", learning_rate=1e-6)
     rows = len(tokens_of(mixtral(), TRAIN)[1])
     assert trainer.state.log_history[0]["loss"] == pytest.approx(rows * float(loss + auxiliary), rel=1e-6)
-    assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(float(auxiliary), rel=1e-6)
+    assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
 
 
 def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
@@ -123,10 +115,10 @@ def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
 def test_evaluations_and_models_without_router_logits_have_none(tmp_path):
     trainer = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, eval_dataset=TRAIN)
     loss, _ = by_hand(trainer.model.eval(), [TRAIN])
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(loss.item(), rel=1e-6)
     trainer, _ = stepped(mixtral(output_router_logits=False), TRAIN, tmp_path)
     assert "aux_loss" not in trainer.state.log_history[0]
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
 
 
 def test_a_resumed_training_logs_what_an_uninterrupted_one_does(tmp_path):
