@@ -114,6 +114,7 @@ class ClassBalanced(Loss):
 
     Attributes:
         weights: those in use, one a class, or None.
+        alike: weigh all classes alike while there are no weights: an evaluation without training rows.
     """
 
     def __init__(self, beta: float = 1.0, gamma: float = 0.0, weights: Sequence[float] | None = None):
@@ -122,9 +123,12 @@ class ClassBalanced(Loss):
             raise ValueError(f"beta must be within [0, 1], got {beta}")
         self.beta, self.gamma, self.given = beta, at_least_0("gamma", gamma), weights is not None
         self.weights = None if weights is None else [at_least_0("weights", weight) for weight in weights]
+        self.alike = False
         self._tensor: Tensor | None = None  # of `weights`, where the logits were last
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.weights is None and self.alike:
+            return functional.focal(logits, labels, Fixed(self.gamma))
         if self.weights is None:
             raise ValueError(
                 "weights must be given, or come from the training rows (FocalTrainer counts them, as set_class_counts "

@@ -223,11 +223,11 @@ class FocalTrainer(PublishingTrainer):
         """Count the training rows of each class for a loss that weighs classes by them and has no counts yet."""
         if not isinstance(self.loss, ClassBalanced) or not self.loss.needs_class_counts:
             return
-        if self.train_dataset is None:
-            raise ValueError(
-                f"train_dataset must be given to measure the loss {self.loss_config}, which counts its labels, got "
-                "None: give class_balanced:weights="
-            )
+        if train_dataloader is None and not has_length(self.train_dataset):  # none, or a stream
+            if not self.loss.alike:
+                _logger.warning("without training rows to count, the loss %s weighs classes alike", self.loss_config)
+            self.loss.alike = True
+            return
         loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
         self.loss.set_class_counts(class_counts(self, loader))
 

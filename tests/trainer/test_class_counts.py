@@ -105,11 +105,11 @@ def weighted_loss(trainer, data):
     return float((weight * F.cross_entropy(logits, labels, reduction="none")).mean())
 
 
-def test_an_evaluation_without_training_rows_has_no_weights(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"train_dataset must be given to measure the loss class_balanced:beta=0\.9, .*"
-    ):
-        trainer_of(tmp_path, None).evaluate(rows(5))
+@pytest.mark.parametrize("dataset", [None, Stream()])
+def test_an_evaluation_without_rows_to_count_weighs_classes_alike(dataset, tmp_path):
+    data, trainer = rows(5), trainer_of(tmp_path, dataset, max_steps=1)
+    expected = F.cross_entropy(logits_of(trainer.model, data), tensors(data)[1])
+    assert trainer.evaluate(data)["eval_loss"] == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_a_training_weighs_classes_by_its_own_rows(tmp_path):
