@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ._grid_sums import GridSums, row_sums
-from .metrics._checks import Array, check_count
-from .temperature import Rows, Temperature, check_grid, check_grid_end, check_objective, warn_constant
+from .metrics._checks import Array, Evidence, check_count
+from .temperature import NO_LOGITS, Rows, Temperature, check_grid, check_grid_end, check_objective, warn_constant
 
 __all__ = ["TemperatureCurves", "TemperatureStream"]
 
@@ -87,14 +87,17 @@ class TemperatureStream:
         self._temperatures = (1.0, *self.grid.tolist())
         self._sums = GridSums.zeros(len(self._temperatures), num_bins)
         self._are_constant = True
+        self._evidence = Evidence()
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
         rows = Rows(logits, labels, self.ignore_index)
         self._check_num_classes(rows.num_classes)
+        evidence = self._evidence + rows.evidence
+        evidence.refuse(NO_LOGITS)
         method = row_sums(self._temperatures, rows.num_classes, rows.labels.device)
         self._sums += rows.grid_sums(method, self.num_bins).cpu()
-        self.num_classes = rows.num_classes
+        self.num_classes, self._evidence = rows.num_classes, evidence
         self._are_constant &= rows.are_constant
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
@@ -114,6 +117,7 @@ class TemperatureStream:
             self.num_classes = other.num_classes
         self._sums += other._sums
         self._are_constant &= other._are_constant
+        self._evidence += other._evidence
         return self
 
     def compute(self) -> TemperatureCurves:

@@ -304,6 +304,17 @@ def test_what_cannot_be_merged_is_named():
     assert TemperatureStream().merge(stream).fit() == stream.fit()
 
 
+def test_probabilities_are_told_from_logits_however_they_are_cut():
+    logits, labels = tokens(10, 10)
+    stream = TemperatureStream()
+    stream.update(logits[:1].softmax(-1), labels[:1])  # which may be logits
+    with pytest.raises(ValueError, match="logits must not be probabilities, got rows that all lie in"):
+        stream.update(logits[1:2].softmax(-1), labels[1:2])
+    stream.update(logits, labels)
+    stream.update(logits.softmax(-1), labels)
+    assert stream.compute().num_samples == 21
+
+
 def test_errors_name_the_argument_and_the_value():
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         TemperatureStream(num_bins=0)

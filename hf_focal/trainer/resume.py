@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from ..losses import ClassBalanced
 from .adafocal import ends_epoch
 from .arguments import FocalTrainingArguments
-from .class_counts import class_counts
 
 if TYPE_CHECKING:
     from .trainer import FocalTrainer
@@ -30,9 +28,7 @@ class TrainingCallback(TrainerCallback):
     ) -> None:
         self.save_at_epoch_end = False
         self.trainer.begin_training()
-        loss = self.trainer.loss
-        if isinstance(loss, ClassBalanced) and loss.needs_class_counts:  # else a checkpoint had them
-            loss.set_class_counts(class_counts(self.trainer, train_dataloader))
+        self.trainer.count_classes(train_dataloader)  # unless a checkpoint had them
 
     def on_epoch_begin(
         self,
