@@ -13,7 +13,7 @@ import pytest
 import torch
 import trained_models
 from safetensors.torch import load_file, save_file
-from test_cli import error_of
+from test_main import error_of
 
 from hf_focal.cli import calibrate_command as calibrate
 from hf_focal.cli import trained_model as trained
