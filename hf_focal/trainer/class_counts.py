@@ -1,5 +1,6 @@
 """Counts of the training labels of each class."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any
@@ -11,8 +12,26 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 from transformers import Trainer
+from transformers.trainer_utils import has_length
 
+from ..losses import ClassBalanced
 from .model_heads import Head
+
+_logger = logging.getLogger(__name__)
+
+
+def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
+    """Give a `FocalTrainer`'s loss the counts of the classes if it needs them and does not have them yet."""
+    loss, train_dataset = trainer.loss, trainer.train_dataset
+    if not isinstance(loss, ClassBalanced) or not loss.needs_class_counts:
+        return
+    if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
+        if not loss.alike:
+            _logger.warning("without training data to count, the loss %s weighs classes alike", trainer.loss_config)
+        loss.alike = True
+        return
+    loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
+    loss.set_class_counts(class_counts(trainer, loader))
 
 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
+from accelerate.state import GradientState
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 from transformers import TrainerState
 from transformers.trainer_pt_utils import LengthGroupedSampler
@@ -16,15 +18,56 @@ def ends_epoch(state: TrainerState) -> bool:
     return state.epoch == int(state.epoch)
 
 
-def num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
-    """The number of samples in an epoch's last global batch that are not repeats; 0 or less if none are known to be.
+def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
+    """The training batch, with -100 as labels of the samples that only fill up the last global batch of an epoch.
 
     Args:
-        loader: the prepared loader of a whole epoch, at its end. Its `remainder` does not help: the loader of a
-            resumed epoch does not set it, and no loader knows samplers that yield more or fewer samples than the
-            dataset has.
+        batch: of this process, from `loader` or the rest of it that a resumed epoch reads.
+        loader: the prepared loader of a whole epoch.
         dataset: the training set.
     """
+    if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
+        return batch
+    own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
+    if own < len(batch["labels"]):
+        batch["labels"] = batch["labels"].clone()
+        batch["labels"][own:] = -100
+    return batch
+
+
+def num_measured_samples(num_samples: int, batch_size: int) -> int:
+    """The number of samples in this process's evaluation batch that are not the sampler's repeats.
+
+    Raises:
+        ValueError: on several processes, more samples than `batch_size`.
+    """
+    if PartialState().num_processes == 1:
+        return num_samples
+    if num_samples > batch_size:
+        raise ValueError(
+            f"labels must have one row a sample to be measured on several processes, got {num_samples} rows in a "
+            f"batch of at most {batch_size} samples"
+        )
+    state = GradientState()
+    return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
+
+
+def _num_own_samples(num_samples: int, distinct: int) -> int:
+    """The number of samples in this process's last batch that are not repeats.
+
+    Args:
+        num_samples: in this process's batch.
+        distinct: samples of the last global batch that are not repeats; 0 or less if all may count.
+    """
+    if distinct <= 0:
+        return num_samples
+    return min(max(distinct - PartialState().process_index * num_samples, 0), num_samples)
+
+
+def _num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
+    """The number of samples in an epoch's last global batch that are not repeats; 0 or less if all may count."""
+    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and no loader knows
+    # samplers that yield more or fewer samples than the dataset has.
     if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all, and counts
         return loader.gradient_state.remainder
     if isinstance(loader.dataset, IterableDatasetShard):

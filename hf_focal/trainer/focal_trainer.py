@@ -25,16 +25,15 @@ from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
 from ..hub.hub_publishing import create_repository, repository_of
-from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import CrossEntropyFamily, LossConfig, Scheduled, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
 from .auxiliary_loss import AuxiliaryLoss
 from .calibrated_saving import save_calibrated
 from .checkpoint_state import FocalCheckpoint, read_state, write_state
-from .class_counts import class_counts
-from .dataset_checks import check_held_out, check_measurable, check_not_empty, check_single, evaluation_set
+from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
-from .epoch_sampling import num_distinct_in_last_batch, num_own_samples, seed_by_epoch, without_first_label
+from .epoch_sampling import num_measured_samples, seed_by_epoch, without_first_label, without_repeats
 from .evaluation_accumulators import (
     Accumulator,
     CollectedConfidences,
@@ -47,10 +46,18 @@ from .hub_pushes import push, push_checkpoint
 from .logged_loss import LoggedLoss
 from .loss_function import LossFunction
 from .model_heads import Head, check_model, head_of
-from .parallelism_checks import check_data_parallelism, check_processes
-from .private_names import check_private_names
 from .segmentation_labels import ignored_label, with_ignored
 from .trained_model_card import write_model_card
+from .trainer_checks import (
+    check_data_parallelism,
+    check_held_out,
+    check_measurable,
+    check_not_empty,
+    check_private_names,
+    check_processes,
+    check_single,
+    evaluation_set,
+)
 from .training_arguments import FocalTrainingArguments
 from .training_callback import TrainingCallback
 
@@ -155,8 +162,8 @@ class FocalTrainer(Trainer):
         """
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
-        shift_labels, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
         self._auxiliary = AuxiliaryLoss(self.model)
+        shift_labels, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
         self.compute_loss_func = LossFunction(
             self.loss, self.args.loss_reduction, shift_labels, pixels, self._auxiliary
         )
@@ -168,10 +175,11 @@ class FocalTrainer(Trainer):
         self.temperature = None
         if self.calibration():  # of the weights before this training
             del self.model.config.calibration
-        checkpoint = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else None
-        checkpoint = checkpoint or resume_from_checkpoint
-        self._saved_state = read_state(checkpoint) if isinstance(checkpoint, str) else None
-        if isinstance(checkpoint, str) and self._saved_state is None:
+        checkpoint: Any = resume_from_checkpoint
+        if checkpoint is True:
+            checkpoint = get_last_checkpoint(self.args.output_dir)
+        self._saved_state = read_state(checkpoint) if checkpoint else None
+        if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
@@ -200,21 +208,7 @@ class FocalTrainer(Trainer):
             self._gamma_updates.due = saved["gamma_update_due"]
             self._logged_loss.load_state_dict(saved["logged_loss"])
             self._auxiliary.load_state(saved["auxiliary_loss"], self.args.device)
-        self.count_classes(train_dataloader)
-
-    def count_classes(self, train_dataloader: DataLoader | None = None) -> None:
-        """Count the training labels of each class for a loss that needs the counts and does not have them yet."""
-        if not isinstance(self.loss, ClassBalanced) or not self.loss.needs_class_counts:
-            return
-        if train_dataloader is None and not has_length(self.train_dataset):  # an evaluation without training data
-            if not self.loss.alike:
-                _logger.warning(
-                    "without training samples to count, the loss %s weighs classes alike", self.loss_config
-                )
-            self.loss.alike = True
-            return
-        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
-        self.loss.set_class_counts(class_counts(self, loader))
+        count_classes(self, train_dataloader)
 
     def get_train_dataloader(self) -> DataLoader:
         return seed_by_epoch(super().get_train_dataloader(), self.data_seed)
@@ -225,8 +219,10 @@ class FocalTrainer(Trainer):
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        epoch_iterator = map(self._without_repeats, map(self.prepare_labels, epoch_iterator))
-        batches = list(islice(epoch_iterator, num_batches))
+        batches = [
+            without_repeats(self.prepare_labels(batch), self._train_dataloader, self.train_dataset)
+            for batch in islice(epoch_iterator, num_batches)
+        ]
         if self.head is Head.NEXT_TOKENS:
             batches = [without_first_label(batch) for batch in batches]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
@@ -248,18 +244,6 @@ class FocalTrainer(Trainer):
         """The batch with the labels of ignored pixels set to -100."""
         return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
 
-    def _without_repeats(self, batch: Any) -> Any:
-        """The batch, with -100 as labels of the samples that only fill up the last global batch of an epoch."""
-        state = self.accelerator.gradient_state
-        if self.args.world_size == 1 or not state.end_of_dataloader or batch.get("labels") is None:
-            return batch
-        distinct = num_distinct_in_last_batch(self._train_dataloader, self.train_dataset)
-        own = num_own_samples(len(batch["labels"]), distinct, self.args.process_index)
-        if own < len(batch["labels"]):
-            batch["labels"] = batch["labels"].clone()
-            batch["labels"][own:] = -100
-        return batch
-
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
         self._logged_loss.add(loss)
@@ -275,11 +259,11 @@ class FocalTrainer(Trainer):
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
         if self._accumulator is not None:  # perhaps before any training
-            self.count_classes()
+            count_classes(self)
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._accumulator is not None:
-            own = self._num_measured_samples(len(labels))
+            own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.rows(outputs, labels)  # logits are deferred in training alone
             self._accumulator.update(logits[:own], targets[:own])
         if not return_outputs:
@@ -392,20 +376,6 @@ class FocalTrainer(Trainer):
             raise ValueError(f"the dataset to measure must have a column 'label' or 'labels', got {', '.join(inputs)}")
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
-    def _num_measured_samples(self, num_samples: int) -> int:
-        """How many samples of this process's evaluation batch are not the sampler's repeats."""
-        if self.accelerator.num_processes == 1:
-            return num_samples
-        if num_samples > self.args.per_device_eval_batch_size:
-            raise ValueError(
-                f"labels must have one entry a sample to be measured on several processes, got {num_samples} in a "
-                f"batch of at most {self.args.per_device_eval_batch_size} samples"
-            )
-        state = self.accelerator.gradient_state
-        if not state.end_of_dataloader:
-            return num_samples
-        return num_own_samples(num_samples, state.remainder, self.args.process_index)
-
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
         # A vocabulary has too many classes for metrics of each.
@@ -466,10 +436,7 @@ class FocalTrainer(Trainer):
         return measured
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
-        """Top-1 confidences (N,) on the held-out data and whether each prediction is correct (N,), bool, on the CPU.
-
-        Equal on all processes.
-        """
+        """Top-1 confidences (N,) on the held-out data and correctness (N,), bool, on the CPU, equal on all processes."""
         return self.collect(self.held_out_dataset(), CollectedConfidences())
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
@@ -556,9 +523,7 @@ class FocalTrainer(Trainer):
         result: RunResult | TranslationResult | None = None,
         test_dataset: Any = None,
     ) -> None:
-        """Write the card of the model that `save_calibrated` saved, ``README.md`` in `args.output_dir`.
-
-        All processes must call it.
+        """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
         Args:
             language, license, tags: of the metadata.
@@ -570,7 +535,7 @@ class FocalTrainer(Trainer):
             result: the figures of the test set, if `write_report` has written its report, whose pictures the card
                 shows. By default they are measured, and the report is written.
             test_dataset: the dataset to measure: labelled data, or the key of one of several evaluation sets. By
-                default the evaluation set, as the card then says.
+                default the evaluation set, as the card then says. With `result` its Hub id or path.
 
         Raises:
             ValueError: nothing to measure, or an unknown task.

@@ -8,7 +8,7 @@ from shutil import copy2
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, run_as_future
 from transformers import Trainer
 from transformers.trainer_utils import HubStrategy
 
@@ -53,7 +53,7 @@ def push(
     options: dict[str, Any] = {"token": token, "revision": revision, "commit_message": commit_message}
     if blocking:
         return publish(folder, name, **options)
-    return HfApi().run_as_future(publish, folder, name, **options)
+    return run_as_future(publish, folder, name, **options)
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
@@ -74,7 +74,7 @@ def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
         copy2(checkpoint / file, target)
     message = f"Training in progress, step {trainer.state.global_step}"
     options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
-    future = HfApi().run_as_future(_push_copy, copy, trainer.hub_model_id, path, also, options)
+    future = run_as_future(_push_copy, copy, trainer.hub_model_id, path, also, options)
     trainer.checkpoint_pushes.append(future)
 
 

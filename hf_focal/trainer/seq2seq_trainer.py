@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
-from .dataset_checks import check_token_columns
 from .focal_trainer import FocalTrainer
 from .token_batches import TokenBatches
+from .trainer_checks import check_token_columns
 from .training_arguments import FocalSeq2SeqTrainingArguments
 
 

@@ -1,11 +1,61 @@
-"""Checks of the datasets that a trainer is given."""
+"""Checks of the processes, the datasets and the release of Transformers that a trainer is given."""
 
+import inspect
 from typing import Any
 
 import datasets
+import transformers
 from accelerate.data_loader import IterableDatasetShard
 from torch.utils.data import DataLoader
+from transformers import Trainer
 from transformers.trainer_utils import has_length
+
+from .training_arguments import FocalTrainingArguments
+
+
+def check_private_names(trainer: Trainer) -> None:
+    """Check the private names of Transformers that docs/architecture.md lists.
+
+    Raises:
+        RuntimeError: the installed release lacks one, so a training or a push would differ silently.
+    """
+    missing = [name for name in ("callback_handler", "gather_function") if not hasattr(trainer, name)]
+    if not hasattr(Trainer, "_push_from_checkpoint"):
+        missing.append("_push_from_checkpoint")
+    if "_internal_call" not in inspect.signature(Trainer.save_model).parameters:
+        missing.append("save_model(_internal_call=...)")
+    if missing:
+        raise RuntimeError(
+            f"transformers {transformers.__version__} must have Trainer.{missing[0]}, which it lacks: install another "
+            "release, or a newer hf_focal"
+        )
+
+
+def check_processes(args: FocalTrainingArguments) -> None:
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"args.n_gpu must be at most 1 a process, got {args.n_gpu}: DataParallel is not supported; start one "
+            f"process for each GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one "
+            "GPU visible with CUDA_VISIBLE_DEVICES=0"
+        )
+    if args.world_size > 1 and args.loss_reduction == "sum" and not args.average_tokens_across_devices:
+        raise ValueError(
+            "args.average_tokens_across_devices must be True with loss_reduction='sum', got False: the sum is over "
+            "the samples of all processes"
+        )
+
+
+def check_data_parallelism(trainer: Trainer) -> None:
+    if max(trainer.get_tp_size(), trainer.get_cp_size(), trainer.get_sp_size()) > 1:
+        raise ValueError(
+            "args.parallelism_config must have data parallelism alone, got a split model or sequence: samples would "
+            "be counted more than once"
+        )
+    if trainer.args.world_size > 1 and not trainer.accelerator.even_batches:
+        raise ValueError(
+            "args.accelerator_config must have even_batches, got even_batches=False: processes with unequal numbers "
+            "of batches would wait for each other"
+        )
 
 
 def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
