@@ -436,7 +436,7 @@ class FocalTrainer(Trainer):
         return measured
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
-        """Top-1 confidences (N,) on the held-out data and correctness (N,), bool, on the CPU, equal on all processes."""
+        """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
         return self.collect(self.held_out_dataset(), CollectedConfidences())
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
