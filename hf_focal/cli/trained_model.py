@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from datasets import Dataset
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoImageProcessor,
     AutoModelForCausalLM,
@@ -23,8 +24,6 @@ from transformers import (
     TimmWrapperConfig,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
-
-import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 
 from ..calibration.temperature import Temperature
 from ..data.pretrained_models import input_length
@@ -94,6 +93,14 @@ def public_name(name: str) -> str:
     return Path(name).resolve().name if Path(name).exists() else name
 
 
+def _load_config(name: str) -> PreTrainedConfig:
+    """Load a model's config. A type that Transformers does not know may be one of the papers' models."""
+    values, _ = PreTrainedConfig.get_config_dict(name)
+    if values.get("model_type") not in CONFIG_MAPPING:
+        import hf_focal.models  # noqa: F401 (registers them)
+    return AutoConfig.from_pretrained(name)
+
+
 class TrainedModel:
     """A trained model and how it is measured. What the user can put right is an `InputError`.
 
@@ -110,7 +117,7 @@ class TrainedModel:
     ):
         self.name, self.options = name, options
         with explained("model", name):
-            self.config = AutoConfig.from_pretrained(name)
+            self.config = _load_config(name)
         with explained():
             self.task = task_of(self.config, task)
             self.generates = self.task in ("causal-lm", "seq2seq-lm")
