@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput, has_length
 
-from ..losses import CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
 from .deferred_logits import deferrable_head, deferred
 from .epoch_sampling import SeededByEpoch, last_batch_rows, without_first_label
 from .gamma_updates import GammaUpdates
@@ -144,7 +144,11 @@ class FocalTrainer(PublishingTrainer):
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
+        if (
+            "loss" in logs
+            and isinstance(self.loss, CrossEntropyFamily)
+            and isinstance(self.loss.policy, ScheduledGamma)
+        ):
             logs["gamma"] = self.loss.policy.gamma
         if "train_runtime" in logs:  # the summary: Trainer's loss is of the steps since the training was last resumed
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step - self._first_step, 1)

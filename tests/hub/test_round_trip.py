@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_folding
 import test_fold_generative
+import test_folding
 import torch
 import transformers
 from test_fold_generative import BART, GEMMA

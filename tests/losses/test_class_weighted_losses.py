@@ -10,8 +10,8 @@ from sklearn.metrics import recall_score
 from sklearn.utils.class_weight import compute_class_weight
 from torch.overrides import TorchFunctionMode
 
-from hf_focal.losses import ClassBalanced, RecallLoss, build_loss, class_balanced_weights, focal, hits_and_rows
-from hf_focal.losses import class_weighted_losses as class_weights
+from hf_focal.losses import ClassBalanced, RecallLoss, build_loss, class_balanced_weights, focal, hits_and_counts
+from hf_focal.losses import class_statistics
 
 from .test_no_waiting import no_waiting
 
@@ -84,7 +84,7 @@ def test_the_weights_carry_no_gradient(shape, config):
 
 def test_a_row_with_equal_logits_is_predicted_as_the_first_class():
     logits, labels = torch.zeros(4, 3), torch.tensor([0, 1, 2, 2])
-    assert hits_and_rows(logits, labels).tolist() == [[1, 0, 0], [1, 1, 2]]
+    assert hits_and_counts(logits, labels).tolist() == [[1, 0, 0], [1, 1, 2]]
     rows = RecallLoss()(logits, labels, reduction="none")
     assert rows.tolist() == pytest.approx([0, np.log(3), np.log(3), np.log(3)])
 
@@ -155,7 +155,7 @@ def test_what_is_measured_moves_no_average(measuring):
 @pytest.mark.parametrize("config", ["recall", "recall:ema=0.3"])
 def test_what_is_measured_waits_for_no_other_process(config, monkeypatch):
     collected = []
-    monkeypatch.setattr(class_weights, "num_processes", lambda: 2)
+    monkeypatch.setattr(class_statistics, "num_processes", lambda: 2)
     monkeypatch.setattr(torch.distributed, "all_reduce", collected.append)
     loss = build_loss(config)
     with torch.no_grad():
@@ -352,9 +352,9 @@ def test_counts_that_are_none_are_refused(counts, beta, message):
 
 
 def test_losses_say_what_a_trainer_must_do_for_them():
-    assert build_loss("recall").driving is build_loss("class_balanced:weights=1/2").driving is None
-    assert build_loss("recall:ema=0.1").driving == "averages recall over the steps of the training"
-    assert build_loss("class_balanced:beta=0.9").driving == "weighs classes by their numbers of training rows"
-    assert build_loss("recall").moves and build_loss("recall:ema=0.1").moves
-    assert not build_loss("class_balanced").moves
+    assert build_loss("recall").trainer_duty is build_loss("class_balanced:weights=1/2").trainer_duty is None
+    assert build_loss("recall:ema=0.1").trainer_duty == "averages recall over the steps of the training"
+    assert build_loss("class_balanced:beta=0.9").trainer_duty == "weighs classes by their numbers of training rows"
+    assert build_loss("recall").changes_during_training and build_loss("recall:ema=0.1").changes_during_training
+    assert not build_loss("class_balanced").changes_during_training
     assert all(build_loss(config).row_form is None for config in ("recall", "recall:ema=0.1", "class_balanced"))

@@ -19,7 +19,7 @@ from hf_focal.losses import (
     gamma_for_threshold,
     label_smoothing,
 )
-from hf_focal.losses.gamma_policies import ByBin, ByProbability, Fixed, Scheduled
+from hf_focal.losses.gamma_policies import AdaFocalGamma, ConstantGamma, SampleDependentGamma, ScheduledGamma
 
 STRINGS = [
     "cross_entropy",
@@ -114,12 +114,12 @@ def test_configs_build_what_they_say():
     p0 = [gamma_for_threshold(0.2), gamma_for_threshold(0.25)]
     assert gammas_of(build_loss("flsd:thresholds=0.25,p0=0.2/0.25")) == pytest.approx([p0[0], p0[1], p0[1]])
     scheduled = build_loss("focal:schedule=5/3/2").policy
-    assert isinstance(scheduled, Scheduled) and scheduled.starts == [0, 100 / 350, 250 / 350]
+    assert isinstance(scheduled, ScheduledGamma) and scheduled.starts == [0, 100 / 350, 250 / 350]
     assert scheduled.gammas == [5, 3, 2]
     assert build_loss("focal:schedule=5/3,switches=0.5").policy.starts == [0, 0.5]
     adafocal = build_loss("adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1").policy
-    assert isinstance(adafocal, ByBin)
-    assert vars(adafocal) == vars(ByBin(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
+    assert isinstance(adafocal, AdaFocalGamma)
+    assert vars(adafocal) == vars(AdaFocalGamma(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
     recall = build_loss("recall")
     assert isinstance(recall, RecallLoss) and (recall.ema, recall.gamma) == (None, 0)
     recall = build_loss("recall:ema=0.1,gamma=2")
@@ -134,8 +134,8 @@ def test_a_built_loss_computes_the_function_of_its_name():
     logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 2, 3, 0, 1])
     for text, rows in {
-        "focal:gamma=2": focal(logits, labels, Fixed(2)),
-        "flsd53": focal(logits, labels, ByProbability((0.2,), (5, 3))),
+        "focal:gamma=2": focal(logits, labels, ConstantGamma(2)),
+        "flsd53": focal(logits, labels, SampleDependentGamma((0.2,), (5, 3))),
         "brier": brier(logits, labels),
         "label_smoothing:alpha=0.2,convention=paper": label_smoothing(logits, labels, 0.2, convention="paper"),
         "label_smoothing:alpha=0.2": label_smoothing(logits, labels, 0.2),

@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import cross_entropy, focal, focal_from_cross_entropy
-from hf_focal.losses import inplace_autograd as _rows
+from hf_focal.losses import closed_form_gradients, cross_entropy, focal, focal_from_cross_entropy
 
 from .test_functional import LOSSES, every_loss, rows_and_gradient, sample
 
@@ -18,8 +17,8 @@ def test_blocks_change_nothing(name, dtype, elements, monkeypatch):
     logits, labels = sample(11, 7, dtype)
     labels[4] = -100
     whole = rows_and_gradient(loss, logits, labels, torch.ones(11))
-    monkeypatch.setattr(_rows, "_BLOCK_ELEMENTS_CPU", elements)
-    sizes = [len(logits[rows]) for rows, _ in _rows._blocks(logits, None)]
+    monkeypatch.setattr(closed_form_gradients, "_BLOCK_ELEMENTS_CPU", elements)
+    sizes = [len(logits[rows]) for rows, _ in closed_form_gradients._blocks(logits, None)]
     assert sizes == {1: [1] * 11, 21: [3, 3, 3, 2], 1 << 18: [11]}[elements]
     torch.testing.assert_close(rows_and_gradient(loss, logits, labels, torch.ones(11)), whole, rtol=1e-6, atol=1e-7)
 
