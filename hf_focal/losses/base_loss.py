@@ -48,7 +48,7 @@ class Loss(nn.Module):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    options: ClassVar[dict[str, Option]]
+    options: ClassVar[dict[str, Option]] = {}
     changes_during_training = False
     trainer_duty: str | None = None
 
@@ -73,20 +73,18 @@ class Loss(nn.Module):
         Args:
             logits: (..., K), any floating dtype.
             labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy and focal loss with one γ for all
-                samples also take soft targets: floating, of the logits' shape, a distribution per sample, or filled
-                with -100 to be ignored.
+            samples also
+                take soft targets: floating, of the logits' shape, a distribution per sample or -100 throughout.
             reduction: "mean" over the labels that are not ignored (0 if all are), "sum", or "none".
-            num_items: divide the sum by this number instead, as trainers do that accumulate gradients. Numbers below 1
-                count as 1, so a step without items has loss 0. A tensor's value is not checked, because reading it
-                would wait for its device.
+            num_items: divide the sum by this number instead, as trainers do that accumulate gradients; numbers below 1
+            count as
+                1. A tensor's value is not checked, because reading it would wait for its device.
 
         Returns:
             A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 logits).
 
         Raises:
-            TypeError: logits or labels that are not tensors or have a wrong dtype.
-            ValueError: wrong shapes, labels out of range, an unknown reduction, `num_items` together with "sum" or
-                "none", or a number that is negative or not finite.
+            TypeError, ValueError: arguments of a wrong type, dtype, shape or range.
         """
         check_reduction(reduction, num_items)
         require_tensors(logits=logits, labels=labels)

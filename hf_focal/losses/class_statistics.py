@@ -12,13 +12,10 @@ from .number_checks import within_0_1
 def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[float]:
     """``w_c ∝ 1 / E_c`` with the effective number of samples ``E_c = (1 - β^n_c) / (1 - β)`` (Cui et al. 2019).
 
-    β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weighs all classes alike. The weights have mean 1 over the
-    training samples, ``Σ n_c w_c = Σ n_c``, so learning rates carry over from cross-entropy. Cui et al. use mean 1
-    over the classes, ``Σ w_c = K``, which makes the loss of most samples small when class sizes have a long tail.
-
-    Args:
-        counts: n_c of each class, integers. A class without samples gets weight 0.
-        beta: β in [0, 1].
+    β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weighs all classes alike. A class without samples gets
+    weight 0. The weights have mean 1 over the training samples, ``Σ n_c w_c = Σ n_c``, so learning rates carry over
+    from cross-entropy. Cui et al. use mean 1 over the classes, which makes most losses small when class sizes have a
+    long tail.
 
     Raises:
         ValueError: no samples, negative counts, or β outside [0, 1].
@@ -34,14 +31,9 @@ def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[flo
 
 @torch.no_grad()
 def hits_and_counts(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many samples of each class are predicted correctly, and how many there are.
+    """How many samples of each class are predicted correctly, and how many there are: (2, K) int64.
 
-    Args:
-        logits: (..., K), any floating dtype.
-        labels: (...) integers in [0, K), or -100 to be left out.
-
-    Returns:
-        (2, K) int64, on the logits' device.
+    Logits are (..., K), labels (...) integers in [0, K) or -100 to be left out.
     """
     index, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels))
     num_classes = logits.shape[-1]

@@ -55,16 +55,12 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
 
     Args:
         logits: (..., K), any floating dtype.
-        targets: (..., K) floating, a distribution over the K classes per sample, or filled with `ignore_index`.
+        targets: (..., K) floating, a distribution over the K classes per sample, or `ignore_index` throughout.
         gamma: γ ≥ 0 for all samples; 0 is the cross-entropy of soft targets.
         ignore_index: samples whose targets all have this value have loss 0 and no gradient.
 
     Returns:
         Elementwise losses (...) in float32 (float64 for float64 logits).
-
-    Raises:
-        TypeError: logits or targets that are not tensors.
-        ValueError: different shapes, targets that are negative or do not sum to 1, γ below 0.
     """
     require_tensors(logits=logits, targets=targets)
     gamma = at_least_0("gamma", gamma)

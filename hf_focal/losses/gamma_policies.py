@@ -210,17 +210,13 @@ def adafocal_update(
         gammas: M values of γ, lowest confidence first.
         confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
         correct: (N,) whether each prediction was right, bool or 0/1.
-        lam: λ of the paper.
-        switch: S of the paper; γ with ``|γ| < switch`` becomes ``-switch`` if it was positive, else ``+switch``.
-        gamma_max: upper bound of γ.
-        gamma_min: lower bound of γ.
+        lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
 
     Returns:
         The M new γ and the M + 1 new edges, the outer ones 0 and 1.
 
     Raises:
-        ValueError: fewer samples than bins, different shapes, confidences outside [0, 1] or NaN, or `correct` other
-            than 0 and 1.
+        ValueError: fewer samples than bins, different shapes, values out of range or NaN.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
     if confidence.ndim != 1 or confidence.shape != correct.shape:
@@ -257,14 +253,8 @@ def adafocal_update(
 def gamma_for_threshold(p0: float) -> float:
     """The γ of focal loss whose gradient equals that of cross-entropy at probability `p0`.
 
-    Below `p0` focal loss then has the larger gradient, above it the smaller one (Mukhoti et al. 2020, proposition 2,
-    by the branch W₋₁ of the Lambert W function): γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses 5 and 3.
-
-    Args:
-        p0: the threshold, in (0, 0.5).
-
-    Returns:
-        γ > 0, falling to 0 as `p0` nears 0.5.
+    Below `p0` focal loss then has the larger gradient, above it the smaller one (Mukhoti et al. 2020, proposition 2):
+    γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses 5 and 3. γ falls to 0 as `p0` nears 0.5.
 
     Raises:
         ValueError: `p0` is not a number in (0, 0.5); no γ satisfies this for p0 ≥ 0.5.

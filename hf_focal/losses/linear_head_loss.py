@@ -47,35 +47,27 @@ def linear_loss(
 
     The logits of a chunk of tokens are computed, turned into their gradient in place and multiplied by the head before
     the next chunk reuses their memory. Reduced losses compute gradients in the forward pass, three matrix products in
-    all. Elementwise losses, whose gradient's weights are only known in backward, compute the logits twice, as do
-    losses of float16 products, which need the gradient scaler's factor in them. Tokens with label -100 are left out
-    from the start and cost nothing.
-
-    Under autocast the products have its dtype, as those of `torch.nn.functional.linear`; losses are float32, and the
+    all. Elementwise losses and float16 products, whose gradients depend on what comes later, compute the logits twice.
+    Tokens with label -100 cost nothing. Under autocast the products have its dtype; losses are float32, and the
     gradient of the weight is summed over the chunks in float32.
 
     Args:
         loss: a `ClosedFormLoss`: the cross-entropy family, label smoothing, Brier.
         hidden: (..., H), any floating dtype: the head's input.
-        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be shared with an embedding: the
-            gradients add up.
+        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be shared with an embedding.
         labels: (...) integers in [0, K), or -100 to be ignored.
         bias: (K,) or (1, K) (as ``final_logits_bias`` of BART and Marian), of hidden's dtype unless under autocast.
-        reduction: see `Loss.forward`.
-        num_items: see `Loss.forward`.
+        reduction, num_items: see `Loss.forward`.
         logit_scale: factor of the logits.
-        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma). It
-            takes the memory of a second chunk.
+        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma).
         chunk_size: tokens whose logits exist at a time; by default as many as have 2^25 logits.
 
     Returns:
         A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError: arguments that are not tensors or have a wrong dtype, a loss that is not a `Loss`.
-        ValueError: see `Loss.forward`; a loss without a closed form, such as MMCE; shapes or dtypes that do not fit
-            together; a scale that is not finite, a cap or a chunk size that is not positive.
-        RuntimeError: a second derivative.
+        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, such as
+        MMCE. RuntimeError: a second derivative.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")

@@ -264,20 +264,17 @@ class RecallLoss(Loss):
     The weights carry no gradient. As in the paper there is no ε: samples of a class that is always right weigh
     nothing.
 
-    Without `ema`, R is the recall of the micro-batch over all processes, whose counts are summed. Later micro-batches
-    of an optimizer step have a recall of their own.
+    Without `ema`, R is the recall of the micro-batch over all processes. With `ema`, it is an average over optimizer
+    steps: at the end of each (`end_step`), ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with
+    samples, counted over all micro-batches and processes. The counts are integers, so neither R nor the gradient
+    depends on how a step is cut. R starts at 0: the first step is plain cross-entropy or focal loss.
 
-    With `ema`, R is an average over optimizer steps. The samples of a step are weighted by R as it was before the
-    step. At its end (`end_step`), the counts of all of its micro-batches and processes are summed, and
-    ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with samples. These sums are integers, so neither R
-    nor the gradient depends on how a step is cut. R starts at 0: the first step is plain cross-entropy or focal loss.
-
-    Samples count if their label is not -100, gradients are enabled and the loss is in training mode. Otherwise an
-    average stays as it is, and each process uses its own batch without waiting for the others.
+    Samples count while gradients are enabled and the loss is in training mode. Otherwise an average stays as it is,
+    and each process uses its own batch without waiting for the others.
 
     Attributes:
-        recall: (K,) float64 (float32 on Apple GPUs), the average recall of each class; None before the first logits,
-            and without `ema`.
+        recall: (K,) float64 (float32 on Apple GPUs), the average recall; None before the first logits and without
+        `ema`.
     """
 
     name, summary = "recall", "(1 - recall of the class) · -log p, or · focal"

@@ -17,20 +17,12 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     - plain (equation 4): ``w_i = (c_i - r_i) / m``,
     - weighted (equation 6): ``w_i = (1 - r_i) / n`` for right samples, ``-r_i / (m - n)`` for wrong ones.
 
-    Published code differs from these definitions: its plain form leaves out the root, and its weighted form is
-    normalized otherwise and is 0 if all samples are right or all are wrong; here an empty group contributes nothing.
+    Published code differs: its plain form leaves out the root, and its weighted form is normalized otherwise and is 0
+    if all samples are right or all are wrong; here an empty group contributes nothing. A sort and a cumulative sum
+    replace the m × m matrix, because the kernel is a product of exponentials of sorted confidences.
 
-    The kernel is a product of exponentials of sorted confidences, so a sort and a cumulative sum replace the m × m
-    matrix. Sums are float64 (float32 on Apple GPUs).
-
-    Args:
-        logits: (..., K), any floating dtype.
-        labels: (...) integers in [0, K), or `ignore_index` to be left out.
-        weighted: the weighted form.
-        ignore_index: the label to leave out.
-
-    Returns:
-        A float32 scalar (float64 for float64 logits), 0 if all labels are ignored.
+    Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is a float32 scalar (float64 for
+    float64 logits), 0 if all labels are ignored.
     """
     return _mmce(*_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
 
@@ -38,24 +30,14 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
 def mmce_of_all_processes(
     logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100
 ) -> Tensor:
-    """`mmce` over the samples of all processes, to be added to each sample of a loss.
-
-    All processes must call it together. One all-gather brings the other processes' samples, without gradient.
+    """`mmce` over the samples of all processes, to be added to each sample of a loss; all must call it together.
 
     If each process adds this term T to its n samples and the sum over all processes is divided by their N samples, the
     value is right: Σ n T / N = T. But a process differentiates T by its own confidences alone, weighted by its n / N.
     So the gradient here is N / n times that derivative, and the processes' gradients add up to that of T.
 
-    Args:
-        logits: (..., K), any floating dtype.
-        labels: (...) integers in [0, K), or `ignore_index`. With one dimension (class labels) every process must have
-            equally many, as Trainer's samplers ensure. With more (tokens) their numbers may differ; they are exchanged
-            first, for which the host waits for the device.
-        weighted: see `mmce`.
-        ignore_index: see `mmce`.
-
-    Returns:
-        A float32 scalar (float64 for float64 logits), the same in all processes, 0 if all labels are ignored.
+    Labels of one dimension (classes) must be equally many in every process, as Trainer's samplers ensure. With more
+    (tokens) their numbers may differ; they are exchanged first, for which the host waits for the device.
     """
     own = torch.stack(_confidences(logits, labels, ignore_index))
     size = own.shape[1]

@@ -35,6 +35,8 @@ def expected_calibration_error(
     Confidence 0 is in the first bin, 1 in the last. With two classes, too, the top label's confidence is binned, not
     the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
     Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width(expected_error, logits, labels, num_bins, inputs, ignore_index)
 
@@ -42,7 +44,10 @@ def expected_calibration_error(
 def maximum_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015."""
+    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_width(maximum_error, logits, labels, num_bins, inputs, ignore_index)
 
 
@@ -52,6 +57,8 @@ def average_calibration_error(
     """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE.
 
     Neumann et al., *Relaxed Softmax: Efficient Confidence Auto-Calibration for Safe Pedestrian Detection*, 2018.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width(average_error, logits, labels, num_bins, inputs, ignore_index)
 
@@ -62,6 +69,8 @@ def root_mean_squared_calibration_error(
     """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE.
 
     Hendrycks et al., *Deep Anomaly Detection with Outlier Exposure*, ICLR 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width(root_mean_squared_error, logits, labels, num_bins, inputs, ignore_index)
 
@@ -76,6 +85,8 @@ def adaptive_calibration_error(
 
     Nguyen and O'Connor, *Posterior Calibration and Exploratory Analysis for Natural Language Processing Models*, EMNLP
     2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
     return adaptive_error(pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
@@ -88,6 +99,8 @@ def classwise_calibration_error(
 
     Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
@@ -103,29 +116,44 @@ def classwise_calibration_error(
 def negative_log_likelihood(
     logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """NLL: the mean of -log p(label), in nats; inf if a label has probability 0."""
+    """NLL: the mean of -log p(label), in nats; inf if a label has probability 0.
+
+    Returns nats per sample; see the module for shapes and errors.
+    """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
 
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950."""
+    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950.
+
+    Returns a number in [0, 2]; see the module for shapes and errors.
+    """
     return _mean("brier", inputs, logits, labels, ignore_index)
 
 
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out."""
+    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out.
+
+    Returns nats per sample, in [0, log K]; see the module for shapes and errors.
+    """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1."""
+    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     check_count("num_bins", num_bins)
     sums = BinSums.of(*check_confidences(confidence, correct), num_bins)
     return float(expected_error(sums.count, sums.gap))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`."""
+    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     check_count("num_bins", num_bins)
     return adaptive_error(pack(*check_confidences(confidence, correct)), num_bins)
 

@@ -43,12 +43,11 @@ class ReliabilityBins:
 
 
 class CalibrationMetrics:
-    """Calibration errors and scores, summed over batches and over processes.
+    """Calibration errors and scores, summed over batches and processes.
 
     Sums are float64. For the equal-mass bins and the bootstrap, the float32 confidence and the hit of each sample are
-    kept too: four bytes (eight for float64 scores). Logits are not kept. The result depends neither on the order of
-    the samples nor on their batches. Objects pickle to little more than those bytes: gather them over ranks and
-    `merge`.
+    kept too: four bytes (eight for float64 scores). The result depends neither on the order of the samples nor on
+    their batches. Objects pickle to little more than those bytes: gather them over ranks and `merge` them.
 
     Args:
         num_bins: M, for equal-width, equal-mass and classwise bins.
@@ -57,9 +56,7 @@ class CalibrationMetrics:
         keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
             AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
 
-    Raises:
-        TypeError, ValueError: for a num_bins that is not an int of at least 1. `update` raises the errors of the
-            metrics' functions; a batch that raises leaves the object as it was.
+    A batch that raises leaves the object as it was.
     """
 
     def __init__(
@@ -228,25 +225,19 @@ class CalibrationMetrics:
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals (low, high) of the calibration errors.
-
-        These are ece, adaece, mce, ace, rmsce and, unless switched off, classwise_ece; NaN without samples.
+        """Return confidence intervals (low, high) of the calibration errors; NaN without samples.
 
         Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
-        for the binned error of the population. They are basic ("reverse percentile") intervals, [2θ - q_high,
-        2θ - q_low] clipped to [0, 1], for estimate θ and quantiles q of the resampled values. A binned error is an
-        absolute value and so biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS
-        2019), and resampling adds this bias again: percentile intervals would be too high, and basic ones mirror the
-        bias back (Davison and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2).
+        for the binned error of the population. A binned error is biased upward in small samples (Kumar et al.,
+        *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling adds this bias again, so percentile intervals
+        would be too high. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror the bias back (Davison
+        and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). If an estimate is mostly noise
+        (nearly perfect calibration, few samples per bin or cell), they are still too high. MCE is a maximum of noisy
+        bins, for which no bootstrap is reliable.
 
-        They cover well if bins hold enough samples to tell their gap from noise. If an estimate is mostly noise
-        (nearly perfect calibration, few samples per bin or, for classwise ECE, per cell), resampling shows only part
-        of the bias, and the interval is still too high. MCE is a maximum of noisy bins, for which no bootstrap is
-        reliable.
-
-        For classwise ECE, resampling changes a cell's sum of gaps by noise of mean 0 and variance Σ d² - (Σ d)²/N,
-        d = p - hit, which is drawn from the normal distribution (central limit theorem). Cells are drawn as
-        independent; the correlation of the classes, -1/(K-1) on average, is left out (two classes are drawn as one).
+        For classwise ECE, resampling changes a cell's sum of gaps by noise of mean 0 and variance Σ d² - (Σ d)²/N, d =
+        p - hit, which is drawn from the normal distribution. The correlation of the classes, -1/(K-1) on average, is
+        left out (two classes are drawn as one).
 
         Raises TypeError for a num_resamples that is not an int; ValueError for one below 1, a level outside (0, 1) or
         if samples are not kept.

@@ -1,6 +1,7 @@
 """Checks of scores, labels and numbers. Every error names the argument, its value and what was expected."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import SupportsFloat
 
@@ -9,6 +10,9 @@ import torch
 from torch import Tensor
 
 Array = Tensor | np.ndarray
+
+# The error of logits that are not finite: training diverged, or the weights are broken.
+NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
 # PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -55,6 +55,9 @@ LOSSES = {
     "brier": (brier, reference.brier),
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
+# One γ for all samples, below 1 and above; one for each; the other closed forms.
+MECHANISMS = ["focal 0.5", "inverse focal 2.0", "flsd53", "label_smoothing paper", "brier"]
+every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
 
 
 def sample(num_rows, num_classes, dtype=torch.float32, seed=0):
@@ -264,12 +267,12 @@ def test_another_label_may_mean_that_soft_targets_are_ignored():
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (torch.tensor([[0.5, 0.4, 0.3]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[-100.0, -100.0, 201.0]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[-100.0, 0.5, 0.5]]), "non-negative, each row with sum 1, or filled with -100"),
-        (torch.tensor([[0.0, 0.0, 0.0]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[math.nan, 0.5, 0.5]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[1.5, -0.5, 0.0]]), "non-negative, each row with sum 1"),
+        (torch.tensor([[0.5, 0.4, 0.3]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[-100.0, -100.0, 201.0]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[-100.0, 0.5, 0.5]]), "non-negative with sum 1 for each sample, or filled with -100"),
+        (torch.tensor([[0.0, 0.0, 0.0]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[math.nan, 0.5, 0.5]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[1.5, -0.5, 0.0]]), "non-negative with sum 1 for each sample"),
         (torch.tensor([[0.5, 0.5]]), r"shape of logits \(1, 3\), got \(1, 2\)"),
     ],
 )

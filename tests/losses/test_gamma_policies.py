@@ -194,18 +194,16 @@ def test_one_bin_is_one_gamma_for_all():
 
 @given(
     data=st.data(),
-    num_bins=st.integers(1, 6),
+    bins=st.integers(1, 6),
     lam=st.floats(0, 5),
     switch=st.floats(0.05, 1),
     gamma_max=st.floats(1, 20),
 )
 @settings(max_examples=100, deadline=None)
-def test_an_update_is_that_of_the_algorithm(data, num_bins, lam, switch, gamma_max):
+def test_an_update_is_that_of_the_algorithm(data, bins, lam, switch, gamma_max):
     gamma_min = -data.draw(st.floats(switch, 5))
-    gammas = data.draw(st.lists(st.floats(gamma_min, gamma_max), min_size=num_bins, max_size=num_bins))
-    samples = data.draw(
-        st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 1)), min_size=num_bins, max_size=30)
-    )
+    gammas = data.draw(st.lists(st.floats(gamma_min, gamma_max), min_size=bins, max_size=bins))
+    samples = data.draw(st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 1)), min_size=bins, max_size=30))
     confidence, correct = zip(*samples, strict=True)
     *expected, margin = reference.adafocal_update(gammas, confidence, correct, lam, switch, gamma_max, gamma_min)
     assume(margin > 1e-9)  # nearer to the switch, rounding decides
@@ -349,7 +347,7 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        ({"bins": 0}, "bins must be at least 1, got 0"),
         ({"lam": -1.0}, "lam must be at least 0, got -1.0"),
         ({"lam": math.nan}, "lam must be a finite number, got nan"),
         ({"switch": 0.0}, r"switch must be within \(0, 1\], got 0.0"),

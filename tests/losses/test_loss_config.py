@@ -266,7 +266,7 @@ def test_every_loss_says_what_it_is():
         ("focal,gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
         ("flsd thresholds=0.3, gammas=4/1", "did you mean 'flsd:thresholds=0.3,gammas=4/1'?"),
         ("=", "loss must be one of .*, got '='"),
-        ("{bad", "loss must be YAML or JSON of a mapping, got '{bad'"),
+        ("{bad", "loss must be a mapping in YAML or JSON, got '{bad'"),
         ({1: 2, "name": "focal"}, "options of loss focal must be among gamma, .*, got 1"),
         ({"name": 3}, "loss must be one of .*, got '3'"),
         ("", "loss must be one of .*, got ''"),
@@ -287,7 +287,7 @@ def test_every_loss_says_what_it_is():
         ("mmce:lam=-1", "loss mmce: lam must be at least 0, got -1.0"),
         ("mmce:weighted=maybe", "loss mmce: weighted must be true or false, got 'maybe'"),
         ("mmce:gather=2", "loss mmce: gather must be true or false, got '2'"),
-        ("focal:gamma=1,p0=0.2", "loss focal: gamma, schedule and p0 must be given one at a time, got gamma and p0"),
+        ("focal:gamma=1,p0=0.2", "loss focal: gamma must not be given with p0, got both"),
         ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
         ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),
         ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
@@ -299,7 +299,7 @@ def test_every_loss_says_what_it_is():
         ("focal:schedule=5/3/2,switches=0.4/0.2", r"loss focal: switches must increase within \(0, 1\), got 0.4/0.2"),
         ("focal:schedule=5/3/-2", "loss focal: schedule must be at least 0, got -2.0"),
         ({"name": "focal", "schedule": []}, r"loss focal: schedule must be numbers separated by '/', .* got \[\]"),
-        ("focal:switches=0.5", "loss focal: switches must come with schedule, got them with gamma"),
+        ("focal:switches=0.5", "loss focal: switches must come with schedule, got no schedule"),
         ("flsd:gammas=5/3/2", "loss flsd: gammas must be one more than thresholds, got 3 gammas for 1 thresholds"),
         ("flsd:gammas=5/3,p0=0.1/0.2", "loss flsd: gammas must not be given with p0, got both"),
         ("flsd:p0=0.1", "loss flsd: p0 must be one more than thresholds, got 1 p0 for 1 thresholds"),
@@ -330,3 +330,10 @@ def test_an_error_names_the_option_the_value_and_what_was_expected(value, messag
 def test_what_is_no_config_is_a_type_error(value):
     with pytest.raises(TypeError, match="loss must be a string, a mapping or a LossConfig, got"):
         LossConfig.parse(value)
+
+
+def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
+    with pytest.raises(
+        ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* samples N, not"
+    ):
+        LossConfig.parse("focal:gamma=2,alpha=0.25")
