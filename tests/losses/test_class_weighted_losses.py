@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from hf_focal.losses import (
     ClassBalanced,
+    ClosedFormLoss,
     RecallLoss,
     build_loss,
     class_balanced_weights,
