@@ -26,7 +26,7 @@ class Poly1(ClosedFormLoss):
         return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def poly1():
     yield register(Poly1)
     del LOSSES["poly1"]
