@@ -339,6 +339,7 @@ class ClassBalanced(Loss):
 
     Attributes:
         weights: the weights in use, one per class, or None.
+        alike: weigh all classes alike while there are no weights, to evaluate without training samples.
     """
 
     name, source = "class_balanced", "Cui et al. 2019"
@@ -355,9 +356,12 @@ class ClassBalanced(Loss):
         self.given = self.weights is not None
         self.weights = None if self.weights is None else [at_least_0("weights", weight) for weight in self.weights]
         self.trainer_duty = None if self.given else "weighs classes by their numbers of training samples"
+        self.alike = False
         self._tensor: Tensor | None = None  # of `weights`, on the device of the last logits
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.weights is None and self.alike:
+            return elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(self.gamma)))
         if self.weights is None:
             raise ValueError(
                 "weights must be given or counted from the training samples (FocalTrainer counts them, or call "
