@@ -1,57 +1,55 @@
-"""What focal loss and recall loss make of each class in the course of a training [Tian et al. 2021, appendix A.1]."""
+"""Focal weights and recall weights of each class during a training [Tian et al. 2021, appendix A.1]."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
 from ...losses.class_statistics import hits_and_counts, sum_over_processes
 from ...losses.closed_form_gradients import sum_dtype
 from ...trainer.training_arguments import FocalTrainingArguments
 
-if TYPE_CHECKING:
-    from ...trainer.focal_trainer import FocalTrainer
-
 _KEY = "class_weights"
 
 
-class ClassWeights(TrainerCallback):
-    """Records each class's mean focal weight and recall weight, whatever loss the training minimises.
+class ClassWeightsCallback(TrainerCallback):
+    """Records each class's mean focal weight and recall weight, whatever loss the training minimizes.
 
-    Both are measured on the logits that the loss gets anyway, of all processes' training rows since the last record:
-    the mean of ``(1 - p)^γ`` over the class's rows, and ``1 - R`` with R their recall. They go into
-    ``trainer.state.log_history`` (`class_weight_history` collects them), not to the screen. What was seen since the
-    last record is not in a checkpoint: a resumed training measures anew.
+    Both come from the logits that the loss gets anyway, of the training samples of all processes since the last
+    record: the mean of ``(1 - p)^γ`` over the class's samples, and ``1 - R`` with R their recall. They go into
+    ``trainer.state.log_history`` (`class_weight_history` collects them), not to the screen. A checkpoint does not keep
+    the sums since the last record: a resumed training starts new ones.
 
-    Add it when the trainer is there: ``trainer.add_callback(ClassWeights(trainer, every=100))``.
+    Add it to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
 
     Args:
-        trainer: whose loss is watched.
-        every: optimiser steps between two records, at least 1.
+        trainer: the `FocalTrainer` whose loss is watched.
+        every: optimizer steps between two records, at least 1.
         gamma: γ of the focal weight, 1 as in the paper.
 
     Raises:
-        ValueError: less than a step; as training begins, a language model's loss without logits.
+        ValueError: `every` below 1; when training begins, a language model trained without logits.
     """
 
-    def __init__(self, trainer: "FocalTrainer", every: int, gamma: float = 1.0):
+    def __init__(self, trainer: Trainer, every: int, gamma: float = 1.0):
         if every < 1:
             raise ValueError(f"every must be at least 1 step, got {every}")
         self.trainer, self.every, self.gamma = trainer, every, gamma
-        self._sums: Tensor | None = None  # (3, K) float64: of focal weights, hits and rows
+        self._sums: Tensor | None = None  # (3, K) float64: of focal weights, hits and samples
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.trainer._linear_head is not None:
+        if self.trainer.deferred_head is not None:
             raise ValueError(
-                f"args.linear_loss must be 'off' with ClassWeights, which needs logits, got {args.linear_loss!r}"
+                "args.linear_loss must be 'off' with ClassWeightsCallback, which needs logits, got "
+                f"{args.linear_loss!r}"
             )
         self._sums = None
         self._hook = self.trainer.loss.register_forward_hook(self._see)
@@ -85,7 +83,7 @@ class ClassWeights(TrainerCallback):
 
 @torch.no_grad()
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """(3, K) in `sum_dtype`: the sum of (1 - p)^γ of each class's rows, how many are right, and how many there are."""
+    """(3, K) in `sum_dtype`, for each class: the sum of (1 - p)^γ, the number of correct samples, and of all."""
     num_classes = logits.shape[-1]
     counts = hits_and_counts(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
@@ -97,10 +95,10 @@ def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 
 
 def class_weight_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What `ClassWeights` recorded, from `trainer.state.log_history`.
+    """The records of `ClassWeightsCallback` in `trainer.state.log_history`.
 
     Returns:
-        For each record ``{"step", "epoch", "focal": [K], "recall": [K]}``: the mean weights of each class, None of a
-        class that had no rows since the record before.
+        For each record ``{"step", "epoch", "focal": [K], "recall": [K]}``: the mean weights of each class, None for a
+        class without samples since the record before.
     """
     return [{"step": entry["step"], "epoch": entry["epoch"], **entry[_KEY]} for entry in log_history if _KEY in entry]

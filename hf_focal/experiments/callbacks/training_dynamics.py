@@ -5,15 +5,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import numpy as np
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
@@ -25,9 +25,6 @@ from ...trainer.evaluation_accumulators import class_indices
 from ...trainer.model_heads import Head
 from ...trainer.training_arguments import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics
-
-if TYPE_CHECKING:
-    from ...trainer.focal_trainer import FocalTrainer
 
 _logger = logging.getLogger(__name__)
 
@@ -82,7 +79,7 @@ class Dynamics(TrainerCallback):
 
     def __init__(
         self,
-        trainer: "FocalTrainer",
+        trainer: Trainer,
         test_dataset: Any = None,
         *,
         num_samples: int | None = None,
@@ -94,7 +91,7 @@ class Dynamics(TrainerCallback):
             raise ValueError(f"model must be a classifier of samples or tokens, got {type(trainer.model).__name__}")
         if args.torch_compile:
             raise ValueError("args.torch_compile must be False, got True: the last layer's input is not seen")
-        if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+        if trainer.accelerator.distributed_type is DistributedType.FSDP or is_deepspeed_zero3_enabled():
             raise ValueError("the model must be whole on each process, got one that FSDP or ZeRO-3 cuts up")
         if not has_length(trainer.train_dataset):
             raise ValueError(
@@ -141,10 +138,10 @@ class Dynamics(TrainerCallback):
         with torch.random.fork_rng(devices=[]):
             hook = layer.register_forward_hook(train.see)
             try:
-                trainer._collect(self.train_samples, train)
+                trainer.collect(self.train_samples, train)
             finally:
                 hook.remove()
-            trainer._collect(self.test_samples, test)
+            trainer.collect(self.test_samples, test)
 
         values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
         for split, sums in (("train", train), ("test", test)):

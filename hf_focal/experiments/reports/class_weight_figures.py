@@ -42,8 +42,8 @@ def class_weights_figure(
     rows.
 
     Args:
-        history: records of `ClassWeights`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights each, None
-            of a class without rows.
+        history: records of `ClassWeightsCallback`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights
+            each, None for a class without samples.
         class_counts: the numbers of training rows, K.
         title: a line above the figure.
         path: where to save the figure too, in the format that its suffix names.

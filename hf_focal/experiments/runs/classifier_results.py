@@ -11,7 +11,7 @@ from ...calibration.temperature import Temperature
 from ...losses import hits_and_counts
 from ...reports import RunResult, class_table, per_class_table
 from ...trainer import FocalTrainer, gamma_history
-from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
+from ..callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 from ..callbacks.training_dynamics import Dynamics, dynamics_history
 from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 
@@ -19,7 +19,7 @@ from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
     """Have the trainer record the weights of the classes, if that is asked for."""
     if recipe.class_weights_steps is not None:
-        trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
+        trainer.add_callback(ClassWeightsCallback(trainer, recipe.class_weights_steps))
 
 
 def watch_samples(trainer: FocalTrainer, recipe: SampleClassifierArguments, test_dataset: Any) -> None:

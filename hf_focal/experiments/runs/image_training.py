@@ -16,9 +16,9 @@ class BatchStatisticsTrainer(FocalTrainer):
         self.share_buffers()
         return super().evaluation_loop(*args, **kwargs)
 
-    def _collect(self, *args: Any, **kwargs: Any) -> Any:
+    def collect(self, *args: Any, **kwargs: Any) -> Any:
         self.share_buffers()
-        return super()._collect(*args, **kwargs)
+        return super().collect(*args, **kwargs)
 
     def share_buffers(self) -> None:
         """Give all processes the first one's batch statistics, which are saved; each has moved on by its own batch."""

@@ -7,6 +7,7 @@ import language_models
 import numpy as np
 import pytest
 import torch
+from accelerate.utils import DistributedType
 from processes import output_of, start
 from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, tiny_bert, weights
 from torch import nn
@@ -295,10 +296,11 @@ def test_the_training_set_is_no_test_set(tmp_path):
         Dynamics(trainer, trainer.train_dataset)
 
 
-def test_what_is_cut_up_or_no_classifier(tmp_path):
+def test_a_split_model_or_no_classifier(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
-    trainer.is_fsdp_enabled = True
+    monkeypatch.setattr(trainer.accelerator.state, "distributed_type", DistributedType.FSDP)
     with pytest.raises(ValueError, match="the model must be whole on each process, got one that FSDP or ZeRO-3"):
         Dynamics(trainer)
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="model must be a classifier of samples or tokens, got GPT2LMHeadModel"):
         Dynamics(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
