@@ -7,7 +7,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ..losses.loss_modules import divide
+from ..losses.base_loss import divide
 from .model_heads import without_adapter
 
 # Fields of a model's output, and the names of their coefficients in the model or in its configuration.

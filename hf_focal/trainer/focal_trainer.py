@@ -25,7 +25,7 @@ from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
 from ..hub.hub_publishing import create_repository, repository_of
-from ..losses import CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
 from .auxiliary_loss import AuxiliaryLoss
@@ -281,7 +281,7 @@ class FocalTrainer(Trainer):
             auxiliary = self._auxiliary.mean(self.accelerator)
             if auxiliary is not None:
                 logs["aux_loss"] = auxiliary
-            if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
+            if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ScheduledGamma):
                 logs["gamma"] = self.loss.policy.gamma
         if "train_runtime" in logs and not filtered:  # the summary of the training
             logs["train_loss"] = self._logged_loss.mean(step)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..losses import ByBin, CrossEntropyFamily
+from ..losses import AdaFocalGamma, CrossEntropyFamily
 from .epoch_sampling import ends_epoch
 from .training_arguments import FocalTrainingArguments
 
@@ -35,10 +35,10 @@ class GammaUpdates(TrainerCallback):
         self.step_of_last_update: int | None = None
 
     @property
-    def policy(self) -> ByBin | None:
+    def policy(self) -> AdaFocalGamma | None:
         """The γ policy of the `FocalTrainer`'s loss if that is AdaFocal."""
         loss = self.trainer.loss
-        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, ByBin) else None
+        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, AdaFocalGamma) else None
 
     def on_train_begin(
         self,
