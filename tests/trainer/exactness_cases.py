@@ -23,7 +23,7 @@ from torch.utils.data import IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.class_weights_callback import ClassWeights, class_weight_history
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 from hf_focal.losses import ClassBalanced
 from hf_focal.trainer import evaluation_accumulators as evaluation
 from hf_focal.trainer import gamma_history
@@ -357,7 +357,7 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
     )
     trainer.remove_callback(PrinterCallback)
     if case in RECALL:
-        trainer.add_callback(ClassWeights(trainer, every=1))
+        trainer.add_callback(ClassWeightsCallback(trainer, every=1))
     return trainer
 
 

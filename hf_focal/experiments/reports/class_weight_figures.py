@@ -42,7 +42,7 @@ def class_weights_figure(
     rows.
 
     Args:
-        history: records of `ClassWeights`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights each, None
+        history: records of `ClassWeightsCallback`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights each, None
             of a class without rows.
         class_counts: the numbers of training rows, K.
         title: a line above the figure.

@@ -1,4 +1,4 @@
-"""Figures of what `hf_focal.trainer.Dynamics` measured in the course of a training (Mukhoti et al. 2020)."""
+"""Figures of what `hf_focal.trainer.DynamicsCallback` measured in the course of a training (Mukhoti et al. 2020)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -11,22 +11,22 @@ from ...calibration.temperature import Temperature
 from ...losses import hits_and_rows
 from ...reports import RunResult, class_table, per_class_table
 from ...trainer import FocalTrainer, gamma_history
-from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
-from ..callbacks.training_dynamics import Dynamics, dynamics_history
+from ..callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
+from ..callbacks.training_dynamics import DynamicsCallback, dynamics_history
 from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 
 
 def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
     """Have the trainer record the weights of the classes, if that is asked for."""
     if recipe.class_weights_steps is not None:
-        trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
+        trainer.add_callback(ClassWeightsCallback(trainer, recipe.class_weights_steps))
 
 
 def watch_samples(trainer: FocalTrainer, recipe: SampleClassifierArguments, test_dataset: Any) -> None:
     """Have the trainer record what is asked for: the weights of the classes, the dynamics of training and test set."""
     watch_classes(trainer, recipe)
     if recipe.dynamics:
-        trainer.add_callback(Dynamics(trainer, test_dataset))
+        trainer.add_callback(DynamicsCallback(trainer, test_dataset))
 
 
 def measure_classifier(
