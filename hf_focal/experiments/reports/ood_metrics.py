@@ -53,7 +53,7 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
 def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     top, prediction = logits.max(1, keepdim=True)
     check_largest(top)
-    # p = w / (1 + Σ w), where w = exp(z - max z) of the other classes: adding 1 to a small w first would round it away.
+    # p = w / (1 + Σ w), where w = exp(z - max z) of the other classes: 1 + Σ w would round small w away.
     weights = (logits - top).exp_().scatter_(1, prediction, 0)
     sums = weights.sum(1)
     if kind == "confidence":
