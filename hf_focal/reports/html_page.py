@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
-from .markdown_cells import format_number
+from .markdown_cells import format_number, unescaped
 from .read_results import read_result
 from .reliability_figures import reliability_diagram
 from .run_report import RunResult, results_table
@@ -94,7 +94,7 @@ def _read(places: Sequence[Path]) -> _Runs:
         file = place / "metrics.json"
         try:
             results.append((read_result(file), place))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
     named = list(zip(_names(results), (result for result, _ in results), strict=True))
     return _Runs(
@@ -192,7 +192,7 @@ def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: s
 
 def _table(rows: Sequence[Sequence[str]], names: Sequence[str], caption: str) -> str:
     titles, _, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    head = "".join(f'<th scope="col">{html.escape(unescaped(title))}</th>' for title in titles)
     lines = [
         f'<tr><th scope="row">{_breakable(names[int(number)])}</th>'
         + "".join(f"<td>{_inline(cell)}</td>" for cell in cells)

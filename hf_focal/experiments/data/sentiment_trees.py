@@ -161,7 +161,7 @@ def load_trees(path: str | Path) -> Dataset:
 
 def load_trees_or_table(argument: str, file: Path) -> Dataset:
     """Read a .txt file with `load_trees`, and any other file as `load_splits` does; its argument `read_file`."""
-    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
+    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:

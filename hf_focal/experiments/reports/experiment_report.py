@@ -38,8 +38,8 @@ def write_experiment_comparison(folder: str | Path, results: Sequence[RunResult]
     """
     folder = Path(folder)
     paths = [*write_comparison(folder, results), *_write_shots(folder, results)]
-    curves = {run.loss: run.details.get("training_losses") for run in results if run.loss.startswith("recall:ema")}
-    curves = {loss: curve for loss, curve in curves.items() if curve}
+    averaged = [run for run in results if run.loss.startswith("recall:ema")]
+    curves = {run.loss: run.details["training_losses"] for run in averaged if run.details.get("training_losses")}
     if len(curves) > 1:
         paths.append(folder / "training_loss.png")
         training_loss_figure(curves, path=paths[-1])
