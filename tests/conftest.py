@@ -31,6 +31,10 @@ settings.register_profile("random")
 settings.load_profile("same")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_data: needs the real datasets")
+
+
 def pytest_collection_finish() -> None:
     # Each `Trainer.train` collects garbage, and would look at all modules' objects for longer than it trains.
     gc.freeze()
