@@ -12,7 +12,7 @@ from ...losses import hits_and_counts
 from ...reports import RunResult, class_table, per_class_table
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
-from ..callbacks.training_dynamics import Dynamics, dynamics_history
+from ..callbacks.training_dynamics import DynamicsCallback, dynamics_history
 from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 
 
@@ -26,7 +26,7 @@ def watch_samples(trainer: FocalTrainer, recipe: SampleClassifierArguments, test
     """Have the trainer record what is asked for: the weights of the classes, the dynamics of training and test set."""
     watch_classes(trainer, recipe)
     if recipe.dynamics:
-        trainer.add_callback(Dynamics(trainer, test_dataset))
+        trainer.add_callback(DynamicsCallback(trainer, test_dataset))
 
 
 def measure_classifier(
