@@ -36,13 +36,15 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
     return positions
 
 
-def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> int:
+def input_length(
+    name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, revision: str = "main"
+) -> int:
     """Tokens after which an input is cut: `max_length`, or what the tokenizer and the pretrained model take.
 
     Raises:
         ValueError: `max_length` is more than the model has positions for.
     """
-    positions = model_positions(AutoConfig.from_pretrained(name), max_length)
+    positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:
         return max_length
     # A tokenizer that knows no limit says 10^30.

@@ -1,5 +1,6 @@
 """Splits of a text classification dataset, from the Hub or from files, checked before hours are spent on them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, Value
@@ -17,6 +18,7 @@ def load_splits(
     test_file: str | Path | None = None,
     *,
     text_column: str = "text",
+    text_pair_column: str | None = None,
     label_column: str = "label",
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
@@ -31,6 +33,7 @@ def load_splits(
         train_file, validation_file, test_file: csv, json, jsonl or parquet files, or .txt of a bracketed sentiment
             tree a line, see `load_trees`. Without `test_file` there is no "test".
         text_column: a column of strings.
+        text_pair_column: a column of second texts, for pairs.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order). Rows whose
             `ClassLabel` is -1, which `datasets` has for none, are left out.
         validation_fraction: share of the training rows that becomes "validation" where none is given; cut
@@ -39,8 +42,8 @@ def load_splits(
         seed: of that cut. The same rows and the same seed give the same splits, in every process.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string) and "label" (`ClassLabel`,
-        the same in all splits; `label_names` reads the names).
+        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string), for pairs "text_pair"
+        (string), and "label" (`ClassLabel`, the same in all splits; `label_names` reads the names).
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -48,21 +51,22 @@ def load_splits(
             split is empty; texts are not strings; a text or a label is null; labels are fractional, out of range or
             unknown to the training split; two splits hold the same rows; or the validation split cannot be cut.
     """
-    if text_column == label_column:
+    if label_column in (text_column, text_pair_column):
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
+    if text_column == text_pair_column:
+        raise ValueError(f"text_pair_column must be another column than text_column, got {text_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, _load)
-    return labelled_splits(
-        raw, sources, text_inputs(text_column), label_column, validation_fraction, validation_size, seed
-    )
+    inputs = text_inputs(text_column, text_pair_column)
+    return labelled_splits(raw, sources, inputs, label_column, validation_fraction, validation_size, seed)
 
 
 def _load(argument: str, file: Path) -> Dataset:
     return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
 
 
-def text_inputs(column: str) -> Inputs:
-    return Inputs(
+def text_inputs(column: str, pair_column: str | None = None) -> Inputs:
+    texts = Inputs(
         argument="text_column",
         column=column,
         name="text",
@@ -70,3 +74,7 @@ def text_inputs(column: str) -> Inputs:
         is_one=lambda feature: feature == Value("string"),
         keys=lambda split: split["text"][:],
     )
+    if pair_column is None:
+        return texts
+    second = replace(texts, argument="text_pair_column", column=pair_column, name="text_pair")
+    return replace(texts, second=second, keys=lambda split: list(zip(split["text"], split["text_pair"], strict=True)))

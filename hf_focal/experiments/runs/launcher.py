@@ -74,9 +74,10 @@ class Job:
         return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
 
     def command(self) -> list[str]:
-        """`accelerate launch` of the recipe with the files beside it, in float32, on the CPU where there is no GPU."""
+        """`accelerate launch` of the recipe with a file of recipes/accelerate, in float32, on the CPU without a GPU."""
         several = self.num_processes > 1
-        file = self.recipe.parent / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
+        recipes = next((folder for folder in self.recipe.parents if folder.name == "recipes"), self.recipe.parent)
+        file = recipes / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
         launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
         launch.append("--quiet")  # an error of the recipe is the last one in the log, not the launcher's about it
         if several:

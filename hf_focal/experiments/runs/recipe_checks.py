@@ -1,4 +1,4 @@
-"""What can be wrong with a command line, found before anything is trained."""
+"""Checks of recipes' arguments; a recipe uses them as `check.at_least(1, self, "max_length")`."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -10,32 +10,31 @@ from ...losses import LossConfig
 from ...trainer import FocalTrainingArguments
 
 
-def check_at_least(low: int, arguments: Any, *names: str) -> None:
-    """Raise `ValueError` where one of these arguments is given and less."""
+def at_least(low: int, arguments: Any, *names: str) -> None:
+    """Raise `ValueError` if one of these arguments is given and too small."""
     for name in names:
         value = getattr(arguments, name)
-        if value is not None and not value >= low:  # NaN is not
+        if value is not None and not value >= low:  # also catches NaN
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
-def check_fraction(arguments: Any, *names: str) -> None:
-    """Raise `ValueError` where one of these arguments is not from 0 to below 1."""
+def fraction(arguments: Any, *names: str) -> None:
+    """Raise `ValueError` if one of these arguments is not in [0, 1)."""
     for name in names:
         if not 0 <= getattr(arguments, name) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(arguments, name)}")
 
 
-def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    """Raise `ValueError` where an argument's value is none of the choices; the error names the nearest."""
+def choice(argument: str, value: str, choices: Sequence[str]) -> None:
+    """Raise `ValueError` if an argument's value is not one of the choices; the error suggests the nearest."""
     if value not in choices:
         near = get_close_matches(value, choices, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 
-def check_model_name(name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` where a model's name would be asked of the Hub in vain: it is nearly one of the recipe's own,
-    or the path of no folder."""
+def model_name(name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` if a model name is a path that does not exist, or a misspelled name from `own`."""
     check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
@@ -45,20 +44,12 @@ def check_model_name(name: str, own: Sequence[str]) -> None:
         )
 
 
-def check_test_file(data: Any) -> None:
-    """Raise `ValueError` where these arguments have a `train_file` and no `test_file`."""
-    if data.train_file is not None and data.test_file is None:
-        raise ValueError(
-            "test_file must be given, got None: the report is about data that neither training nor T has seen"
-        )
-
-
-def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
-    """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
-    loss = LossConfig.parse(str(args.loss))  # as which the arguments keep it
+def calibration_size(args: FocalTrainingArguments, size: int, unit: str) -> None:
+    """Raise `ValueError` if the validation set has fewer samples (or tokens, say) than AdaFocal has bins."""
+    loss = LossConfig.parse(str(args.loss))
     bins = loss.options.get("bins", 0)
-    if num_rows < bins:
+    if size < bins:
         raise ValueError(
-            f"the validation set must hold at least {bins} {rows} for {loss}, got {num_rows}: set validation_size or "
+            f"the validation set must hold at least {bins} {unit} for {loss}, got {size}: set validation_size or "
             "another validation_file"
         )
