@@ -76,15 +76,13 @@ class DataArguments(GeneratedDatasetArguments):
     mask_column: str = field(
         default="mask", metadata={"help": "The column of images of class numbers; pixels of 255 are ignored."}
     )
-    class_names: list[str] | str | None = field(
+    class_names: str | None = field(
         default=None, metadata={"help": "The names of classes 0, 1, ...: 'road,sidewalk,building'."}
     )
     num_generated: int = field(default=1000, metadata={"help": "Number of training pictures to generate."})
 
     def __post_init__(self):
         super().__post_init__()
-        if isinstance(self.class_names, list):  # from a config file
-            self.class_names = ",".join(self.class_names)
         if self.class_names is not None and len(set(self.names())) < max(2, len(self.names())):
             raise ValueError(f"class_names must be at least two, all different, got {self.class_names!r}")
         if self.class_names is None and self.given():

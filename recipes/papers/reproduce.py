@@ -23,7 +23,16 @@ import yaml
 from hf_focal.experiments.reports.paper_tables import PaperCell, read_paper_tables
 from hf_focal.experiments.reports.reproduction_page import CellRun, how_it_was_run, seconds_of, write_pages
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history
+from hf_focal.experiments.runs.launcher import (
+    ELSEWHERE,
+    OUT_OF_TIME,
+    Job,
+    devices_of,
+    execute,
+    history,
+    same_batch,
+)
+from hf_focal.experiments.runs.recipe_arguments import named_values
 from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
@@ -92,7 +101,7 @@ def prepare(argv: list[str]) -> Plan:
     (arguments,) = parse_arguments((ReproduceArguments,), argv, description=__doc__.splitlines()[0])
     tables = select_cells(arguments)
     rows_file = read_rows_file()
-    data, overrides = pairs("data", arguments.data), pairs("overrides", arguments.overrides)
+    data, overrides = named_values("data", arguments.data), named_values("overrides", arguments.overrides)
     for dataset in data:
         check.choice("data", dataset, [name for name, entry in rows_file["datasets"].items() if "files" in entry])
     for name in overrides:
@@ -114,17 +123,6 @@ def prepare(argv: list[str]) -> Plan:
     return Plan(arguments, tables, runs, without_recipe, devices)
 
 
-def pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse texts NAME=VALUE."""
-    mapping = {}
-    for text in texts:
-        name, _, value = text.partition("=")
-        if not name or not value or name in mapping:
-            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
-        mapping[name] = value
-    return mapping
-
-
 def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
     """The wanted cells of the wanted tables."""
     papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
@@ -133,7 +131,7 @@ def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
         check.choice("table", table, list(known))
     cells = [cell for table in arguments.table for cell in known[table]]
     for row in arguments.rows or ():
-        check.choice("rows", row, list(dict.fromkeys(name for cell in cells for name in rows_of(cell))))
+        check.choice("rows", row, list(dict.fromkeys(name for cell in cells for name in cell.row_names)))
     for loss in arguments.losses or ():
         check.choice("losses", loss, list(dict.fromkeys(cell.loss for cell in cells)))
     tables = {}
@@ -141,17 +139,12 @@ def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
         tables[table] = [
             cell
             for cell in known[table]
-            if (arguments.rows is None or set(rows_of(cell)) & set(arguments.rows))
+            if (arguments.rows is None or set(cell.row_names) & set(arguments.rows))
             and (arguments.losses is None or cell.loss in arguments.losses)
         ]
         if not tables[table]:
             raise ValueError(f"rows and losses must leave a cell of {table}, got {arguments.rows}, {arguments.losses}")
     return tables
-
-
-def rows_of(cell: PaperCell) -> tuple[str, str]:
-    """The names that --rows accepts for a cell's row."""
-    return f"{cell.dataset}/{cell.model}", cell.dataset
 
 
 def read_rows_file() -> dict[str, Any]:
@@ -204,18 +197,6 @@ def make_run(
         num_processes=processes,
     )
     return CellRun(*name, seed, job)
-
-
-def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dict[str, int]:
-    """Arguments that keep the batch size of a configuration for `devices` devices when `processes` train."""
-    if devices % processes == 0:
-        steps = devices // processes * int(settings.get("gradient_accumulation_steps", 1))
-        return {} if devices == processes else {"gradient_accumulation_steps": steps}
-    name = "max_tokens_per_batch" if "max_tokens_per_batch" in settings else "per_device_train_batch_size"
-    size = int(settings[name]) * devices
-    if size % processes:
-        raise ValueError(f"processes_per_run must divide the batch of {size}, got {processes}")
-    return {name: size // processes}
 
 
 def work(settings: Mapping[str, Any]) -> tuple[list[str], float]:
@@ -302,7 +283,7 @@ def write(plan: Plan, problems: Mapping[Job, str] | None = None) -> list[Path]:
     options["data"] = [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data]
     options["overrides"] = arguments.overrides
     options["processes_per_run"] = [arguments.processes_per_run] if arguments.processes_per_run > 1 else []
-    overridden = pairs("overrides", arguments.overrides)
+    overridden = named_values("overrides", arguments.overrides)
     how = how_it_was_run(options, plan.runs, overridden, read_rows_file()["datasets"], plan.without_recipe)
     folder = Path(arguments.output_dir)
     page = Path(arguments.page or folder / "reproduction.md")

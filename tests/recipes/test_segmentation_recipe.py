@@ -179,8 +179,7 @@ def test_every_config_holds_arguments_of_the_recipe():
     assert not demo.given() and model.model_name_or_path in recipe.FROM_SCRATCH
     given = ["--use_cpu", "true", "--train_file", "train.parquet", "--test_file", "test.parquet"]
     (cityscapes, seen, _, args), (synthia, *_) = (
-        parse(["--config", str(configs / name / "segformer_b0.yaml"), *given])
-        for name in ("cityscapes", "synthia")
+        parse(["--config", str(configs / name / "segformer_b0.yaml"), *given]) for name in ("cityscapes", "synthia")
     )
     assert (len(cityscapes.names()), len(synthia.names())) == (19, 13)
     assert (seen.crop_size, args.max_steps, args.learning_rate) == ([769, 769], 90_000, 1e-4)

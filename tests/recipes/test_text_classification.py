@@ -249,9 +249,7 @@ def test_pairs_of_texts(encoder, tmp_path):
     with torch.no_grad():
         nll = torch.nn.functional.cross_entropy(model(**batch).logits.double(), torch.tensor(test["label"][:]))
     assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
-    with pytest.raises(
-        ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"
-    ):
+    with pytest.raises(ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"):
         run(tmp_path / "error", **options | {"text_pair_column": "sentense"}, model_name_or_path=encoder)
     with pytest.raises(ValueError, match="text_pair_column must be another column than text_column, got 'question'"):
         run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)

@@ -135,6 +135,18 @@ def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
     return groups[:jobs]
 
 
+def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dict[str, int]:
+    """Arguments that keep the batch size of a configuration for `devices` devices when `processes` train."""
+    if devices % processes == 0:
+        steps = devices // processes * int(settings.get("gradient_accumulation_steps", 1))
+        return {} if devices == processes else {"gradient_accumulation_steps": steps}
+    name = "max_tokens_per_batch" if "max_tokens_per_batch" in settings else "per_device_train_batch_size"
+    size = int(settings[name]) * devices
+    if size % processes:
+        raise ValueError(f"processes_per_run must divide the batch of {size}, got {processes}")
+    return {name: size // processes}
+
+
 @dataclass
 class _Launch:
     """A running job."""

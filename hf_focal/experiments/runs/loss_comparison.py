@@ -61,7 +61,7 @@ def train_each_loss(
         HubError: with `push_to_hub`, a repository cannot be created.
         SystemExit: a finished run cannot be published; the others are.
     """
-    runs = runs_of(args, recipe_args.compare)  # type: ignore[arg-type]  # `RecipeArguments` has joined a list
+    runs = runs_of(args, recipe_args.compare)
     for run in runs:
         check.calibration_size(run, calibration_size, unit)
     with args.main_process_first(desc="claiming the output folders"):

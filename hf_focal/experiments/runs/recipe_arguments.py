@@ -82,7 +82,7 @@ class GeneratedDatasetArguments(DatasetArguments):
 class RecipeArguments:
     """Which losses to compare, and how to fit the temperature."""
 
-    compare: list[str] | str | None = field(
+    compare: str | None = field(
         default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
     )
     temperature_objective: str = field(
@@ -90,9 +90,6 @@ class RecipeArguments:
     )
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, list):  # from a config file
-                setattr(self, name, ",".join(value))
         if self.temperature_objective not in OBJECTIVES:
             raise ValueError(
                 f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
@@ -184,3 +181,14 @@ def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrai
             changes["hub_model_id"] = f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"
         runs.append(replace(args, **changes))
     return runs
+
+
+def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
+    """Parse texts NAME=VALUE."""
+    mapping = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value or name in mapping:
+            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
+        mapping[name] = value
+    return mapping

@@ -13,8 +13,8 @@ from .recipe_arguments import RecipeArguments
 class TranslationArguments(RecipeArguments):
     """Which losses to compare, how to fit the temperature, and how to translate."""
 
-    bleu_temperatures: list[str] | str = field(
-        default_factory=lambda: ["0.5", "0.75", "1", "1.25", "1.5", "2"],  # HfArgumentParser drops a list in `default`
+    bleu_temperatures: str = field(
+        default="0.5,0.75,1,1.25,1.5,2",
         metadata={"help": "Temperatures at which to translate and compute BLEU, besides 1 and the fitted one."},
     )
     length_penalty: float = field(
@@ -30,7 +30,7 @@ class TranslationArguments(RecipeArguments):
     def temperatures(self) -> set[float]:
         """The temperatures of `bleu_temperatures`, and 1."""
         try:
-            values = [float(text) for text in str(self.bleu_temperatures).split(",")]
+            values = [float(text) for text in self.bleu_temperatures.split(",")]
         except ValueError:
             values = [math.nan]
         if not all(0 < value < math.inf for value in values):

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NoReturn
 
 import yaml
 from transformers import HfArgumentParser
@@ -18,7 +16,7 @@ class _Parser(HfArgumentParser):
 
     config: Path | None = None
 
-    def error(self, message: str) -> NoReturn:
+    def error(self, message: str) -> None:
         where = "" if self.config is None else f", on the command line or in {self.config}"
         self.exit(2, f"{self.prog}: error: {message}{where} (see {self.prog} --help)\n")
 
@@ -27,7 +25,7 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     """Parse a command line into dataclasses; ``--config FILE.yaml`` gives defaults.
 
     A value in the file means what the same text means on the command line, so that ``save_strategy: no`` is "no".
-    A mapping becomes JSON text.
+    A mapping becomes JSON text, and a list for an argument that takes a single text is joined with commas.
 
     Args:
         dataclass_types: as for `transformers.HfArgumentParser`.
@@ -46,13 +44,13 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     finder.add_argument("--config", type=Path)
     parser.config = finder.parse_known_args(argv)[0].config
     if parser.config is not None:
-        argv = [*_as_command_line(parser.config, dataclass_types), *argv]
+        argv = [*_as_command_line(parser.config, parser), *argv]
     values = vars(parser.parse_args(argv))
     del values["config"]
     return parser.parse_dict(values)
 
 
-def _as_command_line(path: Path, dataclass_types: Sequence[type]) -> list[str]:
+def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"--config must be an existing file, got {str(path)!r}")
     text = path.read_text(encoding="utf-8")
@@ -63,19 +61,19 @@ def _as_command_line(path: Path, dataclass_types: Sequence[type]) -> list[str]:
         raise ValueError(f"--config {path} is not valid YAML: {error}") from error
     if not isinstance(config, Mapping):
         raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
-    defaults = {field.name: field.default for kind in dataclass_types for field in fields(kind) if field.init}
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
     argv: list[str] = []
     for key, value in config.items():
-        if key not in defaults:
-            near = get_close_matches(str(key), defaults, n=1)
+        if key not in actions:
+            near = get_close_matches(str(key), actions, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"--config {path} must hold arguments of this recipe only, got {key!r}{hint}")
         if isinstance(value, list):
-            argv += [f"--{key}", *written[key]]
+            argv += [f"--{key}", *written[key]] if actions[key].nargs else [f"--{key}={','.join(written[key])}"]
         elif isinstance(value, Mapping):
             argv.append(f"--{key}={json.dumps(value)}")
         elif value is not None:
             argv.append(f"--{key}={written[key]}")
-        elif defaults[key] is not None:
+        elif actions[key].default is not None:
             raise ValueError(f"--config {path}: {key} must have a value, got null")
     return argv
