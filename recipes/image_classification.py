@@ -161,7 +161,7 @@ def main(argv: list[str]) -> list[RunResult]:
         predictions = trainer.predict(images["test"])
         result = measure_classifier(trainer, trained, temperature, predictions, splits)
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("scikit-learn's digits"))
+        trainer.create_model_card(result=result, **data_args.card_names("scikit-learn's digits"))
         if args.process_index == 0:
             report = Path(args.output_dir) / "report"
             write_image_report(report, result, predictions, images["test"], class_names, args.seed)
@@ -172,6 +172,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
+        num_classes=len(class_names),
         calibration_size=len(splits["validation"]),
         summary=summary,
         compare=partial(write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed),

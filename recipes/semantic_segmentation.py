@@ -209,7 +209,7 @@ def main(argv: list[str]) -> list[RunResult]:
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
         result = measure_dense(trainer, trained, temperature, images["test"], class_names, counts["train"])
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("generated shapes"))
+        trainer.create_model_card(result=result, **data_args.card_names("generated shapes"))
         if args.process_index == 0:
             write_class_report(Path(args.output_dir) / "report", result)
         return result
@@ -219,6 +219,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(data_args, model_args),
+        num_classes=len(class_names),
         calibration_size=int(counts["validation"].sum()),
         unit="pixels",
         summary=summary,

@@ -29,12 +29,13 @@ from transformers import (
 from transformers.utils import is_peft_available
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data.pretrained_models import input_length, label_options
+from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.data.pretrained_models import check_head, input_length, label_options
 from hf_focal.data.text_data import load_splits
-from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import measure_classifier
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
@@ -44,7 +45,7 @@ from hf_focal.experiments.runs.recipe_arguments import (
     parse_recipe,
 )
 from hf_focal.experiments.runs.recipe_command import run_recipe
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import RunResult, results_table
 
 
 @dataclass
@@ -182,16 +183,20 @@ def build_model(
 
 def main(argv: list[str]) -> list[RunResult]:
     data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    check.fine_tuning(argv, model_args.model_name_or_path, ["gp_cnn"])
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
+        class_names = splits["train"].features["label"].names
+        if model_args.model_name_or_path != "gp_cnn":
+            check_head(model_args.model_name_or_path, len(class_names), model_args.revision)
         tokenizer, max_length = load_tokenizer(model_args, splits)
         encoded = tokenize(splits, tokenizer, max_length)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
         trainer = FocalTrainer(
-            model=build_model(model_args, tokenizer, splits["train"].features["label"].names),
+            model=build_model(model_args, tokenizer, class_names),
             args=args,
             train_dataset=encoded["train"],
             eval_dataset=encoded["validation"],
@@ -208,9 +213,9 @@ def main(argv: list[str]) -> list[RunResult]:
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
         result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("a generated corpus"))
+        trainer.create_model_card(result=result, **data_args.card_names("a generated corpus"))
         if args.process_index == 0:
-            write_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
+            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
         return result
 
     return train_each_loss(
@@ -218,6 +223,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(data_args, model_args),
+        num_classes=len(class_names),
         calibration_size=len(encoded["validation"]),
         summary=summary,
     )

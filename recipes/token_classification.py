@@ -167,7 +167,7 @@ def main(argv: list[str]) -> list[RunResult]:
         counts = count_tags(encoded["train"], len(tags))
         result = measure_dense(trainer, trained, temperature, encoded["test"], tags, counts)
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("generated sentences"))
+        trainer.create_model_card(result=result, **data_args.card_names("generated sentences"))
         if args.process_index == 0:
             write_class_report(Path(args.output_dir) / "report", result)
         return result
@@ -177,6 +177,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(data_args, model_args),
+        num_classes=len(tags),
         calibration_size=int(count_tags(encoded["validation"], len(tags)).sum()),
         unit="words",
         summary=summary,

@@ -185,8 +185,8 @@ def main(argv: list[str]) -> list:
         trainer.save_calibrated()
         sides = (data_args.source_lang, data_args.target_lang)
         languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # the Hub's codes
-        dataset = data_args.card_name("a generated corpus")
-        trainer.create_model_card(result=result, dataset=dataset, language=languages)
+        datasets = data_args.card_names("a generated corpus")
+        trainer.create_model_card(result=result, language=languages, **datasets)
         if args.process_index == 0:
             write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
         return result

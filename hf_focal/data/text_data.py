@@ -1,11 +1,11 @@
 """Splits of a text classification dataset, from the Hub or from files, checked before hours are spent on them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, Value
 
-from ..experiments.data.sentiment_trees import load_trees
 from .dataset_files import load_file
 from .dataset_splits import Inputs, labelled_splits, read_splits
 
@@ -23,6 +23,7 @@ def load_splits(
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
     seed: int = 42,
+    read_file: Callable[[str, Path], Dataset] = load_file,
 ) -> DatasetDict:
     """Load the train, validation and test splits of a text classification dataset.
 
@@ -30,16 +31,17 @@ def load_splits(
         dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
             and "test". Give this or `train_file`.
         dataset_config_name: its configuration.
-        train_file, validation_file, test_file: csv, json, jsonl or parquet files, or .txt of a bracketed sentiment
-            tree a line, see `load_trees`. Without `test_file` there is no "test".
+        train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
+            "test".
         text_column: a column of strings.
         text_pair_column: a column of second texts, for pairs.
-        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order). Rows whose
-            `ClassLabel` is -1, which `datasets` has for none, are left out.
+        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
+            around them). Rows whose `ClassLabel` is -1, which `datasets` has for none, are left out.
         validation_fraction: share of the training rows that becomes "validation" where none is given; cut
             stratified by label.
         validation_size: the same as a number of rows; wins over `validation_fraction`.
         seed: of that cut. The same rows and the same seed give the same splits, in every process.
+        read_file: reads a file of another format, given the argument's name (for error messages) and the path.
 
     Returns:
         `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string), for pairs "text_pair"
@@ -48,21 +50,18 @@ def load_splits(
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; texts are not strings; a text or a label is null; labels are fractional, out of range or
-            unknown to the training split; two splits hold the same rows; or the validation split cannot be cut.
+            split is empty; texts are not strings, or all blank; a text or a label is null; labels are fractional, out
+            of range or unknown to the training split; two splits hold the same rows; or the validation split cannot be
+            cut.
     """
     if label_column in (text_column, text_pair_column):
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
     if text_column == text_pair_column:
         raise ValueError(f"text_pair_column must be another column than text_column, got {text_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
-    raw, sources = read_splits(dataset_name, dataset_config_name, files, _load)
+    raw, sources = read_splits(dataset_name, dataset_config_name, files, read_file)
     inputs = text_inputs(text_column, text_pair_column)
     return labelled_splits(raw, sources, inputs, label_column, validation_fraction, validation_size, seed)
-
-
-def _load(argument: str, file: Path) -> Dataset:
-    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def text_inputs(column: str, pair_column: str | None = None) -> Inputs:

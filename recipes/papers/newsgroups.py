@@ -26,13 +26,14 @@ from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.newsgroups import strip_posts
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import measure_classifier
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import RunResult, results_table
 
 
 @dataclass
@@ -122,13 +123,14 @@ def main(argv: list[str]) -> list[RunResult]:
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
+        class_names = splits["train"].features["label"].names
         tokenizer = train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.max_length)
         encoded = tokenize(splits, tokenizer, model_args.max_length)
         word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
-        model = build_model(model_args, tokenizer, splits["train"].features["label"].names)
+        model = build_model(model_args, tokenizer, class_names)
         if word_vectors is not None:
             model.get_input_embeddings().weight.data.copy_(word_vectors)
         trainer = FocalTrainer(
@@ -148,9 +150,9 @@ def main(argv: list[str]) -> list[RunResult]:
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
         result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("20 Newsgroups"))
+        trainer.create_model_card(result=result, **data_args.card_names("20 Newsgroups"))
         if args.process_index == 0:
-            write_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
+            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
         return result
 
     return train_each_loss(
@@ -158,6 +160,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(data_args, model_args),
+        num_classes=len(class_names),
         calibration_size=len(encoded["validation"]),
         summary=summary,
     )

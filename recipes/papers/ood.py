@@ -11,8 +11,9 @@ Texts against other texts:
     python recipes/papers/ood.py --models out/newsgroups/cross_entropy out/newsgroups/flsd53 \
         --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
-The models are folders written by the recipes for text and image classification, or any classifiers. If a temperature
-is folded into a model, everything is measured before and after it. On several GPUs: `accelerate launch`.
+The models are folders written by the recipes for text and image classification, or any classifiers. If a model has a
+temperature, in its weights or in its config, everything is measured before and after it. On several GPUs: `accelerate
+launch`.
 """
 
 import logging
@@ -36,6 +37,7 @@ from transformers import (
 
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
+from hf_focal.calibration.folding import folded_temperature
 from hf_focal.cli.input_errors import check_id_or_folder
 from hf_focal.cli.labelled_split import labels_of, load_images, load_one_split, load_texts
 from hf_focal.cli.trained_model import loss_of
@@ -177,7 +179,9 @@ class Classifier:
             model = AutoModelForSequenceClassification.from_pretrained(name)
             self.max_length = input_length(name, self.tokenizer, max_length)
             self.trainer = Trainer(model, args, data_collator=DataCollatorWithPadding(self.tokenizer))
-        self.temperature = (getattr(model.config, "calibration", None) or {}).get("temperature", 1.0)
+        calibration = getattr(model.config, "calibration", None) or {}
+        self.temperature = calibration.get("temperature", 1.0)
+        self.in_weights = folded_temperature(calibration, generates=False) or 1.0
 
     def inputs(self, samples: Dataset) -> Any:
         """Decoded images or token ids of samples, for `logits`."""
@@ -189,7 +193,7 @@ class Classifier:
     def logits(self, inputs: Any) -> torch.Tensor:
         """(N, K)."""
         logits = self.trainer.predict(DecodedImages(inputs, self.pixels) if self.of_images else inputs).predictions
-        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.temperature
+        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.in_weights
 
 
 def measure(
@@ -238,9 +242,8 @@ def calibration(logits: torch.Tensor, labels: torch.Tensor, temperature: float) 
 def main(argv: list[str]) -> list[DetectionResult]:
     ood, args = parse_arguments((OODArguments, TrainingArguments), argv, description=__doc__.splitlines()[0])
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    args.remove_unused_columns = False
-    if not args.output_dir:
-        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    args.remove_unused_columns = args.dataloader_drop_last = False
+    check.training_arguments(args)
     configs = check_models(ood.models, ood.max_length)
     of_images = is_image_classifier(configs[ood.models[0]])
     if not of_images and ood.shift:

@@ -17,15 +17,21 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.data.pretrained_models import label_options
 from hf_focal.data.text_data import load_splits
-from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_tree_splits, train_leaf_tokenizer
+from hf_focal.experiments.data.sentiment_trees import (
+    TreeCollator,
+    encode_tree_splits,
+    load_trees_or_table,
+    train_leaf_tokenizer,
+)
 from hf_focal.experiments.models import TreeLSTMConfig
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import measure_classifier
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import RunResult, results_table
 
 
 @dataclass
@@ -72,6 +78,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
         label_column=data_args.label_column,
         validation_size=data_args.validation_size,
         seed=seed,
+        read_file=load_trees_or_table,
     )
 
 
@@ -94,13 +101,14 @@ def main(argv: list[str]) -> list[RunResult]:
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
+        class_names = splits["train"].features["label"].names
         tokenizer = train_leaf_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.lowercase)
         encoded = encode_tree_splits(splits, tokenizer)
         word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
-        model = build_model(model_args, tokenizer, splits["train"].features["label"].names)
+        model = build_model(model_args, tokenizer, class_names)
         if word_vectors is not None:
             model.get_input_embeddings().weight.data.copy_(word_vectors)
         trainer = FocalTrainer(
@@ -120,9 +128,9 @@ def main(argv: list[str]) -> list[RunResult]:
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
         result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
         trainer.save_calibrated()
-        trainer.create_model_card(result=result, dataset=data_args.card_name("sentiment trees"))
+        trainer.create_model_card(result=result, **data_args.card_names("sentiment trees"))
         if args.process_index == 0:
-            write_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
+            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
         return result
 
     return train_each_loss(
@@ -130,6 +138,7 @@ def main(argv: list[str]) -> list[RunResult]:
         args,
         recipe_args,
         settings=(data_args, model_args),
+        num_classes=len(class_names),
         calibration_size=len(encoded["validation"]),
         summary=summary,
     )

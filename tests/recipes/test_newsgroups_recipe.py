@@ -8,7 +8,7 @@ from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_focal.experiments.data.generated_topics import generate_topics
+from hf_focal.cli.demo_corpus import generate_topics
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
 recipe = import_recipe("papers/newsgroups")
@@ -60,6 +60,8 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
     (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
+    word = generate_topics(90, seed=0, num_topics=3)["text"][0].split()[0]  # of the training file
+    (tmp_path / "nan.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
     problems = [
         (
             bare | {"validation_size": 3, "strip": "headers"},
@@ -67,6 +69,10 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
         ),
         ({"strip": "headers,foot"}, "strip must name some of headers, footers, quotes, or be 'none', got 'foot'"),
         ({"embeddings_file": tmp_path / "vectors.txt"}, "must hold embedding_size 8 values, got 3"),
+        (
+            {"embeddings_file": tmp_path / "nan.txt"},
+            r"nan\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'",
+        ),
         ({"embedding_learning_rate": -1}, r"embedding_learning_rate must be at least 0, got -1\.0"),
         ({"model_name_or_path": "bert-base-uncased"}, "model_name_or_path must be 'gp_cnn', got 'bert-base-uncased'"),
     ]

@@ -4,25 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ...calibration.temperature import Temperature
+from ...cli.demo_corpus import true_errors
 from ...losses import hits_and_rows
 from ...reports import (
     RunResult,
     class_table,
     per_class_table,
     results_table,
-    write_comparison,
-    write_report,
 )
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import class_weight_history
 from ..callbacks.training_dynamics import dynamics_history
-from ..data.generated_topics import true_calibration_error
+from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
 
 
 def measure_classifier(
@@ -57,21 +55,6 @@ def measure_classifier(
         true_calibration_error=true_errors(logits, temperature, splits["test"]),
         details=_details(trainer, trained) | details,
     )
-
-
-def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
-    """The calibration error of logits (N, K) against the true posterior, before and after T.
-
-    None if the test set has no column "posterior", which only generated data has.
-    """
-    if "posterior" not in test.column_names:
-        return None
-    posteriors = np.asarray(test["posterior"])
-    before, after = (
-        true_calibration_error(torch.softmax(scores.double(), dim=-1).numpy(), posteriors)
-        for scores in (logits, temperature.apply(logits))
-    )
-    return before, after
 
 
 def measure_dense(
@@ -122,12 +105,12 @@ def class_tables(results: Sequence[RunResult]) -> str:
 def write_class_report(report: Path, result: RunResult) -> None:
     """Write the report of a classifier of pixels or tokens, with classes.md."""
     _write_classes(report, [result])
-    write_report(report, result)  # last: it marks the run as finished
+    write_experiment_report(report, result)  # last: it marks the run as finished
 
 
 def write_class_comparison(report: Path, results: Sequence[RunResult]) -> None:
     """Write the comparison of classifiers of pixels or tokens, with classes.md."""
-    write_comparison(report, results)
+    write_experiment_comparison(report, results)
     _write_classes(report, results)
 
 

@@ -8,7 +8,8 @@ from transformers.trainer_utils import PredictionOutput
 
 from ...data.image_data import ImageDataset
 from ...losses import LossConfig
-from ...reports import RunResult, results_table, write_report
+from ...reports import RunResult, results_table
+from ..reports.experiment_report import write_experiment_report
 from ..reports.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
 from .loss_comparison import write_classifier_comparison
 from .output_folders import folder_of
@@ -39,7 +40,7 @@ def write_image_report(
     own = Predictions.of(logits, labels, result.temperature)
     own.save(report / _FILE)
     _write_examples(report, [result], {result.loss: own}, images, class_names, seed)
-    write_report(report, result)  # last: it marks the run as finished
+    write_experiment_report(report, result)  # last: it marks the run as finished
 
 
 def write_image_comparison(

@@ -3,22 +3,30 @@
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ...reports import RunResult, read_result, write_comparison
+from ...reports import RunResult, read_result
 from ...trainer import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics_comparison
+from ..reports.experiment_report import write_experiment_comparison
 from . import recipe_checks as check
-from .output_folders import claim_output_dir, last_complete_checkpoint, release_output_dirs, run_settings
+from .output_folders import (
+    claim_output_dir,
+    default_training_settings,
+    last_complete_checkpoint,
+    release_output_dirs,
+    run_settings,
+)
 from .recipe_arguments import RecipeArguments, runs_of
 from .recipe_command import after_start, print_written
 
 
 def write_classifier_comparison(report: Path, results: Sequence[RunResult]) -> None:
     """Write the table and figures that compare classifiers, with their training dynamics if all recorded them."""
-    write_comparison(report, results)
+    write_experiment_comparison(report, results)
     histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
     if all(histories.values()):
         write_dynamics_comparison(report, histories)
@@ -30,6 +38,7 @@ def train_each_loss(
     recipe_args: RecipeArguments,
     *,
     settings: Sequence[Any],
+    num_classes: int | None = None,
     calibration_size: int,
     unit: str = "samples",
     summary: Callable[[list], str],
@@ -47,6 +56,7 @@ def train_each_loss(
         args: of the command line.
         recipe_args: of the command line.
         settings: the dataclasses and mappings that determine the result, besides `args`.
+        num_classes: which losses with class weights need.
         calibration_size: the size of the validation set, which AdaFocal's bins need.
         unit: what that counts.
         summary: the text to print about the results.
@@ -62,6 +72,8 @@ def train_each_loss(
         SystemExit: a finished run cannot be published; the others are.
     """
     runs = runs_of(args, recipe_args.compare)
+    if num_classes is not None:
+        check.class_weights(runs, num_classes)
     for run in runs:
         check.calibration_size(run, calibration_size, unit)
     with args.main_process_first(desc="claiming the output folders"):
@@ -98,7 +110,7 @@ def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments],
     if runs[0] is not args:
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
     for run in runs:
-        claim_output_dir(run.output_dir, run_settings(run, *settings), write)
+        claim_output_dir(run.output_dir, run_settings(run, *settings), write, partial(default_training_settings, run))
         if run.push_to_hub and write:
             try:
                 create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)

@@ -4,13 +4,14 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
@@ -21,10 +22,17 @@ _logger = logging.getLogger(__name__)
 _OWN = ("checkpoint-*", "report/*")
 # Files that show that a folder holds work. Those of a comparison are in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+LOCK = "_run.lock"
 # Folders that this process has locked. A lock ends with its process, however that ends.
 _locks: dict[Path, FileLock] = {}
 # How many differences an error lists.
 _SHOWN = 5
+# Files that training resumes from, under all their names: with adapters, under FSDP, on TPUs.
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
+    "optimizer.pt": ("*optimizer*",),
+    "scheduler.pt": ("scheduler.pt",),
+}
 # Prefixes of the arguments that do not change a result: where a run is kept, what it logs and saves, its hardware.
 NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
@@ -34,7 +42,12 @@ NOT_OF_THE_RESULT = (
 )
 
 
-def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
+def claim_output_dir(
+    output_dir: str | Path,
+    settings: Mapping[str, Any],
+    write: bool = True,
+    defaults: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
     """Reserve `output_dir` for the run with these settings, or check that it belongs to that run.
 
     This lets an interrupted run resume, and keeps a run from resuming from another's checkpoints. A folder without
@@ -46,17 +59,20 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
             "comparison" for a folder that holds the folders of several runs.
         write: whether this process writes the file, as the main process does. It then locks the folder until it ends
             or calls `release_output_dirs`.
+        defaults: returns the values of settings that an older version did not save.
 
     Raises:
         ValueError: the folder belongs to a run with other settings (the error lists them), another process has locked
             it, or it is not writable.
     """
     if write:
-        _lock(Path(output_dir))
+        lock_folder(Path(output_dir))
     folder, settings = Path(output_dir), json.loads(json.dumps(settings))
     path = folder / "run.json"
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    earlier = _settings_there(path) if path.exists() else None
     if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
+        new = settings.keys() - earlier.keys()
+        earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
         different = [
             f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
             for key in {**settings, **earlier}
@@ -73,21 +89,46 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         write_whole(path, json.dumps(settings, indent=2) + "\n")
 
 
-def _lock(folder: Path) -> None:
-    lock = _locks.setdefault(folder.resolve(), FileLock(folder / "_run.lock"))
+def _settings_there(path: Path) -> dict[str, Any]:
     try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if settings.get("kind", "run") in _WORK:
+            return settings
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        pass
+    raise ValueError(
+        f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
+        "something else"
+    )
+
+
+def lock_folder(folder: Path, argument: str = "output_dir") -> None:
+    """Create a folder if it is missing, and lock it until this process ends or calls `release_output_dirs`.
+
+    Raises:
+        ValueError: another process has locked it, or it is not writable; the message calls it `argument`.
+    """
+    try:
+        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
         folder.mkdir(parents=True, exist_ok=True)
         if not lock.is_locked:
             lock.acquire(timeout=0)
     except Timeout:
         raise ValueError(
-            f"output_dir must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
             "stop it"
         ) from None
     except NotImplementedError:  # the file system has no locks
         _logger.warning("%s cannot be locked: do not start another run there", folder)
     except OSError as error:
-        raise ValueError(f"output_dir must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def unlock_folder(folder: Path) -> None:
+    """Unlock a folder, and remove the lock's file."""
+    lock = _locks.pop(folder.resolve())
+    (folder / LOCK).unlink(missing_ok=True)  # while it is still locked
+    lock.release()
 
 
 def release_output_dirs() -> None:
@@ -107,6 +148,12 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
     if args.load_best_model_at_end and args.save_strategy == "steps":
         settings["save_steps"] = args.save_steps
     return settings | {"mixed_precision": args.mixed_precision}
+
+
+def default_training_settings(args: TrainingArguments) -> dict[str, Any]:
+    """The `training_settings` of a run without arguments."""
+    defaults = type(args)(args.output_dir, use_cpu=args.use_cpu)
+    return json.loads(json.dumps(training_settings(defaults)))
 
 
 def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
@@ -135,9 +182,9 @@ def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     """The newest checkpoint in a folder that training can resume from, or None.
 
-    A process that is killed leaves a checkpoint whose last files are missing or cut off: ``trainer_state.json`` or, on
-    several processes, the random states of some of them. Such a checkpoint is passed over, and so is one that has the
-    model alone (`save_only_model`).
+    A killed process or a full disk leaves a checkpoint with missing or truncated files: the model, the state of the
+    optimizer, the scheduler or the trainer, or the random states of some processes. Such a checkpoint is skipped with
+    a warning, and so is one that holds only the model (`save_only_model`).
     """
     for path in _newest_first(output_dir):
         problem = _problem(path)
@@ -158,18 +205,38 @@ def _newest_first(output_dir: str | Path) -> list[Path]:
 
 
 def _problem(checkpoint: Path) -> str | None:
+    """Why training cannot resume from a checkpoint, or None if it can."""
     try:
         state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        # FocalTrainer saves it; a stock Trainer does not save how many processes it had.
+        num_processes = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+        indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
+        shards = {shard for index in indices for shard in index["weight_map"].values()}
+    except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
         return "is incomplete"
-    random_states = list(checkpoint.glob("rng_state*.pth"))
-    if not random_states:
+    if not any(checkpoint.glob("rng_state*.pth")):
         return "has the model alone"
-    # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
-    expected = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+    if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
+        return "is incomplete (random states are missing)"
+    needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
+    if not (checkpoint / "latest").exists():  # DeepSpeed's, which saves them in its own folders
+        needed |= _NEEDED
+    for name, patterns in needed.items():
+        if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
+            return f"is incomplete ({name} is missing)"
+    cut_off = next((path.name for path in checkpoint.iterdir() if _is_cut_off(path)), None)
+    return None if cut_off is None else f"is incomplete ({cut_off} is cut off)"
+
+
+def _is_cut_off(path: Path) -> bool:
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt"):  # the header holds the length of the file
+                return False
+        except (SafetensorError, OSError):
+            return True
     # What torch.save writes is a zip archive, whose directory comes last.
-    complete = len(random_states) >= expected and all(map(is_zipfile, random_states))
-    return None if complete else "is incomplete"
+    return path.suffix in (".pt", ".pth") and not is_zipfile(path)
 
 
 def files_of(arguments: Any) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Arguments that several recipes share."""
 
 import logging
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,11 +48,10 @@ class DatasetArguments:
         """Whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
-    def card_name(self, default: str) -> str:
-        """What a model card calls the data: a Hub id, or an absolute path, which no card takes for an id."""
-        if self.dataset_name is None and self.train_file is not None:
-            return str(Path(self.train_file).absolute())
-        return self.dataset_name or default
+    def card_names(self, default: str) -> dict[str, str | None]:
+        """The names of the data for `create_model_card`: a Hub id, or absolute paths, which no card takes for ids."""
+        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
+        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
 @dataclass
@@ -144,13 +142,7 @@ def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], descripti
     parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
     recipe_args, args = parsed[-2:]
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    if not args.output_dir:
-        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
-    check.at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
-    if args.max_steps == 0:
-        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
-    if not 0 <= args.learning_rate < math.inf:
-        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
+    check.training_arguments(args)
     runs_of(args, recipe_args.compare)
     return parsed
 

@@ -1,13 +1,20 @@
 """Checks of recipes' arguments; a recipe uses them as `check.at_least(1, self, "max_length")`."""
 
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+
 from ...cli.input_errors import check_id_or_folder
 from ...losses import LossConfig
+from ...metrics import CalibrationMetrics, ConfusionMatrix
 from ...trainer import FocalTrainingArguments
+from .yaml_arguments import overridden_config
 
 
 def at_least(low: int, arguments: Any, *names: str) -> None:
@@ -42,6 +49,67 @@ def model_name(name: str, own: Sequence[str]) -> None:
             f"model_name_or_path must be {' or '.join(map(repr, own))} or a Hub id or folder, got {name!r}; "
             f"did you mean {near[0]!r}?"
         )
+
+
+def fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` if a pretrained model would be trained with a config's settings for a model from scratch.
+
+    Args:
+        argv: the command line.
+        name: of the model.
+        own: names of the models that are trained from scratch.
+    """
+    overridden, config = overridden_config(argv)
+    model = overridden.get("model_name_or_path")
+    wrong = [argument for argument in ("learning_rate", "max_grad_norm") if argument in config]
+    if model in own and name not in own and wrong:
+        values = " and ".join(config[argument] for argument in wrong)
+        raise ValueError(
+            f"{' and '.join(wrong)} must be given with the pretrained model {name!r}, got {values} of --config, for "
+            f"{model!r}: to fine-tune, learning_rate 2e-5 and max_grad_norm 1 are usual"
+        )
+
+
+def training_arguments(args: TrainingArguments) -> None:
+    """Raise `ValueError` for values that Transformers would reject only after loading the data, or accept in vain."""
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.resume_from_checkpoint is not None:
+        raise ValueError(
+            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run resumes from the last "
+            "complete checkpoint of its output_dir"
+        )
+    at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+    at_least(0, args, "dataloader_num_workers")
+    if args.max_steps == 0:
+        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
+    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
+        raise ValueError(f"num_train_epochs must be above 0 and finite, got {args.num_train_epochs}")
+    if not 0 <= args.learning_rate < math.inf:
+        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
+    for name in args.report_to:
+        choice("report_to", name, ["none", *get_available_reporting_integrations()])
+    if args.metric_for_best_model is not None:
+        choice("metric_for_best_model", args.metric_for_best_model.removeprefix("eval_"), _metrics())
+
+
+def _metrics() -> list[str]:
+    """The names of the metrics that an evaluation computes."""
+    logits, labels = torch.eye(2), torch.arange(2)
+    measured: list[str] = ["loss"]
+    for sums in (CalibrationMetrics(), ConfusionMatrix()):
+        sums.update(logits, labels)
+        measured += sums.compute()
+    return list(dict.fromkeys(measured))
+
+
+def class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> None:
+    """Raise `ValueError` if the loss of a run has weights for another number of classes."""
+    for run in runs:
+        loss = LossConfig.parse(str(run.loss))
+        weights = loss.options.get("weights")
+        if weights is not None and len(weights) != num_classes:
+            raise ValueError(f"weights must be {num_classes}, one for each class, got {len(weights)} of {str(loss)!r}")
 
 
 def calibration_size(args: FocalTrainingArguments, size: int, unit: str) -> None:

@@ -1,7 +1,5 @@
 """The command line of a recipe: exit codes and one-line errors."""
 
-import errno
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,15 +7,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...hub.hub_publishing import HubError
+from ...metrics.input_checks import NOT_FINITE
+from ...utils.atomic_write import full_disk
 
 _AGAIN = "the same command again reuses what is finished, and resumes from the last checkpoint if there is one"
-# The error codes of a full disk, an exceeded quota and a file that is too long; and how safetensors, tokenizers and
-# PyTorch report them.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_UNWRITTEN = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\)|iostream error|PytorchStreamWriter failed")
 _STARTED = "while "  # the beginning of a note on an error
-# How metrics and temperatures report a model that gives NaN.
-_DIVERGED = re.compile(r"logits must .*\bfinite\b")
 
 
 @contextmanager
@@ -52,23 +46,17 @@ def run_recipe(main: Callable[[list[str]], Any]) -> Any:
             raise
         if isinstance(error, HubError):
             sys.exit(f"{error}; finished runs are kept, the same command again does the rest")
-        if isinstance(error, ValueError) and _DIVERGED.match(str(error)):
+        if isinstance(error, ValueError) and NOT_FINITE.match(str(error)):
             advice = "lower learning_rate, or clip the gradient with max_grad_norm, and give another output_dir"
             _exit(1, f"error: the training diverged ({error}); {advice}")
-        for cause in _chain(error):
-            if getattr(cause, "errno", None) in _FULL or _UNWRITTEN.search(str(cause)):
-                _exit(1, f"error: a file could not be written ({cause}); make room, then {_AGAIN}")
+        if (cause := full_disk(error)) is not None:
+            _exit(1, f"error: a file could not be written ({cause}); make room, then {_AGAIN}")
         raise
 
 
 def _exit(code: int, message: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error and its causes."""
-    return [] if error is None else [error, *_chain(error.__cause__ or error.__context__)]
 
 
 def print_written(reports: Sequence[Path]) -> None:

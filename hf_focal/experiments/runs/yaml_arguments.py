@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import yaml
 from transformers import HfArgumentParser
@@ -39,15 +40,31 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     """
     parser = _Parser(dataclass_types, description=description, allow_abbrev=False)
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
-    # Another parser finds the file, which may hold what `parser` requires.
-    finder = OneLineParser(prog=parser.prog, add_help=False, allow_abbrev=False)
-    finder.add_argument("--config", type=Path)
-    parser.config = finder.parse_known_args(argv)[0].config
+    parser.config = _config_path(argv, parser.prog)
     if parser.config is not None:
         argv = [*_as_command_line(parser.config, parser), *argv]
     values = vars(parser.parse_args(argv))
     del values["config"]
     return parser.parse_dict(values)
+
+
+def overridden_config(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the command line overrides of its config file, and the rest of the file; both are empty without one.
+
+    Values are as they are written. `parse_arguments` has checked the file.
+    """
+    path = _config_path(argv)
+    config = {} if path is None else yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    given = {part.partition("=")[0] for part in argv}
+    overridden = {key: value for key, value in config.items() if f"--{key}" in given}
+    return overridden, {key: value for key, value in config.items() if key not in overridden}
+
+
+def _config_path(argv: Sequence[str], prog: str | None = None) -> Path | None:
+    # A parser of its own: the file may hold what the other one requires.
+    parser = OneLineParser(prog=prog, add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    return parser.parse_known_args(argv)[0].config
 
 
 def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
