@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test coverage test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
+.PHONY: demo test test-all coverage fuzz test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
 	cifar10 imbalance reproduce clean
 
 # One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
@@ -31,11 +31,20 @@ tags: $(VENV)/.installed
 # A file's tests share what they train; in the files' order no long one is left to the end.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# All tests, the slow ones too: several processes, whole recipes, every guide.
+test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # Which lines of hf_focal the tests run, those in processes that they start too.
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
+
+# Attacks with broken files and hostile names. One that fails is repeated with tests/fuzz/fuzz.py --seed.
+FUZZ_MINUTES ?= 15
+fuzz: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(FUZZ_MINUTES)
 
 # The tests with the oldest versions that pyproject.toml admits, in an environment of their own. uv finds them.
 # Transformers 5.17 makes image processors only beside torchvision; later ones need none.

@@ -52,11 +52,12 @@ from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
     check_choice,
+    check_class_weights,
     check_model_name,
     check_test_file,
 )
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
-from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.sgd_milestones import MilestonesTrainer, OptimizerArguments
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, results_table, write_report
@@ -171,6 +172,7 @@ def prepare(argv: list[str]) -> Experiment:
     runs = runs_of(recipe, args, parse, argv)
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
+        check_class_weights(runs, len(label_names(splits)))
         for run_args in runs:
             check_calibration_size(run_args, len(splits["validation"]))
         pixels = pixel_format(model)
@@ -358,7 +360,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     train_labels = images["train"].labels
     result = measure_classifier(trainer, trained, temperature, logits, labels, train_labels=train_labels)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="scikit-learn's digits"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="scikit-learn's digits"))
     if args.process_index == 0:
         report = Path(args.output_dir) / "report"
         report.mkdir(parents=True, exist_ok=True)

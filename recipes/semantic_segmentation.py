@@ -47,11 +47,12 @@ from hf_focal.experiments.runs.recipe_arguments import ClassifierArguments, Data
 from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
+    check_class_weights,
     check_model_name,
     check_test_file,
 )
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
-from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
 
@@ -159,6 +160,7 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
     labels, pixels = data.names(), image_format(model)
+    check_class_weights(runs, len(labels))
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
         counts = {name: count_classes(split, len(labels), name, pixels.size) for name, split in splits.items()}
@@ -273,7 +275,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     temperature = trainer.fit_temperature(objective=experiment.recipe.temperature_objective)
     result = measure_dense(trainer, trained, temperature, images["test"], experiment.labels, experiment.class_counts)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="generated shapes"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="generated shapes"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -31,7 +31,7 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.pretrained_models import input_length, label_options
+from hf_focal.data.pretrained_models import check_head, input_length, label_options
 from hf_focal.data.text_data import load_splits
 from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
@@ -52,12 +52,14 @@ from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleC
 from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
+    check_class_weights,
+    check_fine_tuning,
     check_fraction,
     check_model_name,
     check_test_file,
 )
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
-from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, results_table, write_report
 
@@ -157,10 +159,14 @@ def main(argv: list[str]) -> list[RunResult]:
 def prepare(argv: list[str]) -> Experiment:
     """Everything that can be wrong with the command line or the data, before anything is trained."""
     data, model, recipe, args = parse(argv)
+    check_fine_tuning(argv, model.model_name_or_path, FROM_SCRATCH)
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     runs = runs_of(recipe, args, parse, argv)
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
+        check_class_weights(runs, len(label_names(splits)))
+        if model.model_name_or_path not in FROM_SCRATCH:
+            check_head(model.model_name_or_path, len(label_names(splits)))
         tokenizer = load_tokenizer(model, splits)
         encoded = encode(model, splits, tokenizer)
         for run_args in runs:
@@ -351,7 +357,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     train_labels = torch.tensor(experiment.splits["train"]["label"][:])
     result = measure_classifier(trainer, trained, temperature, logits, labels, true_error, train_labels)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="a generated corpus"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="a generated corpus"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -41,12 +41,13 @@ from hf_focal.experiments.runs.recipe_arguments import ClassifierArguments, Data
 from hf_focal.experiments.runs.recipe_checks import (
     check_at_least,
     check_calibration_size,
+    check_class_weights,
     check_fraction,
     check_model_name,
     check_test_file,
 )
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
-from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
 
@@ -115,6 +116,7 @@ def prepare(argv: list[str]) -> Experiment:
     runs = runs_of(recipe, args, parse, argv)
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data, args.seed)
+        check_class_weights(runs, len(tag_names(splits)))
         tokenizer, max_length = load_tokenizer(model, splits)
         encoded = DatasetDict({name: encode_tags(split, tokenizer, max_length) for name, split in splits.items()})
         for run_args in runs:
@@ -225,7 +227,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     counts = torch.bincount(torch.tensor(labels_of(encoded["train"])), minlength=len(experiment.tags))
     result = measure_dense(trainer, trained, temperature, encoded["test"], experiment.tags, counts)
     trainer.save_calibrated()
-    trainer.create_model_card(result=result, dataset=dataset_of(experiment.data, default="generated sentences"))
+    trainer.create_model_card(result=result, **datasets_of(experiment.data, default="generated sentences"))
     if args.process_index == 0:
         write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result

@@ -52,7 +52,7 @@ from hf_focal.experiments.runs.recipe_checks import (
     check_test_file,
 )
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
-from hf_focal.experiments.runs.run_publishing import dataset_of, publish_runs
+from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.saved_translations import forget_translations, translate
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import (
@@ -328,10 +328,10 @@ def run(args: FocalSeq2SeqTrainingArguments, experiment: Experiment) -> Translat
         args.loss, temperature, trainer.temperature_curves, before, after, scores, signature, details
     )
     trainer.save_calibrated()
-    dataset = dataset_of(experiment.data, default="a generated corpus")
     sides = (experiment.data.source_lang, experiment.data.target_lang)
     languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # as the Hub knows them
-    trainer.create_model_card(result=result, dataset=dataset, language=languages)
+    datasets = datasets_of(experiment.data, default="a generated corpus")
+    trainer.create_model_card(result=result, language=languages, **datasets)
     if args.process_index == 0:
         lines = zip(test["source"], references, translations[1.0], translations[temperature.value], strict=True)
         keys = ("source", "reference", "before", "after")

@@ -4,7 +4,7 @@ Beam search takes log_softmax of the logits before anything else is done to them
 has an effect where `do_sample` is on; a temperature that is put among the processors alone multiplies the scores of
 all hypotheses by the same number, and changes nothing. What is needed is that the scores are normalised again after
 they were divided by T: `log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. These are two things that `generate`
-takes as arguments, and so no model is patched.
+takes as arguments; `apply_calibrated_generation` has a model's own `generate` pass them.
 
 A model carries its temperature in `config.calibration`: `save_pretrained` refuses a `temperature` at the top of the
 config, and in the generation config without `do_sample`, and a generation config holds no processors. Where weights
@@ -18,6 +18,7 @@ from typing import Any
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper
 
 from ..metrics.input_checks import check_positive
+from .folding import folded_temperature
 from .temperature import Temperature
 
 __all__ = ["apply_calibrated_generation", "calibrated_generation"]
@@ -50,7 +51,7 @@ def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict
     """
     if hasattr(source, "config"):
         calibration = getattr(source.config, "calibration", None) or {}
-        folded = calibration.get("folded", False)
+        folded = folded_temperature(calibration, generates=True) is not None
         value = 1.0 if folded else calibration.get("temperature", 1.0)
         temperature = check_positive("config.calibration['temperature']", value)
     else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..metrics.input_checks import Array, check_count
-from .temperature import Rows, Temperature, check_grid, check_grid_end, check_objective
+from ..metrics.input_checks import Array, Evidence, check_count
+from .temperature import NO_LOGITS, Rows, Temperature, check_grid, check_grid_end, check_objective, warn_constant
 from .temperature_grid import GridSums, row_sums
 
 __all__ = ["TemperatureCurves", "TemperatureStream"]
@@ -32,6 +32,7 @@ class TemperatureCurves:
         ece_before, nll_before: the same without temperature, T = 1, whether or not the grid has it.
         num_samples: how many rows were counted.
         num_bins: equal-width bins of the ECE.
+        are_constant: whether all logits of each row are equal: then no temperature changes the probabilities.
     """
 
     temperatures: np.ndarray
@@ -42,13 +43,15 @@ class TemperatureCurves:
     nll_before: float
     num_samples: int
     num_bins: int
+    are_constant: bool = False
 
     def fit(self, objective: str = "ece") -> Temperature:
         """Return the temperature of the grid with the smallest ECE, or with `objective="nll"` the smallest NLL.
 
         Of several equal ones the first, as in `fit_temperature`. Unlike there, `"nll"` is as fine as the grid.
 
-        A warning says where it is the smallest or the largest of the grid. Raises `ValueError` for another objective.
+        A warning says where it is the smallest or the largest of the grid, or where the logits are constant and T is
+        1. Raises `ValueError` for another objective.
         """
         return _fit(self, objective)
 
@@ -83,14 +86,19 @@ class TemperatureStream:
         # T = 1 comes first: it is what a fit is compared with.
         self._temperatures = (1.0, *self.grid.tolist())
         self._sums = GridSums.zeros(len(self._temperatures), num_bins)
+        self._are_constant = True
+        self._evidence = Evidence()
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
         rows = Rows(logits, labels, self.ignore_index)
         self._check_num_classes(rows.num_classes)
+        evidence = self._evidence + rows.evidence
+        evidence.refuse(NO_LOGITS)
         method = row_sums(self._temperatures, rows.num_classes, rows.labels.device)
         self._sums += rows.grid_sums(method, self.num_bins).cpu()
-        self.num_classes = rows.num_classes
+        self.num_classes, self._evidence = rows.num_classes, evidence
+        self._are_constant &= rows.are_constant
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
         """Add the other's samples to this object's, and return this object.
@@ -108,6 +116,8 @@ class TemperatureStream:
             self._check_num_classes(other.num_classes)
             self.num_classes = other.num_classes
         self._sums += other._sums
+        self._are_constant &= other._are_constant
+        self._evidence += other._evidence
         return self
 
     def compute(self) -> TemperatureCurves:
@@ -126,6 +136,7 @@ class TemperatureStream:
             nll_before=float(nll[0]),
             num_samples=self._sums.count,
             num_bins=self.num_bins,
+            are_constant=self._are_constant,
         )
 
     def fit(self, objective: str = "ece") -> Temperature:
@@ -139,16 +150,21 @@ class TemperatureStream:
 
 def _fit(curves: TemperatureCurves, objective: str) -> Temperature:
     check_objective(objective)
-    best = int((curves.ece if objective == "ece" else curves.nll).argmin())
-    value = float(curves.temperatures[best])
+    if curves.are_constant:
+        warn_constant(stacklevel=4)
+        value, ece, nll = 1.0, curves.ece_before, curves.nll_before
+    else:
+        best = int((curves.ece if objective == "ece" else curves.nll).argmin())
+        value, ece, nll = (float(values[best]) for values in (curves.temperatures, curves.ece, curves.nll))
     return Temperature(
         value=value,
         objective=objective,
         ece_before=curves.ece_before,
-        ece_after=float(curves.ece[best]),
+        ece_after=ece,
         nll_before=curves.nll_before,
-        nll_after=float(curves.nll[best]),
+        nll_after=nll,
         num_samples=curves.num_samples,
         num_bins=curves.num_bins,
-        at_grid_end=check_grid_end(value, curves.temperatures, "use a wider grid", stacklevel=4),
+        at_grid_end=not curves.are_constant
+        and check_grid_end(value, curves.temperatures, "use a wider grid", stacklevel=4),
     )

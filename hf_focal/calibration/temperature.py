@@ -23,7 +23,15 @@ import torch
 from scipy.optimize import brentq
 
 from ..metrics.equal_width_bins import bin_index
-from ..metrics.input_checks import Array, check_count, check_largest, check_positive, check_scores
+from ..metrics.input_checks import (
+    Array,
+    Evidence,
+    check_count,
+    check_largest,
+    check_positive,
+    check_scores,
+    probability_tolerance,
+)
 from ..utils.atomic_write import write_whole
 from .folding import fold_temperature
 from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
@@ -34,6 +42,11 @@ ArrayT = TypeVar("ArrayT", torch.Tensor, np.ndarray)
 
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
+
+# Within these, 1/T and the logits over T that matter are numbers in float32, which a grid is screened in.
+_TEMPERATURES = (1e-30, 1e30)
+
+NO_LOGITS = "give the logits, or the logarithms of the probabilities"
 
 # Elements of the largest array that a block of rows makes: few large operations, but sized for a CPU's cache; more on
 # accelerators, where launches are what costs.
@@ -136,14 +149,14 @@ def fit_temperature(
     Returns:
         A `Temperature`, whose ECE and NLL are computed in float64. The ECE grid's T is the one that a float64 loop
         over the grid finds, although most of the grid is only evaluated approximately (see `_screen`). A warning says
-        where it is the smallest or the largest of the grid.
+        where it is the smallest or the largest of the grid, or where the logits are constant: T is then 1.
 
     Raises:
         TypeError: logits that are not floating, labels that are not integers.
         ValueError: shapes that do not fit, no label left, labels out of range, NaN or +inf logits, a row whose
-            logits are all -inf, an unknown objective, a grid that is empty or not positive, `num_bins` below 1; for
-            `"nll"`, a grid, or a set whose likelihood has no maximum: all labels on the largest logit (T -> 0), or
-            accuracy no better than chance (T -> ∞).
+            logits are all -inf, probabilities in place of logits, an unknown objective, a grid that is empty or not
+            within 1e-30 and 1e30, `num_bins` below 1; for `"nll"`, a grid, or a set whose likelihood has no maximum:
+            all labels on the largest logit (T -> 0), or accuracy no better than chance (T -> ∞).
     """
     check_objective(objective)
     check_count("num_bins", num_bins)
@@ -152,15 +165,21 @@ def fit_temperature(
     temperatures = check_grid(grid)
 
     rows = Rows(logits, labels, ignore_index)
+    rows.evidence.refuse(NO_LOGITS)
     if not len(rows):
         raise ValueError(
             f"labels must have at least one that is not ignore_index {ignore_index}, got none of {rows.num_given}"
         )
-    candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
+    if rows.are_constant:
+        warn_constant()
+        candidates = np.array([1.0])
+    else:
+        candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
     ece, nll = _exact(rows, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    at_grid_end = objective == "ece" and check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
+    of_grid = objective == "ece" and not rows.are_constant
+    at_grid_end = of_grid and check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     return Temperature(
         value=value,
         objective=objective,
@@ -183,12 +202,16 @@ def check_objective(objective: str) -> None:
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
-    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is finite and positive."""
+    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is positive and float32 can compute it."""
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
         raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
     if not (np.isfinite(temperatures) & (temperatures > 0)).all():
         raise ValueError(f"grid must hold finite positive temperatures, got {grid!r}")
+    smallest, largest = _TEMPERATURES
+    for end in (temperatures.min(), temperatures.max()):
+        if not smallest <= end <= largest:
+            raise ValueError(f"grid must hold temperatures from {smallest:g} to {largest:g}, got {end:g}")
     return temperatures
 
 
@@ -205,8 +228,19 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
     return at_grid_end
 
 
+def warn_constant(stacklevel: int = 3) -> None:
+    """Warn, by default the caller's caller, of logits that no temperature changes."""
+    warnings.warn(
+        "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
+        stacklevel=stacklevel,
+    )
+
+
 class Rows:
-    """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks."""
+    """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks.
+
+    `are_constant` says that in every row all logits are equal, but for masked ones.
+    """
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
@@ -221,7 +255,9 @@ class Rows:
         return len(self.labels)
 
     def _score_labels(self) -> None:
-        """Set `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y."""
+        """Set `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y. Also note
+        whether all logits are equal (`are_constant`), and collect `evidence` that they are probabilities."""
+        self.are_constant, self.evidence = True, Evidence()
         self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
         self.label_gaps = self.correct.clone()
         for start, logits in self._blocks(self._logits.dtype, self.num_classes):
@@ -229,6 +265,9 @@ class Rows:
             labels = self.labels[block]
             peak, predicted = logits.max(1)
             check_largest(peak)
+            if self.are_constant:  # of most logits the first block says no
+                self.are_constant = bool(((logits == peak[:, None]) | logits.isneginf()).all())
+            self.evidence.add(logits, peak, probability_tolerance(logits.dtype))
             self.correct[block] = predicted == labels
             self.label_gaps[block] = peak.double() - logits.gather(1, labels[:, None]).squeeze(1)
 

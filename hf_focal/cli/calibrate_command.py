@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -12,11 +15,13 @@ from transformers import PreTrainedModel
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.folding import fold_temperature
 from ..calibration.temperature import check_objective
+from ..experiments.runs.output_folders import LOCK, lock_folder, unlock_folder
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
 from ..reports import RunResult, write_report
 from ..reports.text_summary import summary
+from ..utils.atomic_write import full_disk
 from .input_errors import InputError, explained, one_line
 from .labelled_split import Place, place_of
 from .model_inputs import row_keys
@@ -26,7 +31,7 @@ __all__ = ["InputError", "NotPublishedError", "calibrate_model", "evaluate_model
 
 
 class NotPublishedError(InputError):
-    """The model was measured and corrected, and then the disk or the Hub failed; `result` is what was measured."""
+    """The model was measured, and then could not be corrected, saved or pushed; `result` is what was measured."""
 
     def __init__(self, message: str, result: RunResult):
         super().__init__(message)
@@ -42,6 +47,7 @@ def evaluate_model(
     batch_size: int = 16,
     num_bins: int = 15,
     output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
     """Measure how calibrated a trained model is, as it is.
@@ -56,22 +62,26 @@ def evaluate_model(
         batch_size: rows of a batch on a device.
         num_bins: bins of the calibration errors.
         output: a new folder for the report, as ``report``.
+        on_result: called with the result before anything is written, by every process.
         **options: the fields of `DataOptions`.
 
     Returns:
         The result, of no temperature (`Temperature.unfitted`); ``details`` say what was measured.
 
     Raises:
-        InputError: what the user can put right; its message is one line.
+        NotPublishedError: the report could not be written; the error has the result.
+        InputError: what else the user can put right; its message is one line.
     """
-    _check_output(output)
-    with trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _claimed(output), trained_model(model, task, batch_size, num_bins, options) as trained:
         source, rows = trained.load("dataset", dataset, split, "test")
-        before, _ = trained.trainer.measure(trained.encode(source, rows))
+        before, _ = trained.measure(trained.encode(source, rows))
         notes = [*trained.cut, *trained.notes(": measured as it is", ": measured without it")]
         result = trained.result(None, before, None, {"measured_on": source, "notes": notes})
+        if on_result is not None:
+            on_result(result)
         if output is not None and trained.args.process_index == 0:
-            write_report(Path(output) / "report", result)
+            with _writing(output, result):
+                write_report(Path(output) / "report", result)
     return result
 
 
@@ -89,6 +99,7 @@ def calibrate_model(
     output: str | Path | None = None,
     push_to_hub: str | None = None,
     private: bool | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
     """Fit the temperature of a trained model to rows that it was not trained on, and save the corrected model.
@@ -96,7 +107,7 @@ def calibrate_model(
     On several processes all must call; the main one writes.
 
     Args:
-        model, task, batch_size, num_bins, **options: as `evaluate_model` takes them.
+        model, task, batch_size, num_bins, on_result, **options: as `evaluate_model` takes them.
         dataset, split: what the temperature is fitted to; the split "validation" if absent.
         test_dataset: what it is measured on, `dataset` if absent; test_split: of that, "test" if absent. Without both
             it is measured on what it was fitted to, which flatters it.
@@ -111,23 +122,24 @@ def calibrate_model(
         The result before and after the temperature; ``details`` say what was measured.
 
     Raises:
-        NotPublishedError: the model could not be saved or pushed. The folder is kept, and the error has the result.
+        NotPublishedError: the model could not be corrected, saved or pushed. The folder is kept, and the error has the
+            result.
         InputError: what else the user can put right; its message is one line.
     """
     with explained():
         check_objective(objective)
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
-    _check_output(output)
     calibration = ("dataset", dataset, split, "validation")
     test = calibration
     if test_dataset is not None or test_split is not None:
         test = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
-    places = place_of(*calibration), place_of(*test)
+    with explained():
+        places = place_of(*calibration), place_of(*test)
     if test is not calibration and places[0] == places[1]:
         raise InputError(f"test_dataset must hold other rows than dataset, got the same ones of {dataset!r}")
     saves = output is not None or push_to_hub is not None
-    with trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _claimed(output), trained_model(model, task, batch_size, num_bins, options) as trained:
         source, rows = trained.load(*calibration)
         measured_on, test_rows = (source, rows) if test is calibration else trained.load(*test)
         notes = [] if test is calibration else _check_apart(trained.task, rows, test_rows)
@@ -140,7 +152,7 @@ def calibrate_model(
             repository = _repository(push_to_hub, private)
 
         temperature = trained.fit(encoded, objective)
-        before, after = trained.trainer.measure(encoded_test)
+        before, after = trained.measure(encoded_test)
         product = trained.calibration.get("temperature", 1.0) * temperature.value
         notes += trained.cut
         notes += trained.notes(
@@ -148,13 +160,16 @@ def calibrate_model(
         )
         details = {"fitted_on": source, "measured_on": measured_on, "notes": notes}
         result = trained.result(temperature, before, after, details)
-        if saves and trained.args.process_index == 0:
+        saves = saves and trained.args.process_index == 0
+        try:
+            folded = saves and _correct(trained, result)
+        finally:
+            if on_result is not None:
+                on_result(result)
+        if saves:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            try:
-                _save(folder, trained, result, repository or folder.resolve().name, places)
-            except OSError as error:  # a full disk
-                message = f"output must be a folder with room for the model, got {str(folder)!r}: {one_line(error)}"
-                raise NotPublishedError(message, result) from error
+            with _writing(folder, result):
+                _save(folder, trained, result, repository or folder.resolve().name, places, folded)
             if repository is not None:
                 try:
                     result.details["url"] = str(publish(folder, repository, private=private).repo_url)
@@ -165,21 +180,39 @@ def calibrate_model(
     return result
 
 
-def _check_output(output: str | Path | None) -> None:
-    """Create the folder, or raise `InputError`: it must be new or empty, as the model's own is not, and writable."""
+@contextmanager
+def _claimed(output: str | Path | None) -> Iterator[None]:
+    """Have a folder, which is new or empty and writable, to this process, or raise `InputError`."""
     if output is None:
+        yield
         return
     folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"output must be a new folder, got the file {str(output)!r}")
-    if folder.is_dir() and any(folder.iterdir()):
-        raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+    with explained():
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"output must be a new folder, got the file {str(output)!r}")
+        is_main = int(os.environ.get("RANK", 0)) == 0
+        if is_main:
+            lock_folder(folder, "output")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"output must be a folder to write in, got {str(output)!r}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"output must be a folder to write in, got {str(output)!r}, which is read-only")
+        if any(path.name != LOCK for path in folder.glob("*")):
+            raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+        yield
+    finally:
+        if is_main:
+            unlock_folder(folder)
+
+
+@contextmanager
+def _writing(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Turn a full disk into a `NotPublishedError`."""
+    try:
+        yield
+    except Exception as error:  # safetensors and tokenizers have types of their own
+        cause = error if isinstance(error, OSError) else full_disk(error)
+        if cause is None:
+            raise
+        message = f"output must be a folder with room for what is written, got {str(folder)!r}: {one_line(cause)}"
+        raise NotPublishedError(message, result) from error
 
 
 def _check_apart(task: str, rows: Dataset, test_rows: Dataset) -> list[str]:
@@ -204,26 +237,43 @@ def _check_foldable(model: PreTrainedModel) -> None:
         model.config.calibration = earlier
 
 
-def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, places: tuple[Place, Place]) -> None:
+def _correct(trained: TrainedModel, result: RunResult) -> bool:
+    """Change the model by its temperature; notes may come in. Returns whether the weights have it, or else the config.
+
+    Raises:
+        NotPublishedError: a temperature that the weights' dtype cannot take.
+    """
+    notes = result.details["notes"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fold_temperature(trained.model, result.temperature)
+        except ValueError as error:
+            raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
+        except TypeError as error:
+            if not trained.generates:
+                raise
+            apply_calibrated_generation(trained.model, result.temperature)
+            notes.append(
+                f"T is in the config, not in the weights ({one_line(error)}): call "
+                "hf_focal.apply_calibrated_generation(model) on what is loaded"
+            )
+            return False
+    notes += [str(warning.message) for warning in caught if "rounding" in str(warning.message)]
+    return True
+
+
+def _save(
+    folder: Path, trained: TrainedModel, result: RunResult, name: str, places: tuple[Place, Place], folded: bool
+) -> None:
     """Write the corrected model and what belongs to it; the report's JSON last.
 
     Args:
-        folder: where. trained: the model, which is changed. result: of its temperature; a note may come in.
+        folder: where. trained: the model. result: of its temperature.
         name: what the card calls the model. places: of the rows that T was fitted to, and that it is measured on.
+        folded: whether the weights have the temperature.
     """
     model, temperature = trained.model, result.temperature
-    folded = True
-    try:
-        fold_temperature(model, temperature)
-    except TypeError as error:
-        if not trained.generates:
-            raise
-        folded = False
-        apply_calibrated_generation(model, temperature)
-        result.details["notes"].append(
-            f"T is in the config, not in the weights ({one_line(error)}): call "
-            "hf_focal.apply_calibrated_generation(model) on what is loaded"
-        )
     model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
     temperature.save(folder / "temperature.json")
@@ -242,6 +292,7 @@ def _save(folder: Path, trained: TrainedModel, result: RunResult, name: str, pla
         own_code=type(model).__module__.startswith("hf_focal."),
         fitted_on=fitted_on.split or "validation",
         measured_on=measured_on.split or ("validation" if dataset else "test"),
+        test_dataset=measured_on.path,
         same_rows=measured_on == fitted_on,
     )
     card.save(folder / "README.md")

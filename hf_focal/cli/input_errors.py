@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 
 import datasets.exceptions
 from huggingface_hub.errors import (
@@ -15,8 +16,8 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError
 
 _USERS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
-# Where files are only loaded: weights of another shape or cut off, a dataset that is a script.
-_LOADING = (*_USERS, RuntimeError, SafetensorError)
+# Of these the message says enough; any other error has its type named.
+_SPEAKING = (*_USERS, RuntimeError, SafetensorError, UnpicklingError)
 _UNREACHABLE = (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError)
 _LONGEST = 400  # characters; Transformers lists all of its models
 
@@ -39,9 +40,10 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
     To be put around what can only fail for what the user gave: a bug must not pass for a user's error.
 
     Args:
-        kind: "model" or "dataset", where one is loaded and nothing else is done; name: which.
+        kind: "model" or "dataset", where one is loaded and nothing else is done: whatever is raised then is for files
+            that hold something else, such as a config of other types. name: which.
     """
-    users = _LOADING if kind else _USERS
+    users = (Exception,) if kind else _USERS
     try:
         yield
     except InputError:
@@ -50,7 +52,7 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
         raise InputError(_explanation(error, kind, name)) from error
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -70,6 +72,8 @@ def _explanation(error: Exception, kind: str, name: str) -> str:
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself says nothing
     text = one_line(error)
+    if not isinstance(error, _SPEAKING):
+        text = f"{type(error).__name__}: {text}"
     return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
 
 

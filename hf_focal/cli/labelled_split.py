@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from datasets import ClassLabel, Dataset, Value, load_dataset
+from datasets import ClassLabel, Dataset, Value
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ..data.dataset_files import FORMATS, load_file
+from ..data.dataset_files import is_file, load_file, load_id_or_folder
 from ..data.dataset_splits import check_column, select_inputs, some_of
 from ..data.image_data import image_inputs, load_digits, with_images
 from ..data.text_data import text_inputs
-from .input_errors import InputError, check_id_or_folder
+from .input_errors import InputError
 
 
 class Place(NamedTuple):
@@ -32,11 +32,13 @@ def place_of(argument: str, name: str, split: str | None, default: str) -> Place
     Raises:
         InputError: a split of a file, two splits, or a name of more parts than `load_one_split` takes.
     """
-    if Path(name).suffix in FORMATS:
+    if is_file(name):
         if split is not None:
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
         return Place(str(Path(name).resolve()), "", "")
     path, config, own = _parts(argument, name)
+    if not path.strip():
+        raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
     if own and split not in (None, own):
         raise InputError(f"{argument} must have the split that is named besides, {split!r}, got {name!r}")
     return Place(path, config, own or split or default)
@@ -65,7 +67,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     Raises:
         FileNotFoundError, ValueError: there is no such file, or it cannot be read.
     """
-    if Path(name).suffix in FORMATS:
+    if is_file(name):
         return load_file(argument, Path(name))
     path, config, own = _parts(argument, name)
     split = own or split
@@ -74,8 +76,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
         if split not in digits:
             raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
         return digits[split]
-    check_id_or_folder(argument, path)
-    return load_dataset(path, config or None, split=split)
+    return load_id_or_folder(argument, path, config or None, split)
 
 
 def load_images(argument: str, name: str, column: str = "image", split: str = "test") -> Dataset:
@@ -173,7 +174,9 @@ def _numbered(
         numbers = {name.casefold(): number for name, number in exact.items()}
         if len(numbers) < len(exact):  # they differ in case alone
             numbers = {}
-        wanted = [(label_map or {}).get(str(name), str(name)) for name in names]
+        label_map = label_map or {}
+        plain = [name if name in exact or name in label_map else name.strip() for name in map(str, names)]
+        wanted = [label_map.get(name, name) for name in plain]
         found = [exact.get(name, numbers.get(name.casefold())) for name in wanted]
         missing = [name for name, number in zip(wanted, found, strict=True) if number is None]
         if missing:

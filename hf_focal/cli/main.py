@@ -91,20 +91,20 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
-    from .calibrate_command import NotPublishedError, summary
+    from .calibrate_command import summary
 
     logging.set_verbosity_error()  # it says of each attempt that it failed
     if "label_map" in arguments:
         arguments["label_map"] = dict(arguments["label_map"])
+
+    def show(result: Any) -> None:
+        if _is_main_process():
+            print(f"\n{summary(result)}", flush=True)
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the fitted T")  # which the summary says
-        try:
-            result = measure(**arguments)
-        except NotPublishedError as error:
-            print(f"\n{summary(error.result)}")
-            raise
+        result = measure(**arguments, on_result=show)
     if _is_main_process():
-        print(f"\n{summary(result)}")
         if "output" in arguments:
             print(f"\nWritten to {arguments['output']}")
         if "url" in result.details:

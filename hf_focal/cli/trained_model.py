@@ -1,5 +1,6 @@
 """A model that is trained already, with the rows that it is measured on and the trainer that measures it."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -26,15 +27,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 
+from ..calibration.folding import folded_temperature
 from ..calibration.temperature import Temperature
 from ..data.pretrained_models import input_length
 from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
+from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_report import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from .input_errors import InputError, explained
+from .input_errors import InputError, explained, one_line
 from .labelled_split import load_one_split, place_of
 from .model_inputs import TASKS, DataOptions, collator_of, encode_rows, select_rows
 
@@ -81,12 +84,19 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
 
 
 def loss_of(model: str | Path) -> str:
-    """The loss that a run's report names, or the model's own name: "model brier" where that is a loss's besides."""
+    """The loss that a run's report names, or the model's own name: "model brier" where that is a loss's besides.
+
+    Raises:
+        ValueError: a report/loss.yaml that holds none.
+    """
     path = Path(model) / "report" / "loss.yaml"
     if not path.is_file():
         name = Path(model).resolve().name
         return name if known_loss(name) is None else f"model {name}"
-    return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    try:
+        return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    except (ValueError, TypeError, OSError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} must hold the loss of a run's report, got {one_line(error)}") from error
 
 
 def public_name(name: str) -> str:
@@ -111,7 +121,9 @@ class TrainedModel:
         self.name, self.options = name, options
         with explained("model", name):
             self.config = AutoConfig.from_pretrained(name)
+            _check_config(self.config)
         with explained():
+            self.loss = loss_of(name)
             self.task = task_of(self.config, task)
             self.generates = self.task in ("causal-lm", "seq2seq-lm")
             if batch_size < 1:
@@ -131,11 +143,11 @@ class TrainedModel:
     @property
     def is_folded(self) -> bool:
         """Whether the temperature that the config has is in the weights."""
-        return bool(self.calibration.get("folded", not self.generates))
+        return folded_temperature(self.calibration, self.generates) is not None
 
     @cached_property
     def processor(self) -> Any:
-        """The tokenizer or image processor."""
+        """The tokenizer or image processor as it was saved."""
         with explained("model", self.name):
             if self.task == "image-classification":
                 return AutoImageProcessor.from_pretrained(self.name)
@@ -143,16 +155,16 @@ class TrainedModel:
 
     @cached_property
     def encoder(self) -> Any:
-        """The same as rows are encoded by: padding and words may need settings that are not saved."""
-        if self.task == "image-classification" or self.task in ("text-classification", "seq2seq-lm"):
-            encoder = self.processor
-        else:
-            spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
+        """The same as rows are encoded by: what cuts, pads and marks them changes a tokenizer, and is not saved."""
+        if self.task == "image-classification":
+            return self.processor
+        spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
+        with explained("model", self.name):
             encoder = AutoTokenizer.from_pretrained(self.name, **{"add_prefix_space": True} if spaced else {})
         if self.task == "causal-lm":  # labels say what counts
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
-        if self.task != "image-classification" and len(encoder) <= len(encoder.all_special_tokens):
+        if len(encoder) <= len(encoder.all_special_tokens):
             raise InputError(f"model must have its tokenizer beside it, got {self.name!r} without a vocabulary")
         if self.task == "token-classification" and not encoder.is_fast:
             raise InputError(f"model must have a fast tokenizer, which knows words, got {self.name!r} with another")
@@ -222,8 +234,12 @@ class TrainedModel:
     def trainer(self) -> FocalTrainer:
         kind = FocalSeq2SeqTrainer if self.task == "seq2seq-lm" else FocalTrainer
         model, collator = self.model, collator_of(self.task, self.encoder, self.model)
+        use_cache = getattr(model.config, "use_cache", None)
         with explained():
-            return kind(model, self.args, data_collator=collator)
+            trainer = kind(model, self.args, data_collator=collator)
+        if use_cache is not None:  # which Trainer sets to what is right for training
+            model.config.use_cache = use_cache
+        return trainer
 
     def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
         """What tables call a split, and its rows as `select_rows` returns them.
@@ -231,7 +247,8 @@ class TrainedModel:
         Args:
             argument: what errors call it; name, split: as `load_one_split` takes them; default: the split's, if none.
         """
-        path, config, part = place_of(argument, name, split, default)
+        with explained():
+            path, config, part = place_of(argument, name, split, default)
         public = ":".join(filter(None, (public_name(path), config)))
         source = f"split {part!r} of {argument} {public!r}" if part else f"{argument} {public!r}"
         with self.args.main_process_first(desc="loading the data"):
@@ -253,11 +270,23 @@ class TrainedModel:
         return encoded
 
     def fit(self, encoded: Dataset, objective: str) -> Temperature:
-        try:
+        with self._measured():
             return self.trainer.fit_temperature(encoded, objective)
+
+    def measure(self, encoded: Dataset) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        with self._measured():
+            return self.trainer.measure(encoded)
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Turn what the model's logits are not fit for into an `InputError`."""
+        try:
+            yield
         except ValueError as error:
             if "the NLL has no minimum" in str(error) or "the NLL is infinite" in str(error):
                 raise InputError(str(error)) from error
+            if NOT_FINITE.match(str(error)):
+                raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error
             raise
 
     def result(
@@ -276,7 +305,7 @@ class TrainedModel:
             "num_processes": self.args.world_size,
             **details,
         }
-        return RunResult.of(loss_of(self.name), temperature, before, after, details=details)
+        return RunResult.of(self.loss, temperature, before, after, details=details)
 
     def notes(self, if_folded: str, if_carried: str) -> list[str]:
         """What is to be said of a temperature that the model has already: nothing, or a line that ends so."""
@@ -286,6 +315,25 @@ class TrainedModel:
         if self.is_folded:
             return [f"the model is calibrated already, by {value} in its weights{if_folded}"]
         return [f"the model's config has {value}, which is in no weight{if_carried}"]
+
+
+def _check_config(config: PreTrainedConfig) -> None:
+    """Raise where a config's own fields, which nobody has checked, hold something else."""
+    calibration = getattr(config, "calibration", None)
+    if calibration is not None:
+        number = calibration.get("temperature", 1.0) if isinstance(calibration, dict) else None
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise ValueError(
+                f"its config's calibration must have a finite and positive temperature, got {calibration!r}"
+            )
+        if not isinstance(calibration.get("folded", True), bool):
+            raise ValueError(f"its config's calibration must have folded as true or false, got {calibration!r}")
+    names = list(config.id2label.values())
+    if list(config.id2label) != list(range(len(names))) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {config.id2label!r}")
+    architectures = config.architectures or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ValueError(f"its config's architectures must be names, got {architectures!r}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Value, concatenate_datasets
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value, concatenate_datasets
 
 from .dataset_files import load_file, load_hub
 
@@ -93,6 +93,8 @@ def labelled_splits(
     for name, split in splits.items():
         if isinstance(split.features["label"], ClassLabel):
             splits[name] = _drop_unlabelled(sources[name], split, label_column)
+        elif split.features["label"] == Value("string"):
+            splits[name] = strip_labels(sources[name], split, "label", label_column)
     splits = _number_labels(splits, sources, label_column)
     check_disjoint(splits, sources, "rows", lambda split: list(zip(inputs.keys(split), split["label"], strict=True)))
     if "validation" not in splits:
@@ -148,6 +150,8 @@ def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str
         raise ValueError(
             f"{inputs.argument} must hold {inputs.holds}, got {features[inputs.name]} in {inputs.column!r} of {source}"
         )
+    if features[inputs.name] == Value("string") and not any(text.strip() for text in split[inputs.name]):
+        raise ValueError(f"{inputs.argument} must hold texts, got only blank ones in {inputs.column!r} of {source}")
     return split if split.features == features else split.cast(features)
 
 
@@ -165,6 +169,25 @@ def _drop_unlabelled(source: str, split: Dataset, label_column: str) -> Dataset:
         return split
     _logger.info("%s: left out %d of %d rows, whose label is -1", source, (~labelled).sum(), len(split))
     return split.select(np.flatnonzero(labelled))
+
+
+def strip_labels(source: str, split: Dataset, name: str, column: str) -> Dataset:
+    """The split whose labels, strings or lists of them, lose the spaces around them: "neg " is "neg".
+
+    Args:
+        source: what a warning calls the split; name: of the column; column: what that was called in the data.
+    """
+    labels = split.with_format("arrow")[:].column(name).combine_chunks()
+    flat = labels.flatten() if isinstance(split.features[name], List) else labels
+    padded = {label for label in flat.unique().to_pylist() if label != label.strip()}
+    if not padded:
+        return split
+    _logger.warning("%s: spaces around labels of %r are left out: %s", source, column, some_of(padded))
+
+    def strip(labels: Any) -> Any:
+        return labels.strip() if isinstance(labels, str) else list(map(strip, labels))
+
+    return split.map(lambda rows: {name: strip(rows[name])}, batched=True)
 
 
 def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column: str) -> DatasetDict:

@@ -60,6 +60,17 @@ def check_seq2seq_model(name: str, max_length: int) -> None:
     model_positions(config, max_length)
 
 
+def check_head(name: str, num_classes: int) -> None:
+    """Raise `ValueError` where a pretrained classifier's head is of other classes; what has no head gets a new one."""
+    config = AutoConfig.from_pretrained(name)
+    (architecture,) = (config.architectures or [""])[:1]
+    if classifier_task(architecture) is not None and config.num_labels != num_classes:
+        raise ValueError(
+            f"model_name_or_path must have a head of {num_classes} classes, or none, got {name!r}, whose "
+            f"{architecture} has {config.num_labels}"
+        )
+
+
 def is_image_classifier(config: PreTrainedConfig) -> bool:
     """Whether a classifier's configuration is of one of images, not of texts.
 

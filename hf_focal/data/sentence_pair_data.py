@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, Features, Value
 
-from .dataset_files import FORMATS, load_file
+from .dataset_files import SUFFIXES, is_file, load_file
 from .dataset_splits import check_column, check_disjoint, cut_validation, read_splits
 
 _logger = logging.getLogger(__name__)
@@ -79,14 +79,14 @@ def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: s
         FileNotFoundError, ValueError: as `load_parallel`.
     """
     file = Path(file)
-    if file.suffix in FORMATS:
+    if is_file(file):
         return load_file(argument, file)
     columns = {}
     for language in (source_lang, target_lang):
         path = file.with_name(f"{file.name}.{language}")
         if not path.is_file():
             raise FileNotFoundError(
-                f"{argument} must end in {', '.join(FORMATS)}, or be the beginning of two text files, got "
+                f"{argument} must end in {SUFFIXES}, or be the beginning of two text files, got "
                 f"{str(file)!r}: there is no {str(path)!r}"
             )
         try:

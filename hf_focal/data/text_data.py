@@ -31,8 +31,8 @@ def load_splits(
         train_file, validation_file, test_file: csv, json, jsonl or parquet files, or .txt of a bracketed sentiment
             tree a line, see `load_trees`. Without `test_file` there is no "test".
         text_column: a column of strings.
-        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order). Rows whose
-            `ClassLabel` is -1, which `datasets` has for none, are left out.
+        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
+            around them). Rows whose `ClassLabel` is -1, which `datasets` has for none, are left out.
         validation_fraction: share of the training rows that becomes "validation" where none is given; cut
             stratified by label.
         validation_size: the same as a number of rows; wins over `validation_fraction`.
@@ -45,8 +45,9 @@ def load_splits(
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; texts are not strings; a text or a label is null; labels are fractional, out of range or
-            unknown to the training split; two splits hold the same rows; or the validation split cannot be cut.
+            split is empty; texts are not strings, or all blank; a text or a label is null; labels are fractional, out
+            of range or unknown to the training split; two splits hold the same rows; or the validation split cannot be
+            cut.
     """
     if text_column == label_column:
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
@@ -58,7 +59,7 @@ def load_splits(
 
 
 def _load(argument: str, file: Path) -> Dataset:
-    return load_trees(file) if file.suffix == ".txt" and file.is_file() else load_file(argument, file)
+    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def text_inputs(column: str) -> Inputs:

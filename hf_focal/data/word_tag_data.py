@@ -9,7 +9,7 @@ import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from .dataset_splits import Inputs, check_disjoint, cut_validation, read_splits, select_both
+from .dataset_splits import Inputs, check_disjoint, cut_validation, read_splits, select_both, strip_labels
 
 _logger = logging.getLogger(__name__)
 
@@ -113,6 +113,8 @@ def _select(source: str, split: Dataset, token_column: str, tag_column: str) -> 
                 f"tag_column must have a tag for each word, got {len(of_tags)} for {len(of_words)} in row {row} of "
                 f"{source}"
             )
+    if features["tags"] == List(Value("string")):
+        split = strip_labels(source, split, "tags", tag_column)
     filled = [row for row, of_words in enumerate(split["tokens"]) if of_words]
     if not filled:
         raise ValueError(f"{source} must have words, got none")

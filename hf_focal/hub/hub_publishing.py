@@ -1,6 +1,9 @@
 """A model's folder on the Hub: how it gets there, and what there is to do where it does not."""
 
+import glob
+import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,16 +13,29 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalToken
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-__all__ = ["HubError", "create_repository", "publish", "repository_of"]
+__all__ = ["HubError", "create_repository", "publish", "published_files", "repository_of", "upload"]
 
-# What stays at home: checkpoints, what names paths of this machine, a pickle that holds the arguments' token, and the
-# rows of the test set. (Patterns of names, in which "*" also stands for "/".)
-_LEFT_OUT = (
-    *("_*", "checkpoint-*", "runs/*", "run.json", "trainer_state.json", "training_args.bin"),
-    *("translations/*", "report/samples.md", "report/predictions.npz", "report/examples*.png"),
+# What is published, in whatever folder it lies. All else stays at home: the state of a training, arguments, paths of
+# this machine, logs, and everything that shows rows of the data.
+_PUBLISHED = (
+    *("README.md", "temperature.json", "config.json", "generation_config.json", "adapter_config.json"),
+    *("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
+    # Of tokenizers and processors: the settings of all, and the vocabularies that the slow ones read.
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
+    *("audio_tokenizer_config.json", "chat_template.json", "*.jinja", "*.model", "*.spm", "*.tokenizer", "*.tiktoken"),
+    *("vocab*.json", "vocab.txt", "*_vocab.json", "merges.txt", "dict.txt", "bpe.codes", "byte_maps.json"),
+    *("emoji.json", "normalizer.json", "word_shape.json", "word_pronunciation.json"),
+    # Of reports, all but samples.md, predictions.npz and examples.png, which show rows.
+    *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.png", "dynamics*.png")),
+    *(f"report/{name}.md" for name in ("table", "shots", "classes", "confidence")),
+    *(f"report/{name}.png" for name in ("class_weights", "comparison", "curves", "gamma", "training_loss")),
 )
-# What an earlier push may have left there that is no longer true.
-_REPLACED = (*_LEFT_OUT, "temperature.json", "report/*")
+# What an earlier push, of whatever program, may have left there that is no longer true or should not be there.
+_REPLACED = (
+    *("temperature.json", "report/*", "translations/*", "runs/*", "_*", "trainer_state.json"),
+    *("run.json", "*/run.json", "training_args.bin", "*/training_args.bin"),
+)
 
 
 class HubError(OSError):
@@ -63,9 +79,9 @@ def publish(
 ) -> CommitInfo:
     """Upload a folder to the Hub, as one commit; the folder stays as it is.
 
-    Checkpoints, logs, arguments and everything that shows rows of the data (translations, examples) are left out. A
-    report that is there from an earlier push is replaced. What breaks off the client tries again, for about half a
-    minute; what is on the Hub already is not sent a second time.
+    Only `published_files` are uploaded: the model, what encodes its inputs, its card and its report. A report that is
+    there from an earlier push is replaced. What breaks off the client tries again, for about half a minute; what is on
+    the Hub already is not sent a second time.
 
     Args:
         folder: the model, its card and what else belongs to it.
@@ -77,31 +93,95 @@ def publish(
         The commit; ``str(commit.repo_url)`` is the model's address.
 
     Raises:
-        FileNotFoundError: no such folder.
+        FileNotFoundError: no such folder, or nothing in it that is published.
         HubError: what `create_repository` raises; an upload that failed. The message has the command that repeats it.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"folder must be an existing folder, got {str(folder)!r}")
+    if not published_files(folder):
+        raise FileNotFoundError(f"folder must be an existing folder with a model, got {str(folder)!r}")
     try:
         repo_id = create_repository(repo_id, private=private, token=token)
+        return upload(folder, repo_id, token=token, revision=revision, commit_message=commit_message)
+    except HubError as error:
+        raise HubError(f"{error}. {how_to_push(folder, repo_id, private, revision)}") from error
+
+
+def upload(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    token: str | None,
+    revision: str | None,
+    commit_message: str,
+    path_in_repo: str | None = None,
+    also: Sequence[str] = (),
+) -> CommitInfo:
+    """Upload what `publish` does to a repository that is there.
+
+    Args:
+        folder, repo_id, token, revision, commit_message: as `publish` takes them.
+        path_in_repo: the folder there, if it is not the repository's own.
+        also: as `published_files` takes it.
+
+    Raises:
+        HubError: the upload failed.
+    """
+    try:
         return HfApi(token=token).upload_folder(
             repo_id=repo_id,
             folder_path=folder,
+            path_in_repo=path_in_repo,
             commit_message=commit_message,
             revision=revision,
-            ignore_patterns=list(_LEFT_OUT),
+            allow_patterns=[glob.escape(file) for file in published_files(folder, also)],
             delete_patterns=list(_REPLACED),
         )
-    except HubError as error:
-        raise HubError(f"{error}. {how_to_push(folder, repo_id, private, revision)}") from error
     except Exception as error:  # as above
-        message = f"the upload to {repo_id!r} failed: {_reason(error)}"
-        raise HubError(f"{message}. {how_to_push(folder, repo_id, private, revision)}") from error
+        raise HubError(f"the upload to {repo_id!r} failed: {_reason(error)}") from error
+
+
+def published_files(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
+    """The files of a folder that are published, as paths within it.
+
+    They are known by their names: weights, configs, the files of tokenizers and processors, the card, the temperature
+    and the report, and the modules that a config's `auto_map` names. Nothing in checkpoints ("checkpoint-6") and in
+    folders that begin with "_" or "." is published.
+
+    Args:
+        folder: the model's.
+        also: further patterns of names.
+    """
+    folder = Path(folder)
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = {path: path.relative_to(folder) for path in paths}
+    patterns = (*_PUBLISHED, *also)
+    chosen = {path for path, file in files.items() if any(map(file.match, patterns))}
+    chosen |= {code for path in chosen if path.match("*config.json") for code in _own_code(path)}
+    private = {path for path, file in files.items() if any(map(_is_private, file.parts[:-1]))}
+    return [file.as_posix() for path, file in files.items() if path in chosen - private]
+
+
+def _is_private(folder: str) -> bool:
+    return folder.startswith(("_", ".", "checkpoint-"))
+
+
+def _own_code(config: Path) -> set[Path]:
+    """The modules beside a config that it takes its classes from, and those that they import."""
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    try:
+        named = json.loads(config.read_text(encoding="utf-8")).get("auto_map", {})
+        # Of a tokenizer a slow and a fast class, None for neither.
+        classes = [name for value in named.values() for name in ([value] if isinstance(value, str) else value) if name]
+        modules = {config.with_name(f"{name.partition('.')[0]}.py") for name in classes if "--" not in name}
+        modules = {module for module in modules if module.is_file()}
+        return modules | {Path(file) for module in modules for file in get_relative_import_files(module)}
+    except (ValueError, OSError):  # no JSON; an import of what is not there
+        return set()
 
 
 def how_to_push(folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
     """A sentence that says that the folder is there and how it is pushed by hand; as `publish` takes them."""
-    options = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+    options = [f"--include={glob.escape(file)}" for file in published_files(folder)]
     options += ["--private"] if private else []
     options += [f"--revision={revision}"] if revision else []
     command = shlex.join(["hf", "upload", repo_id, str(folder), ".", *options])

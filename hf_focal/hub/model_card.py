@@ -1,5 +1,6 @@
-"""The model card of a calibrated model: what it is, how calibrated it is, and how to use it."""
+"""The model card of a model: what it is, how calibrated it is, and how to use it."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+# The figures that say whether a temperature calibrates.
+_JUDGED = {"ece": "ECE", "nll": "NLL"}
 # What `hf_focal.data.load_one_split` knows itself, by a name that could be a Hub id.
 _BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
@@ -107,6 +110,7 @@ def model_card(
     own_code: bool = False,
     measured_on: str = "test",
     fitted_on: str = "validation",
+    test_dataset: str | None = None,
     same_rows: bool = False,
     earlier: float | None = None,
 ) -> "ModelCard":
@@ -131,7 +135,8 @@ def model_card(
         fine_tuned: whether `base_model` was trained on; otherwise it was only measured and corrected with `dataset`.
         own_code: whether the model is one of `hf_focal.models`, which have to be imported before it is loaded.
         measured_on, fitted_on: the dataset's splits that the results are of and that the temperature was fitted to.
-        same_rows: whether these are the same rows, so that the results flatter the temperature.
+        test_dataset: what the results are of, a Hub id or a path, where it is not `dataset`.
+        same_rows: whether T was fitted to the rows of the results, so that the results flatter the temperature.
         earlier: a temperature that was in the weights before the results were measured; the result has none then.
 
     Returns:
@@ -140,6 +145,8 @@ def model_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     data_name, data_id, base_id = _base_name(dataset), _hub_id(dataset), _hub_id(base_model)
+    test_name, test_id = (_base_name(test_dataset), _hub_id(test_dataset)) if test_dataset else (data_name, data_id)
+    samples = _samples(result, task, test_name if test_dataset else None, data_name, measured_on)
     data = ModelCardData(
         model_name=model_name,
         language=language,
@@ -149,12 +156,12 @@ def model_card(
         base_model=base_id,
         datasets=data_id,
         tags=["hf_focal", "calibration", *(["temperature-scaling"] if result.temperature.is_fitted else [])],
-        eval_results=_eval_results(result, task, data_name or "unknown", data_id or "unknown", measured_on) or None,
+        eval_results=_eval_results(result, task, test_name or "unknown", test_id or "unknown", measured_on) or None,
     )
     sections = [
-        _heading(model_name, _base_name(base_model), data_name, fine_tuned),
+        _heading(model_name, _base_name(base_model), data_name, fine_tuned) + _verdict(result, samples, same_rows),
         _training(result, task, settings or {}) if fine_tuned else "",
-        _results(result, task, data_name, figures, measured_on),
+        _results(result, task, samples, figures),
         _temperature(result, task, folded, measured_on, fitted_on, same_rows, earlier),
         _use(model_name, task, folded, own_code, result.temperature.is_fitted),
         _citations(known_loss(result.loss) if fine_tuned else None, result.temperature.objective),
@@ -165,11 +172,38 @@ def model_card(
 def _heading(model_name: str, base_model: str | None, data_name: str | None, fine_tuned: bool) -> str:
     origin = f"{'A fine-tuned ' * fine_tuned}{escaped(base_model)}" if base_model else "A model"
     done = "trained" if fine_tuned else "corrected with a temperature"
-    data = f", {done} on {escaped(data_name)}," if data_name else ""
+    data = f", {done} on {escaped(data_name)}" if data_name else ""
+    return f"# {escaped(model_name)}\n\n{origin}{data}. "
+
+
+def _verdict(result: RunResult | TranslationResult, samples: str, same_rows: bool) -> str:
+    """What the figures say of the temperature: a model is called calibrated only where they say so."""
+    if not result.temperature.is_fitted:
+        return "How calibrated it is, the figures below say.\n"
+    if same_rows:
+        return "Its temperature was fitted to the rows that are measured: other rows have to show what it is worth.\n"
+    sides = [(name, result.pre.get(key, math.nan), result.post.get(key, math.nan)) for key, name in _JUDGED.items()]
+    if failed := [name for name, before, after in sides if not after < before]:
+        return f"Its temperature is not shown to help: on {samples} it makes {' and '.join(failed)} no smaller.\n"
+    (_, ece, ece_after), (_, nll, nll_after) = sides
     return (
-        f"# {escaped(model_name)}\n\n{origin}{data} whose probabilities are calibrated: of the predictions made with "
-        "a confidence of 80 %, about 80 % should be right. How far that holds is measured below.\n"
+        f"Its probabilities are better calibrated with its temperature: on {samples} the ECE went from "
+        f"{100 * ece:.2f} to {100 * ece_after:.2f} %, the NLL from {nll:.3f} to {nll_after:.3f}. Of the predictions "
+        "that a calibrated model makes with a confidence of 80 %, about 80 % are right.\n"
     )
+
+
+def _samples(
+    result: RunResult | TranslationResult, task: str, test_file: str | None, data_name: str | None, split: str
+) -> str:
+    """What the results are of: how many samples, and of which file or split."""
+    count = result.pre.get("num_samples", math.nan)
+    number = "" if math.isnan(count) else f"{int(count):,} "
+    unit = _UNITS.get(task, "samples")
+    if test_file is not None and test_file.lower().endswith(_DATA_FILES):
+        return f"the {number}{unit} of {escaped(test_file)}"
+    name = test_file or data_name
+    return f"the {number}{unit} of the {escaped(split)} set" + (f" of {escaped(name)}" if name else "")
 
 
 def _training(result: RunResult | TranslationResult, task: str, settings: Mapping[str, Any]) -> str:
@@ -194,16 +228,13 @@ def _training(result: RunResult | TranslationResult, task: str, settings: Mappin
     return "".join(lines)
 
 
-def _results(
-    result: RunResult | TranslationResult, task: str, data_name: str | None, figures: Sequence[str], split: str
-) -> str:
+def _results(result: RunResult | TranslationResult, task: str, samples: str, figures: Sequence[str]) -> str:
     table = translation_table([result]) if isinstance(result, TranslationResult) else results_table([result])
     intervals = not isinstance(result, TranslationResult) and result.pre_intervals
-    where = f"the {escaped(split)} set" + (f" of {escaped(data_name)}" if data_name else "")
-    rows = " (its tokens, each given the true ones before it)" if task in _GENERATIVE else ""
+    rows = " (each given the true ones before it)" if task in _GENERATIVE else ""
     sides = ", before → after temperature scaling" if result.temperature.is_fitted else ""
     text = (
-        f"## Results\n\nOn {where}{rows}{sides}. ECE is the mean distance between "
+        f"## Results\n\nOn {samples}{rows}{sides}. ECE is the mean distance between "
         f"confidence and accuracy{'; in brackets, its 95 % bootstrap interval' if intervals else ''}.\n\n"
     )
     captions = ("before temperature scaling", "after temperature scaling")
@@ -253,14 +284,13 @@ def _temperature(
 
 def _use(model_name: str, task: str, folded: bool, own_code: bool, fitted: bool) -> str:
     template, values = _USE.get(task, (_OTHER, {}))
-    # Inside the quotes of a Python string.
-    name = model_name.replace("\\", "\\\\").replace('"', '\\"')
+    name = json.dumps(model_name, ensure_ascii=False)[1:-1]  # inside the quotes of a Python string
     code = template.format(task=task, name=name, **values)
     if own_code:
         code = f"import hf_focal.models  # the code of this model\n{code}"
-    note = "The scores of these predictions are calibrated.\n" if folded else "These scores are those *before* T.\n"
+    note = "T is in the scores of these predictions.\n" if folded else "These scores are those *before* T.\n"
     if task in _GENERATIVE:
-        note = "Beam search is on the calibrated probabilities.\n" if folded else "This is beam search *without* T.\n"
+        note = "Beam search is on the probabilities with T.\n" if folded else "This is beam search *without* T.\n"
     return f"## Use\n\n```python\n{code}```\n" + (f"\n{note}" if fitted else "")
 
 

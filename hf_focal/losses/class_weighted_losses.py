@@ -105,7 +105,7 @@ class ClassBalanced(Loss):
     """Cross-entropy, or focal loss, of each row times a weight of its class that is fixed during the training.
 
     The weight is the inverse of the class's effective number of training rows (`class_balanced_weights`; Cui et al.
-    2019). `FocalTrainer` counts the rows as training begins; until `set_class_counts` is called every weight is 1.
+    2019). `FocalTrainer` counts the rows as training begins; elsewhere `set_class_counts` must be called first.
 
     Args:
         beta: β of the effective number, in [0, 1].
@@ -114,6 +114,7 @@ class ClassBalanced(Loss):
 
     Attributes:
         weights: those in use, one a class, or None.
+        alike: weigh all classes alike while there are no weights: an evaluation without training rows.
     """
 
     def __init__(self, beta: float = 1.0, gamma: float = 0.0, weights: Sequence[float] | None = None):
@@ -122,11 +123,17 @@ class ClassBalanced(Loss):
             raise ValueError(f"beta must be within [0, 1], got {beta}")
         self.beta, self.gamma, self.given = beta, at_least_0("gamma", gamma), weights is not None
         self.weights = None if weights is None else [at_least_0("weights", weight) for weight in weights]
+        self.alike = False
         self._tensor: Tensor | None = None  # of `weights`, where the logits were last
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.weights is None:
+        if self.weights is None and self.alike:
             return functional.focal(logits, labels, Fixed(self.gamma))
+        if self.weights is None:
+            raise ValueError(
+                "weights must be given, or come from the training rows (FocalTrainer counts them, as set_class_counts "
+                "does), got None: without them the loss is no class-balanced one"
+            )
         num_classes = logits.shape[-1]
         if len(self.weights) > num_classes or (self.given and len(self.weights) < num_classes):
             what = "weights" if self.given else "the classes of the training rows"

@@ -13,6 +13,7 @@ from .inplace_autograd import (
     RowStatistics,
     accumulation_dtype,
     check_labels,
+    check_logits,
     raise_unless,
     refuse_second_derivative,
     row_losses,
@@ -92,6 +93,7 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
         gamma: γ for all rows, or a policy that chooses it from p = exp(-ce).
     """
     require_tensors(ce=ce)
+    check_logits(ce, "ce")
     policy = gamma if isinstance(gamma, GammaPolicy) else Fixed(gamma)
     detached = ce.detach().clamp(min=0)  # a kernel's rounding may leave a confident row just below 0
     return _WithSlope.apply(ce, *focal_value_and_slope(detached, policy(torch.exp(-detached))))
@@ -115,6 +117,7 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
     """
     require_tensors(logits=logits, targets=targets)
     gamma = at_least_0("gamma", gamma)
+    check_logits(logits)
     if targets.shape != logits.shape:
         raise ValueError(f"targets must have the shape of logits {tuple(logits.shape)}, got {tuple(targets.shape)}")
     ignored = (targets == ignore_index).all(-1)
@@ -187,14 +190,20 @@ def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor
 def brier_form() -> RowForm:
     def row_function(row: RowStatistics) -> RowLoss:
         assert row.moment is not None  # for the form asks for it
-        other_squares = row.moment / row.normaliser.square()
+        other_squares, spread = (row.moment / row.normaliser.square().unsqueeze(-1)).unbind(-1)
         value = row.others.square() + other_squares
+        # The gradient is 2 p_k (p_k - c). Where c is near the largest p_k, that of a wrong class, their difference
+        # keeps no digits: then p_k is taken from p_max, and p_max - c is a sum of positive terms.
         c = other_squares - row.p * row.others  # ‖softmax‖² - p
+        largest = 1 / row.normaliser
+        confident = c > largest / 2
+        to_largest = spread + row.p * (1 - torch.expm1(row.label_logit) * largest)
         return RowLoss(
             value,
-            linear=-2 * c / row.normaliser,
+            linear=2 * largest * torch.where(confident, to_largest, -c),
             label=-2 * row.p * value,
-            quadratic=2 / row.normaliser.square(),
+            quadratic=2 * largest.square(),
+            pivot=confident.to(c.dtype),
         )
 
     return RowForm(row_function, moment="squares")

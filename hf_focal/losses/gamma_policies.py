@@ -216,8 +216,8 @@ def adafocal_update(
     """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
 
     The confidences are cut into as many equal-mass bins as there are γ; ``gap = mean confidence - accuracy`` of each
-    moves its γ. Samples of equal confidence share their hits, as in AdaECE: each counts with the mean accuracy of its tie
-    group. The order of the samples therefore does not matter, and a perfectly calibrated constant predictor keeps its γ.
+    moves its γ. Samples of equal confidence share their hits, as in AdaECE: each counts with the mean accuracy of its
+    tie group. So the order of the samples does not matter, and a calibrated constant predictor keeps its γ.
 
     Args:
         gammas: M values of γ, lowest confidence first.

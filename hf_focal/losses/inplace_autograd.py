@@ -2,10 +2,10 @@
 
 With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of each loss with respect to logit k is
 
-    linear · e_k + quadratic · e_k² + constant     for the classes k that are not the label,
-    label                                          for the label,
+    e_k · (linear + quadratic · (e_k - pivot)) + constant     for the classes k that are not the label,
+    label                                                     for the label,
 
-with four numbers a row. So one buffer of the logits' size is kept, ``e_k``, and turned into the gradient in place.
+with five numbers a row. So one buffer of the logits' size is kept, ``e_k``, and turned into the gradient in place.
 """
 
 import math
@@ -38,7 +38,7 @@ class RowStatistics(NamedTuple):
     others: Tensor  # 1 - p, exact also where p rounds to 1
     normaliser: Tensor  # Z
     label_logit: Tensor  # z_y - max z
-    moment: Tensor | None  # the moment that the row loss asked for
+    moment: Tensor | None  # the moment that the row loss asked for; of "squares" (R, 2)
     num_classes: int
 
 
@@ -49,6 +49,7 @@ class RowLoss(NamedTuple):
     linear: Tensor
     label: Tensor
     quadratic: Tensor | None = None
+    pivot: Tensor | None = None  # given with `quadratic`
     constant: Tensor | None = None
 
 
@@ -57,8 +58,8 @@ class RowForm(NamedTuple):
 
     Attributes:
         row_function: from statistics to value and gradient coefficients, all of shape (R,).
-        moment: what `RowStatistics.moment` holds, summed over all classes but the label: "sum" of z_k - max z or
-            "squares" of e_k.
+        moment: what `RowStatistics.moment` holds, summed over all classes but the label: "sum" of z_k - max z, or
+            "squares": of e_k², and of e_k (1 - e_k), which no difference of sums has the digits of.
     """
 
     row_function: Callable[[RowStatistics], RowLoss]
@@ -123,12 +124,15 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, row: RowLoss, grad: Tensor
 
     linear, label = coefficient(row.linear, power=1), coefficient(row.label)
     quadratic = None if row.quadratic is None else coefficient(row.quadratic, power=2)
+    pivot = None if row.pivot is None else scale * row.pivot.unsqueeze(-1)
     constant = None if row.constant is None else coefficient(row.constant)
     for rows, block in _blocks(buffer, buffer):
         if block.dtype != buffer.dtype:
             block.copy_(buffer[rows])
-        # Not addcmul: it is several times slower where it broadcasts.
-        block.mul_(linear[rows] if quadratic is None else torch.mul(block, quadratic[rows]).add_(linear[rows]))
+        if quadratic is None or pivot is None:
+            block.mul_(linear[rows])
+        else:  # not addcmul: it is several times slower where it broadcasts
+            block.mul_(torch.sub(block, pivot[rows]).mul_(quadratic[rows]).add_(linear[rows]))
         if constant is not None:
             block.add_(constant[rows])
         block.scatter_(-1, index[rows], label[rows])
@@ -162,7 +166,8 @@ def _joined(parts: list[Tensor]) -> Tensor:
 def _block_statistics(
     logits: Tensor, index: Tensor, block: Tensor, buffer: Tensor | None, moment: str | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment. `block` is overwritten."""
+    """(R, 1) each: z_y - max z, the sum of e_k without the label, and the moment ((R, 2) of "squares"). `block` is
+    overwritten."""
     if logits.dtype == block.dtype:
         torch.sub(logits, logits.amax(-1, keepdim=True), out=block)
     else:
@@ -175,7 +180,9 @@ def _block_statistics(
     # Without the label the sum keeps all digits of 1 - p, however confident the row is.
     others = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True)
     if moment == "squares":
-        moments = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
+        squares = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
+        spread = torch.addcmul(block, block, block, value=-1).sum(-1, keepdim=True)
+        moments = torch.cat([squares, spread], -1)
     if buffer is not None and buffer.dtype != block.dtype:
         buffer.copy_(block if _scale(buffer) == 1 else block.mul_(_scale(buffer)))
     return label_logit, others, moments
@@ -226,13 +233,28 @@ def accumulation_dtype(logits: Tensor) -> torch.dtype:
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
+# What the losses compute in; the 8-bit types of PyTorch are floating, too, but have no arithmetic.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_logits(logits: Tensor, name: str = "logits") -> None:
+    """Raise unless these are of a dtype that losses take, and outside of the transforms of `torch.func`."""
+    if logits.dtype not in _DTYPES:
+        of_8_bits = ": give at least 16 bits" if logits.is_floating_point() else ""
+        raise TypeError(f"{name} must be floating, got {logits.dtype}{of_8_bits}")
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            f"{name} must be plain tensors, got those of torch.func (vmap, grad, jacrev, ...), which losses do not "
+            "support: differentiate with torch.autograd; batches may have any shape"
+        )
+
+
 def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
     """labels (...) as int64 with 0 for `ignore_index`, and where they are `ignore_index`.
 
     Raises unless labels are class indices (or `ignore_index`) for the floating logits (..., K).
     """
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be floating, got {logits.dtype}")
+    check_logits(logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integer class indices, got {labels.dtype}")
     if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
@@ -240,6 +262,8 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
             f"labels must have the shape of logits without its last (class) dimension, got labels "
             f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
         )
+    if labels.device != logits.device:
+        raise ValueError(f"labels must be on the device of logits, {logits.device}, got {labels.device}")
     num_classes = logits.shape[-1]
     if num_classes < 2:
         raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")

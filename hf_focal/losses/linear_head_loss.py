@@ -16,6 +16,7 @@ from .inplace_autograd import (
     RowLoss,
     accumulation_dtype,
     check_labels,
+    check_logits,
     eagerly,
     needed_again,
     refuse_second_derivative,
@@ -117,8 +118,7 @@ def linear_loss(
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """The bias as (K,), if there is one."""
     require_tensors(hidden=hidden, weight=weight)
-    if not hidden.is_floating_point():
-        raise TypeError(f"hidden must be floating, got {hidden.dtype}")
+    check_logits(hidden, "hidden")
     if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(
             f"weight must be (classes, features) for hidden (..., features), got weight {tuple(weight.shape)} for "

@@ -213,7 +213,8 @@ class LossConfig:
         for key in self.options:
             if key not in known:
                 expected = f"be among {', '.join(known)}" if known else "be none"
-                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{_nearest(key, known)}")
+                hint = _weights_hint(self.options) if (self.name, key) == ("focal", "alpha") else _nearest(key, known)
+                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{hint}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
@@ -396,6 +397,15 @@ def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
 
 def _number(key: str, value: Any) -> float:
     return finite(key, float(value) if isinstance(value, str) else value)
+
+
+def _weights_hint(options: Mapping[str, Any]) -> str:
+    """The ending of a message about α, which in focal loss of a softmax is a weight of each class."""
+    gamma = options.get("gamma", 3)
+    return (
+        f": for a softmax α is a weight of each class, class_balanced:weights=0.25/0.75,gamma={gamma} for two of "
+        "them, whose sum is divided by the number of rows N, not by Σ w as in F.cross_entropy"
+    )
 
 
 def _nearest(word: Any, known: Iterable[str]) -> str:

@@ -1,5 +1,7 @@
 """The losses as modules with one face: ``loss(logits, labels, reduction=..., num_items=...)``."""
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor, nn
 
@@ -60,6 +62,13 @@ class Loss(nn.Module):
             soft = labels.shape != rows.shape
             num_items = ((labels != IGNORE_INDEX).any(-1) if soft else labels.long() != IGNORE_INDEX).sum()
         return divide(rows.sum(), num_items)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        # What `torch.jit.script` calls; its own error is about one of many things here that it does not know.
+        raise NotImplementedError(
+            f"torch.jit.script must be given no loss, got {type(self).__name__}: TorchScript has no autograd "
+            "functions; use torch.compile"
+        )
 
     def set_progress(self, fraction: float) -> None:
         """Tell the loss how much of the training is done, in [0, 1]. Only a scheduled γ listens."""

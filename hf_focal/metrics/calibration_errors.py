@@ -3,11 +3,12 @@
 All but the last two take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
 arrays, and return a Python float, a fraction (nats for NLL and entropy). Rows with label `ignore_index` are left out;
 no rows at all give NaN. bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"`
-says that probabilities are given in place of logits: it is never guessed from the values. Raised: TypeError for
-scores that are not floating point, labels that are not integers and a num_bins that is not an int; ValueError for
-shapes that do not fit, labels out of range, logits that have NaN or +inf or no finite value in a row (-inf in some
-classes is probability 0), probabilities outside [0, 1] or not summing to 1 (up to the dtype's rounding), and
-num_bins < 1.
+says that probabilities are given in place of logits. It is never guessed from the values, but logits whose rows all
+lie in [0, 1] and sum to 1 are refused as soon as they are so many that it cannot be chance (two rows of float32, more
+of half precision). Raised: TypeError for scores that are not floating point of at least 16 bits, labels that are not
+integers and a num_bins that is not an int; ValueError for shapes that do not fit, labels out of range, logits that are
+probabilities or that have NaN or +inf or no finite value in a row (-inf in some classes is probability 0),
+probabilities outside [0, 1] or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
 
 import numpy as np

@@ -11,7 +11,7 @@ from . import constant_memory_bins as _histogram
 from . import equal_mass_bins as _mass
 from . import equal_width_bins as _bins
 from .classwise_bins import CellSums, classwise_error
-from .input_checks import Array, check_count
+from .input_checks import Array, Evidence, check_count
 from .sample_scores import Rows, read_rows
 
 # What is summed over rows, apart for incorrect (0) and correct (1) ones: the columns of `_scores`.
@@ -72,6 +72,7 @@ class CalibrationMetrics:
         self._bins = _bins.BinSums.zeros(self.num_bins)
         self._cells: CellSums | None = None
         self._samples = _mass.SampleBuffer()
+        self._evidence = Evidence()
         self._histogram = None if self.keep_samples else _bins.BinSums.zeros(_histogram.NUM_CELLS)
 
     def update(self, logits: Array, labels: Array) -> None:
@@ -90,8 +91,10 @@ class CalibrationMetrics:
             classwise=self.classwise,
             keep_samples=self.keep_samples,
         )
-        num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index)
+        batch._evidence.nats = min(0.0, self._evidence.nats)  # what are logits need not be told again
+        num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index, batch._evidence)
         batch._add(blocks, num_classes)
+        (self._evidence + batch._evidence).refuse("use update_from_probabilities")
         self.merge(batch)
 
     def _add(self, blocks: Iterator[Rows], num_classes: int) -> None:
@@ -139,6 +142,7 @@ class CalibrationMetrics:
                 self._cells = CellSums.zeros(*other._cells.gap.shape)
             self._cells.merge(other._cells)
         self._samples.extend(other._samples.keys)
+        self._evidence += other._evidence
         if self._histogram is not None and other._histogram is not None:
             self._histogram = self._histogram + other._histogram
         return self

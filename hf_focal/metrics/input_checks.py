@@ -5,6 +5,8 @@ and figures use it too.
 """
 
 import math
+import re
+from dataclasses import dataclass
 from typing import SupportsFloat
 
 import numpy as np
@@ -12,6 +14,9 @@ import torch
 from torch import Tensor
 
 Array = Tensor | np.ndarray
+
+# How these checks put that a model gives NaN: its training diverged, or its weights are broken.
+NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
 
 def check_count(name: str, value: int) -> None:
@@ -30,12 +35,35 @@ def check_positive(name: str, value: SupportsFloat) -> float:
     return number
 
 
+# The 8-bit types of PyTorch are floating, too, but have no arithmetic.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def as_tensor(name: str, value: Array) -> Tensor:
+    """Return a tensor, an array or a list of numbers as a tensor without gradient; raise for what has no values."""
+    try:
+        tensor = torch.as_tensor(value).detach()
+    except (RuntimeError, TypeError, ValueError):
+        raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from None
+    if tensor.is_meta:
+        raise ValueError(f"{name} must have values, got a tensor on the device meta")
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise NotImplementedError(f"{name} must be a plain tensor, got one of torch.func (vmap, grad, jacrev, ...)")
+    return tensor
+
+
+def check_floating(name: str, scores: Tensor) -> None:
+    """Raise unless the dtype is one that is computed in."""
+    if scores.dtype not in _DTYPES:
+        of_8_bits = ": give at least 16 bits" if scores.is_floating_point() else ""
+        raise TypeError(f"{name} must be floating point, got {scores.dtype}{of_8_bits}")
+
+
 def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
-    scores = torch.as_tensor(scores).detach()
-    labels = torch.as_tensor(labels).detach()
-    if not scores.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {scores.dtype}")
+    scores = as_tensor(name, scores)
+    labels = as_tensor("labels", labels)
+    check_floating(name, scores)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if scores.ndim < 1 or scores.shape[:-1] != labels.shape:
@@ -71,6 +99,39 @@ def probability_tolerance(dtype: torch.dtype) -> float:
     return max(1e-5, 4 * torch.finfo(dtype).eps)
 
 
+@dataclass
+class Evidence:
+    """That what is given as logits are probabilities: how unlikely it is that logits look so, -inf where they do not.
+
+    A row of logits that lies in [0, 1] and sums to 1 is a coincidence about as rare as the tolerance of the sum. Rows
+    multiply: two of float32 are enough to tell, and any row that is neither tells the contrary. So it is known only
+    of all rows together, of however small batches.
+    """
+
+    nats: float = 0.0
+
+    def add(self, logits: Tensor, largest: Tensor, slack: float) -> None:
+        """Take rows (n, K), their largest logits (n,) or (n, 1) and the dtype's tolerance into account.
+
+        Most often that is a glance at the largest.
+        """
+        if self.nats == -math.inf or not len(logits):
+            return
+        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())
+        alike = alike and bool(((logits.sum(1, dtype=torch.float64) - 1).abs() <= slack).all())
+        self.nats = self.nats - len(logits) * math.log(slack) if alike else -math.inf
+
+    def __add__(self, other: "Evidence") -> "Evidence":
+        return Evidence(self.nats + other.nats)
+
+    def refuse(self, advice: str) -> None:
+        """Raise if it is conclusive: below one in 10^8."""
+        if self.nats > math.log(1e8):
+            raise ValueError(
+                f"logits must not be probabilities, got rows that all lie in [0, 1] and sum to 1: {advice}"
+            )
+
+
 def check_probability_range(name: str, values: Tensor, slack: float) -> None:
     """Raise unless all values are in [0, 1] up to `slack`; NaN raises too."""
     if not values.numel():
@@ -83,10 +144,9 @@ def check_probability_range(name: str, values: Tensor, slack: float) -> None:
 
 def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
     """Return confidences (N,), float64 if they are so and float32 if not, clipped to [0, 1], and hits as booleans."""
-    confidence = torch.as_tensor(confidence).detach().cpu()
-    correct = torch.as_tensor(correct).detach().cpu()
-    if not confidence.is_floating_point():
-        raise TypeError(f"confidence must be floating point, got {confidence.dtype}")
+    confidence = as_tensor("confidence", confidence).cpu()
+    correct = as_tensor("correct", correct).cpu()
+    check_floating("confidence", confidence)
     if correct.is_floating_point() or correct.is_complex():
         raise TypeError(f"correct must be boolean or integers 0 and 1, got {correct.dtype}")
     if confidence.ndim != 1 or confidence.shape != correct.shape:

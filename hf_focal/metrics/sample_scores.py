@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .input_checks import Array, check_largest, check_probability_range, check_scores, probability_tolerance
+from .input_checks import Array, Evidence, check_largest, check_probability_range, check_scores, probability_tolerance
 
 # Elements of a block: 1 MiB of float32 for a CPU's cache; larger on accelerators, where launches are what costs.
 _CPU_BLOCK = 2**18
@@ -171,19 +171,25 @@ class ProbabilityRows(Rows):
         return self._sum(torch.special.entr(self.weights))
 
 
-def read_rows(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[int, Iterator[Rows]]:
+def read_rows(
+    inputs: str, scores: Array, labels: Array, ignore_index: int, evidence: Evidence | None = None
+) -> tuple[int, Iterator[Rows]]:
     """The number of classes, and the rows in blocks.
 
     inputs: "logits" or "probabilities"; scores (..., K), labels (...). Shapes and labels are checked here, values as
-    the blocks are read. Rows labelled `ignore_index` are left out, unread.
+    the blocks are read. Rows labelled `ignore_index` are left out, unread. `evidence` that logits are probabilities
+    is left to the caller to judge; without it, they are refused after the last block.
     """
     if inputs not in ("logits", "probabilities"):
         raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')
     scores, labels = check_scores(inputs, scores, labels, ignore_index)
-    return scores.shape[1], _blocks(inputs, scores, labels, ignore_index)
+    return scores.shape[1], _blocks(inputs, scores, labels, ignore_index, evidence)
 
 
-def _blocks(inputs: str, scores: Tensor, labels: Tensor, ignore_index: int) -> Iterator[Rows]:
+def _blocks(
+    inputs: str, scores: Tensor, labels: Tensor, ignore_index: int, evidence: Evidence | None
+) -> Iterator[Rows]:
+    found = Evidence() if evidence is None else evidence
     tolerance = probability_tolerance(scores.dtype)
     dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
     size = max(1, (_CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK) // scores.shape[1])
@@ -195,7 +201,11 @@ def _blocks(inputs: str, scores: Tensor, labels: Tensor, ignore_index: int) -> I
             continue
         block = block.to(dtype).contiguous()  # the order of a sum follows the layout
         if inputs == "logits":
-            yield LogitRows(block, block_labels)
+            rows = LogitRows(block, block_labels)
+            found.add(block, rows.top, tolerance)
+            yield rows
         else:
             check_probability_range("probabilities", block, tolerance)
             yield ProbabilityRows(block, block_labels, tolerance)
+    if evidence is None:
+        found.refuse('use inputs="probabilities"')

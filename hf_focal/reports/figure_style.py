@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ def title_above(figure: "Figure", title: str) -> None:
 def wrapped(name: str, width: int) -> str:
     """End lines behind the commas and colons of a loss's name, not inside its words or at the sign of a number."""
     return textwrap.fill(re.sub("([:,])(?! )", r"\1 ", name), width, break_on_hyphens=False)
+
+
+def finished(figure: "Figure", path: str | Path | None = None) -> "Figure":
+    """The figure, whose names show their dollar signs and backslashes, saved where a path is given."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        # Labels of ticks, which may be powers of ten, have no text before the figure is drawn.
+        if "$" in text.get_text():
+            text.set_parse_math(False)
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
 
 
 def clean_axes(axes: "Axes") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .figure_style import ACCURACY, GAP, GREY, clean_axes, title_above
+from .figure_style import ACCURACY, GAP, GREY, clean_axes, finished, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,6 +97,4 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     figure.align_ylabels()
     if title:
         title_above(figure, title)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)

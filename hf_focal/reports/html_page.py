@@ -21,7 +21,7 @@ from ..experiments.reports.ood_report import (
 )
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
-from .markdown_cells import format_number
+from .markdown_cells import format_number, unescaped
 from .read_results import read_result
 from .reliability_figures import reliability_diagram
 from .run_report import RunResult, results_table
@@ -108,7 +108,7 @@ def _read(places: Sequence[Path]) -> _Runs:
                 continue
             try:
                 value = read(file)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
             if name == "detection.json":
                 detection += [(result, place) for result in value]
@@ -229,7 +229,7 @@ def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: s
             parts.append(_table(rows, names, title))
             rows = []
         if line.startswith("## "):
-            title = caption + line.removeprefix("## ")
+            title = caption + unescaped(line.removeprefix("## "))
             parts.append(f"<h3>{html.escape(title)}</h3>\n")
         elif line:
             parts.append(f"<p>{_inline(line)}</p>\n")
@@ -238,7 +238,7 @@ def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: s
 
 def _table(rows: Sequence[Sequence[str]], names: Sequence[str], caption: str) -> str:
     titles, _, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    head = "".join(f'<th scope="col">{html.escape(unescaped(title))}</th>' for title in titles)
     lines = [
         f'<tr><th scope="row">{_breakable(names[int(number)])}</th>'
         + "".join(f"<td>{_inline(cell)}</td>" for cell in cells)

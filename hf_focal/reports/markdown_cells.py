@@ -8,8 +8,13 @@ MISSING = "–"  # of what was not measured, and of NaN
 
 
 def columns_table(titles: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Set the columns of cells under their titles, the first to the left, the others to the right."""
-    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(*columns, strict=True)]
+    """Set the columns of cells under their titles, the first to the left, the others to the right.
+
+    Titles and the first column, which hold names, are shown as they are (`escaped`); the other cells are Markdown.
+    """
+    names, *others = columns
+    titles, names = list(map(escaped, titles)), list(map(escaped, names))
+    lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *zip(names, *others, strict=True)]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
@@ -40,7 +45,13 @@ def before_after(pairs: Sequence[tuple], factor: float, decimals: int, best: Cal
 
 def escaped(text: str) -> str:
     """Make the text one line of Markdown that shows it as it is."""
-    return re.sub(r"([\\`*_\[\]<>&~$|])", r"\\\1", " ".join(text.split()))
+    # Neither an underscore inside a word nor a < before a space means anything.
+    return re.sub(r"([\\`*\[\]&~$|]|<(?=\S)|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
+
+
+def unescaped(text: str) -> str:
+    """What `escaped` was given."""
+    return re.sub(r"\\([\\`*_\[\]<&~$|])", r"\1", text)
 
 
 def check_results(results: Sequence) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..calibration.temperature import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics.input_checks import Array, check_positive
-from .figure_style import ACCURACY, GAP, GREY, clean_axes, title_above, wrapped
+from .figure_style import ACCURACY, GAP, GREY, clean_axes, finished, title_above, wrapped
 from .scaled_logits import scaled
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def reliability_diagram(
     _draw_histogram(histogram, bins)
     if title:
         title_above(figure, title)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def comparison_figure(
@@ -111,9 +109,7 @@ def comparison_figure(
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
     axes[1, 0].set_ylabel("Accuracy\nafter T")
     figure.supxlabel("Confidence", fontsize=10)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:

@@ -24,14 +24,58 @@ def write_fields(path: str | Path, result: Any) -> None:
 
 
 def read_fields(path: str | Path) -> dict[str, Any]:
-    """Read the fields that `write_fields` wrote: those that every result has are what they were, others plain."""
-    fields = json.loads(Path(path).read_text(encoding="utf-8"))
-    fields["temperature"] = Temperature.from_dict(fields["temperature"])
+    """Read the fields that `write_fields` wrote: those that every result has are what they were, others plain.
+
+    Raises:
+        ValueError: a field that holds something else; no file of a report. KeyError: one that is missing.
+    """
+    fields = mapping("it", json.loads(Path(path).read_text(encoding="utf-8")))
+    if not isinstance(fields["loss"], str):
+        raise ValueError(f"loss must be a name, got {fields['loss']!r}")
+    temperature = Temperature.from_dict(mapping("temperature", fields["temperature"]))
+    figures = asdict(temperature)
+    figures |= numbers("temperature", {key: value for key, value in figures.items() if key != "objective"})
+    fields["temperature"] = Temperature(**figures)
     for name in ("pre", "post"):
-        fields[name] = {key: nan_for_null(value) for key, value in fields[name].items()}
-        bins = {key: np.array(value, dtype=float) for key, value in fields[f"{name}_bins"].items()}
-        fields[f"{name}_bins"] = ReliabilityBins(**{**bins, "count": bins["count"].astype(np.int64)})
+        fields[name] = numbers(name, fields[name])
+        fields[f"{name}_bins"] = _bins(f"{name}_bins", fields[f"{name}_bins"])
+    history = mapping("details", fields["details"]).get("gamma_history") or []
+    if not isinstance(history, list):
+        raise ValueError(f"gamma_history must be a list, got {history!r}")
+    for update in history:
+        for name in ("gammas", "edges"):
+            update[name] = list(numbers(name, dict(enumerate(mapping("gamma_history", update)[name]))).values())
+        update |= numbers("gamma_history", {"epoch": update["epoch"]})
     return fields
+
+
+def _bins(name: str, value: Any) -> ReliabilityBins:
+    arrays = {key: np.array(items, dtype=float) for key, items in mapping(name, value).items()}
+    sizes = {key: array.shape for key, array in arrays.items()}
+    (size,) = sizes["count"]
+    if size < 1 or sizes != {"edges": (size + 1,), **dict.fromkeys(("count", "confidence", "accuracy"), (size,))}:
+        raise ValueError(f"{name} must have values for each bin, got {sizes}")
+    count = arrays["count"]
+    if not ((count >= 0) & (count < 2**53)).all() or not np.isfinite(arrays["edges"]).all():
+        raise ValueError(f"{name} must have counts from 0 and finite edges, got {value!r}")
+    return ReliabilityBins(**{**arrays, "count": arrays["count"].astype(np.int64)})
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """A JSON value that must be a mapping."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a mapping, got {value!r}")
+    return value
+
+
+def numbers(name: str, value: Any) -> dict[Any, float]:
+    """A JSON value that must be a mapping to numbers; null becomes NaN."""
+    restored = {key: nan_for_null(item) for key, item in mapping(name, value).items()}
+    for key, item in restored.items():
+        if not isinstance(item, int | float):
+            raise ValueError(f"{key} of {name} must be a number, got {item!r}")
+        float(item)  # OverflowError for an int of too many digits
+    return restored
 
 
 def plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from .comparison_table import markdown_table
 from .gamma_figure import gamma_heatmap
 from .reliability_figures import comparison_figure, reliability_diagram
-from .result_json import nan_for_null, read_fields, write_fields
+from .result_json import mapping, numbers, read_fields, write_fields
 from .scaled_logits import scaled
 
 
@@ -127,10 +127,15 @@ class RunResult:
         """Read what `save` wrote."""
         fields = read_fields(path)
         for name in ("pre_intervals", "post_intervals"):
-            fields[name] = {key: tuple(map(nan_for_null, bounds)) for key, bounds in fields[name].items()}
+            fields[name] = {key: _pair(key, bounds) for key, bounds in mapping(name, fields[name]).items()}
         if fields["true_calibration_error"] is not None:
-            fields["true_calibration_error"] = tuple(fields["true_calibration_error"])
+            fields["true_calibration_error"] = _pair("true_calibration_error", fields["true_calibration_error"])
         return cls(**fields)
+
+
+def _pair(name: str, value: Any) -> tuple[float, float]:
+    low, high = numbers(name, dict(enumerate(value))).values()
+    return low, high
 
 
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
@@ -233,6 +238,6 @@ def results_table(results: Sequence[RunResult]) -> str:
 def known_loss(name: str) -> LossConfig | None:
     """The loss that a result names, None where that is no loss: the model was trained elsewhere."""
     try:
-        return LossConfig.parse(name)
-    except ValueError:
+        return None if name.endswith((".yaml", ".yml")) else LossConfig.parse(name)
+    except (TypeError, ValueError):  # "[name]" is YAML
         return None

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
-from .figure_style import COLOURS, MARKERS, clean_axes, wrapped
+from .figure_style import COLOURS, MARKERS, clean_axes, finished, wrapped
 from .markdown_cells import before_after, check_results, columns_table, escaped
-from .result_json import nan_for_null, read_fields, write_fields
+from .result_json import numbers, read_fields, write_fields
 from .run_report import write_comparison_files, write_run_files
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TranslationResult:
         """Read what `save` wrote."""
         fields = read_fields(path)
         for name in ("bleu", "validation_ece"):
-            fields[name] = {float(key): nan_for_null(value) for key, value in fields[name].items()}
+            fields[name] = {float(key): value for key, value in numbers(name, fields[name]).items()}
         return cls(**fields)
 
 
@@ -109,8 +109,9 @@ def translation_table(results: Sequence[TranslationResult]) -> str:
         "NLL": before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
         "BLEU": before_after(bleu, 1, 2, max),
     }
-    signatures = "\n".join(f"BLEU: `{signature}`\n" for signature in dict.fromkeys(run.signature for run in results))
-    return f"{columns_table(list(columns), list(columns.values()))}\n{signatures}"
+    signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
+    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
+    return f"{columns_table(list(columns), list(columns.values()))}\n{lines}"
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
@@ -159,9 +160,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
         clean_axes(axes)
     figure.align_ylabels()
     figure.legend(loc="outside upper center", ncols=min(2, len(results)), frameon=False, columnspacing=1.2)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput, has_length
 
-from ..losses import CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from .auxiliary_loss import AuxiliaryLoss
+from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred
 from .epoch_sampling import SeededByEpoch, last_batch_rows, without_first_label
 from .gamma_updates import GammaUpdates
@@ -46,6 +48,8 @@ class FocalTrainer(PublishingTrainer):
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labelled `config.semantic_loss_ignore_index` (255) count for nothing. An auxiliary head (UperNet, BEiT) gets no
     gradient, for which DDP would wait: switch it off (`use_auxiliary_head=False`).
+    What a mixture of experts adds to its own loss where `output_router_logits` is on (the balance of its routers times
+    a coefficient) is added to this one, once a step, and logged apart as ``aux_loss``; ``eval_loss`` is without it.
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
@@ -71,6 +75,7 @@ class FocalTrainer(PublishingTrainer):
     """
 
     _trains_seq2seq = False
+    _num_items: Any = None  # labels since the training began, -100 left out
 
     def __init__(
         self,
@@ -129,7 +134,10 @@ class FocalTrainer(PublishingTrainer):
         self.loss = build_loss(self.loss_config)
         shift_labels = self.head is Head.NEXT_TOKENS
         pixels = self.head is Head.PIXELS
-        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shift_labels, pixels)
+        self._auxiliary = AuxiliaryLoss(self.model)
+        self.compute_loss_func = LossFunction(
+            self.loss, self.args.loss_reduction, shift_labels, pixels, self._auxiliary
+        )
         vocabulary = self.head.generates
         self._linear_head = deferrable_head(self.model, self.loss, self.args) if vocabulary else None
 
@@ -146,6 +154,9 @@ class FocalTrainer(PublishingTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
             logs["gamma"] = self.loss.policy.gamma
+        if "loss" in logs and self._auxiliary.running is not None:
+            total, share = self.accelerator.reduce(self._auxiliary.running, "sum").tolist()
+            logs["aux_loss"], self._auxiliary.running = total / max(share, 1e-9), None
         if "train_runtime" in logs:  # the summary: Trainer's loss is of the steps since the training was last resumed
             logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step - self._first_step, 1)
         super().log(logs, start_time)
@@ -159,6 +170,8 @@ class FocalTrainer(PublishingTrainer):
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
+        if self._sink is not None:  # an evaluation, perhaps before any training
+            self.count_classes()
         with deferred(self._linear_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._sink is not None:
@@ -182,7 +195,10 @@ class FocalTrainer(PublishingTrainer):
             # one. Micro-batches without labels, which weigh nothing, complete it.
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
-        return super().get_batch_samples(iter(batches), num_batches, device)
+        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
+        if num_items is not None:
+            self._num_items = num_items if self._num_items is None else self._num_items + num_items
+        return samples, num_items
 
     def prepare_labels(self, batch: Any) -> Any:
         """The batch with the labels of pixels that do not count set to -100."""
@@ -207,6 +223,23 @@ class FocalTrainer(PublishingTrainer):
             return SeededByEpoch(sampler, seed)
         return sampler
 
+    def check_labels_seen(self) -> None:
+        """Raise where all labels since the training began were -100: its loss is 0, and would stay so."""
+        if self._num_items is not None and not self.accelerator.reduce(torch.as_tensor(self._num_items)):
+            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
+
+    def count_classes(self, train_dataloader: DataLoader | None = None) -> None:
+        """Count the training rows of each class for a loss that weighs classes by them and has no counts yet."""
+        if not isinstance(self.loss, ClassBalanced) or not self.loss.needs_class_counts:
+            return
+        if train_dataloader is None and not has_length(self.train_dataset):  # none, or a stream
+            if not self.loss.alike:
+                _logger.warning("without training rows to count, the loss %s weighs classes alike", self.loss_config)
+            self.loss.alike = True
+            return
+        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
+        self.loss.set_class_counts(class_counts(self, loader))
+
     def average_running_loss(self) -> None:
         """Give each process the mean of all of the training loss since it was last logged.
 
@@ -214,9 +247,12 @@ class FocalTrainer(PublishingTrainer):
         """
         if self.args.world_size > 1:
             self._tr_loss.copy_(self.accelerator.reduce(self._tr_loss, "mean"))
+            if self._auxiliary.running is not None:
+                self._auxiliary.running = self.accelerator.reduce(self._auxiliary.running, "mean")
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self.average_running_loss()
+        running = self._auxiliary.running
         self.state.stateful_callbacks[_STATE] = {
             "num_processes": self.args.world_size,
             "loss": str(self.loss_config),
@@ -226,6 +262,7 @@ class FocalTrainer(PublishingTrainer):
             "total_loss": self._total_loss_scalar,
             "running_loss": float(self._tr_loss),
             "step_of_last_log": self._globalstep_last_logged,
+            "running_auxiliary": None if running is None else running.tolist(),
         }
         super()._save_checkpoint(model, trial)
 
@@ -240,6 +277,7 @@ class FocalTrainer(PublishingTrainer):
         self.build_loss()
         self._gamma_updates.due = False
         self._first_step = self.state.global_step
+        self._num_items = None
         saved = self.state.stateful_callbacks.get(_STATE)
         if saved is None:
             return
@@ -256,3 +294,5 @@ class FocalTrainer(PublishingTrainer):
         self._total_loss_scalar = saved["total_loss"]
         self._tr_loss.fill_(saved["running_loss"])
         self._globalstep_last_logged = saved["step_of_last_log"]
+        if saved.get("running_auxiliary") is not None:
+            self._auxiliary.running = torch.tensor(saved["running_auxiliary"], device=self.args.device)

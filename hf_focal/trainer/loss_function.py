@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ..losses import Loss, LossConfig, build_loss
+from .auxiliary_loss import AuxiliaryLoss, auxiliary_fields
 from .deferred_logits import DeferredLogits
 from .segmentation_labels import logits_of_pixels
 
@@ -14,27 +15,42 @@ from .segmentation_labels import logits_of_pixels
 class LossFunction:
     """What `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
-    def __init__(self, loss: Loss, reduction: str = "mean", shift_labels: bool = False, pixels: bool = False):
+    def __init__(
+        self,
+        loss: Loss,
+        reduction: str = "mean",
+        shift_labels: bool = False,
+        pixels: bool = False,
+        auxiliary: AuxiliaryLoss | None = None,
+    ):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
+        self.auxiliary = auxiliary
 
     def __call__(
         self, outputs: Any, labels: Tensor | None, num_items_in_batch: float | Tensor | None = None
     ) -> Tensor:
+        logits_of(outputs)  # what has none has its labels under other names
         if labels is None:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
+        if not isinstance(labels, Tensor):
+            raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
         logits, labels = self.rows(outputs, labels)
         loss: Callable[..., Tensor] = partial(self.loss, logits)
         if isinstance(logits, DeferredLogits):
             loss = partial(logits.loss, self.loss)
-        if self.reduction == "sum":
-            return loss(labels, reduction="sum")
         soft_targets = labels.is_floating_point() and labels.shape == logits.shape
         if num_items_in_batch is not None and soft_targets:
             # Trainer counts the elements of labels: of soft targets, K a row.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
-        return loss(labels, num_items=num_items_in_batch)
+        if self.reduction == "sum":
+            total = loss(labels, reduction="sum")
+        else:
+            total = loss(labels, num_items=num_items_in_batch)
+        if self.auxiliary is not None:
+            total = total + self.auxiliary(outputs, labels, num_items_in_batch, self.reduction)
+        return total
 
     def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
@@ -48,8 +64,36 @@ def logits_of(outputs: Any) -> Any:
     """The logits of a model's output without a loss: `logits`, the first of a tuple, or themselves: a tensor,
     or `DeferredLogits`."""
     if isinstance(outputs, Mapping):
+        if "logits" not in outputs:
+            raise ValueError(
+                f"model must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: "
+                "there is no softmax that could be calibrated"
+            )
         return outputs["logits"]
     return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
+
+
+class StockLossFunction(LossFunction):
+    """The same for a trainer that shows it nothing of the model: what it must not train, outputs and labels tell."""
+
+    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+        if labels.is_floating_point():
+            raise ValueError(
+                f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)}: problem_type "
+                "'multi_label_classification' and 'regression' have no softmax; soft targets are for FocalTrainer"
+            )
+        if fields := auxiliary_fields(outputs):
+            raise ValueError(
+                f"model.config.output_router_logits must be False for loss_func, got an output with "
+                f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
+            )
+        logits, targets = super().rows(outputs, labels)
+        if logits.shape[:-1] != targets.shape:
+            raise ValueError(
+                f"labels must be one for each row of logits, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
+                "head that aligns them otherwise (CTC) or has several labels a row is not supported"
+            )
+        return logits, targets
 
 
 def loss_func(
@@ -70,8 +114,11 @@ def loss_func(
             is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; or a loss that needs more of a trainer than a stock one does: one
-            whose γ moves, which averages recall over steps, or which weighs classes by their training rows.
+        ValueError: what `LossConfig.parse` raises; a loss that needs more of a trainer than a stock one does: one
+            whose γ moves, which averages recall over steps, or which weighs classes by their training rows. What it
+            returns raises it for floating labels (multi-label and regression heads, soft targets), labels that are not
+            one for each row of logits (CTC), an output without logits (extractive question answering), and the
+            auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)
     if built.driving is not None:
@@ -79,4 +126,4 @@ def loss_func(
             f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which {built.driving}: "
             "use FocalTrainer"
         )
-    return LossFunction(built, reduction, shift_labels)
+    return StockLossFunction(built, reduction, shift_labels)

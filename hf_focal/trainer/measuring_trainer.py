@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerControl
 from transformers.trainer_utils import EvalLoopOutput
 
+from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
 from ..losses import Loss
@@ -108,6 +109,14 @@ class MeasuringTrainer(Trainer):
             self.__dict__.pop("_eval_dataloaders", None)
             if kept is not None:
                 self._eval_dataloaders = kept
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader:
+        drop_last = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drop_last and is_training  # every sample is measured
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drop_last
 
     def evaluation_loop(
         self,
@@ -259,11 +268,12 @@ class MeasuringTrainer(Trainer):
 
     def forget_folded_temperature(self) -> None:
         """Let go of the temperature if it has been folded into the model since it was fitted."""
-        now = self.calibration()
-        # What `apply_calibrated_generation` records is in no weight.
-        folded = "temperature" in now and now.get("folded", not self.head.generates)
-        if folded and now != self._calibration_when_fitted:
+        if self.folded_temperature() is not None and self.calibration() != self._calibration_when_fitted:
             self.temperature = None
+
+    def folded_temperature(self) -> float | None:
+        """The temperature that is in the model's weights, None where there is none."""
+        return folded_temperature(self.calibration(), self.head.generates)
 
     def calibration(self) -> dict[str, Any]:
         """A copy of what `fold_temperature` has recorded in the model's config; empty where it has not."""

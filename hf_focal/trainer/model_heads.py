@@ -1,5 +1,6 @@
 """What the trainer refuses before any work is done, and what it has to know of the model."""
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -42,6 +43,14 @@ _OF_MASKS = {
 }
 
 
+# Heads whose logits, if they have any, are not of the labels' classes; and what class names end with.
+_WITHOUT_SOFTMAX = re.compile(
+    "For(CTC|RNNT|TDT|Decision|DepthEstimation|ImageMatting|ImageSuperResolution|KeypointDetection|KeypointMatching|"
+    "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
+    r"QuestionAnswering\w*|Regression|Retrieval|TextToSpeech|XVector)$"
+)
+
+
 class Head(Enum):
     """What a model's logits (N, ..., K) are of, and which labels they go with."""
 
@@ -58,7 +67,7 @@ class Head(Enum):
 
 def head_of(model: Any) -> Head:
     """What the model's class, or the nearest that it is derived from, is for Transformers."""
-    model = _without_adapter(model)
+    model = without_adapter(model)
     for kind in type(model).__mro__:
         if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
             # Transformers' list has speech models besides that put sounds before the text of one decoder.
@@ -72,7 +81,7 @@ def head_of(model: Any) -> Head:
     return Head.CLASSES
 
 
-def _without_adapter(model: nn.Module) -> Any:
+def without_adapter(model: nn.Module) -> Any:
     if is_peft_available():
         from peft import PeftModel
 
@@ -82,7 +91,7 @@ def _without_adapter(model: nn.Module) -> Any:
 
 
 def check_model(model: nn.Module) -> None:
-    model = _without_adapter(model)
+    model = without_adapter(model)
     name = type(model).__name__
     if any(kind.__name__ in _UNSHIFTED for kind in type(model).__mro__):
         raise ValueError(
@@ -98,15 +107,25 @@ def check_model(model: nn.Module) -> None:
             f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated"
         )
+    if any(re.search(_WITHOUT_SOFTMAX, kind.__name__) for kind in type(model).__mro__):
+        raise ValueError(
+            "model must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
+            f"{name}: its head has no softmax over the labels' classes that could be calibrated"
+        )
     config: Any = getattr(model, "config", None)
+    if name == "NllbMoeForConditionalGeneration" and config.output_router_logits:
+        raise ValueError(
+            f"model.config.output_router_logits must be False, got True: {name} has an auxiliary loss only beside a "
+            "loss of its own"
+        )
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")
     if head_of(model) is Head.PIXELS and config.num_labels < 2:
         raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a sigmoid a pixel")
+    if isinstance(model, PreTrainedModel) and name.endswith("Classification") and config.num_labels < 2:
+        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
-        if config.num_labels < 2:
-            raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
         # Transformers sets it at the first forward pass with labels, which never comes here.
         config.problem_type = "single_label_classification"
 

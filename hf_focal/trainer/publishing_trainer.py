@@ -2,18 +2,31 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from enum import Enum
 from pathlib import Path
+from shutil import copy2
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, HfApi, run_as_future
 from transformers import PreTrainedModel
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.trainer_utils import HubStrategy
+from transformers.utils import PushInProgress
 
-from ..calibration.folding import fold_temperature
+from ..calibration.folding import fold_temperature, folded_temperature
 from ..calibration.temperature import Temperature
-from ..hub.hub_publishing import HubError, create_repository, how_to_push, publish, repository_of
+from ..hub.hub_publishing import (
+    HubError,
+    create_repository,
+    how_to_push,
+    publish,
+    published_files,
+    repository_of,
+    upload,
+)
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, TranslationResult, write_report
@@ -24,6 +37,8 @@ from .model_heads import Head
 
 _logger = logging.getLogger(__name__)
 
+# What `hub_training_state` publishes of a checkpoint besides: all that a training goes on from but its arguments.
+_STATE = ("trainer_state.json", "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # What a card lists of the training's arguments, where they say anything, under which names.
 _SETTINGS = {
@@ -120,7 +135,7 @@ class PublishingTrainer(MeasuringTrainer):
             result: the figures of the test set, of which `write_report` writes the report that the card shows pictures
                 of. If absent they are measured, and the report is written.
             test_dataset: what is measured: labelled data, or the key of one of several evaluation sets. The evaluation
-                set if absent, as the card then says.
+                set if absent, as the card then says. With `result` the Hub id or the path of what that is of.
 
         Raises:
             ValueError: nothing to measure, or a task that is not known.
@@ -128,6 +143,7 @@ class PublishingTrainer(MeasuringTrainer):
         self.forget_folded_temperature()
         task = _first(tasks) or self._task()
         measured_on, same_rows = "test", False
+        named = test_dataset if result is not None and isinstance(test_dataset, str) else None
         if result is None:
             if test_dataset is None:
                 measured_on, same_rows = "validation", self._fits_to_eval_dataset
@@ -148,10 +164,11 @@ class PublishingTrainer(MeasuringTrainer):
             license=license,
             settings=_settings(self.args, _first(dataset_args)),
             figures=[f"report/reliability_{when}.png" for when in sides],
-            folded=_is_folded(folder, default=not self.head.generates),
-            earlier=None if result.temperature.is_fitted else self.calibration().get("temperature"),
+            folded=_is_folded(folder, self.head.generates),
+            earlier=None if result.temperature.is_fitted else self.folded_temperature(),
             own_code=type(self.accelerator.unwrap_model(self.model)).__module__.startswith("hf_focal."),
             measured_on=measured_on,
+            test_dataset=named,
             same_rows=same_rows,
         )
         card.data.tags += [tags] if isinstance(tags, str) else tags or []
@@ -190,7 +207,7 @@ class PublishingTrainer(MeasuringTrainer):
         private = self.args.hub_private_repo if private is None else private
         token = token or self.args.hub_token
         self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
-        self.push_in_progress = None
+        self.push_in_progress: PushInProgress | None = None
 
     def push_to_hub(
         self,
@@ -242,6 +259,41 @@ class PublishingTrainer(MeasuringTrainer):
             return publish(folder, name, **options)
         return HfApi().run_as_future(publish, folder, name, **options)
 
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """As Transformers has it, of what `publish` uploads and, where it is asked for, the training's state."""
+        strategy = self.args.hub_strategy
+        if not self.is_world_process_zero() or strategy == HubStrategy.END:
+            return
+        if self.push_in_progress is None or self.push_in_progress.is_done():
+            self.push_in_progress = PushInProgress([])
+        elif not self.args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        checkpoint = Path(checkpoint_folder)
+        path = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: checkpoint.name}.get(strategy)
+        also = _STATE if path is not None and self.args.hub_training_state else ()
+        # `save_total_limit` may remove the checkpoint before it is uploaded.
+        copy = TemporaryDirectory(prefix="_push-", dir=self.args.output_dir)
+        for file in published_files(checkpoint, also):
+            target = Path(copy.name, file)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy2(checkpoint / file, target)
+        message = f"Training in progress, step {self.state.global_step}"
+        options = {"token": self.args.hub_token, "revision": self.args.hub_revision, "commit_message": message}
+        job = run_as_future(_push_copy, copy, self.hub_model_id, path, also, options)
+        self.push_in_progress.jobs.append(job)
+
+
+def _push_copy(copy: TemporaryDirectory, name: str, path: str | None, also: Sequence[str], options: Any) -> None:
+    """Upload the copy of a checkpoint, and again, with its state, to the folder `path` if there is one; remove it."""
+    with copy:
+        try:
+            upload(copy.name, name, **options)
+            if path is not None:
+                upload(copy.name, name, path_in_repo=path, also=also, **options)
+        except HubError as error:
+            _logger.warning("%s; the training goes on", error)
+
 
 def _weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     """The files of weights in a folder, each with what a new one of its name differs in."""
@@ -250,13 +302,13 @@ def _weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def _is_folded(folder: Path, default: bool) -> bool:
-    """Whether the saved weights hold a temperature; `default` where the config has one and does not say."""
+def _is_folded(folder: Path, generates: bool) -> bool:
+    """Whether the saved weights hold a temperature."""
     config = folder / "config.json"
     if not config.is_file():
         return False
-    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration") or {}
-    return bool(calibration) and calibration.get("folded", default)
+    calibration = json.loads(config.read_text(encoding="utf-8")).get("calibration")
+    return folded_temperature(calibration, generates) is not None
 
 
 def _record(folder: Path, temperature: Temperature) -> None:

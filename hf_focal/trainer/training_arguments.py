@@ -19,7 +19,7 @@ class FocalTrainingArguments(TrainingArguments):
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
-    `hub_strategy` to "end".
+    `hub_strategy` to "end". A pickle of the arguments, such as ``training_args.bin``, and a copy have no tokens.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
@@ -60,7 +60,14 @@ class FocalTrainingArguments(TrainingArguments):
         default="end",
         metadata={
             "help": "When Trainer pushes: 'end', only what `push_to_hub` publishes, calibrated. With the others also "
-            "what it saves during the training, which is not, and its arguments."
+            "the models that it saves during the training, which are not."
+        },
+    )
+    hub_training_state: bool = field(
+        default=False,
+        metadata={
+            "help": "hub_strategy 'checkpoint' and 'all_checkpoints': push the states of the optimizer, the schedule "
+            "and the random numbers, too, which a training can be resumed from. They name the output folder."
         },
     )
     logging_nan_inf_filter: bool = field(
@@ -112,6 +119,9 @@ class FocalTrainingArguments(TrainingArguments):
             self.ddp_find_unused_parameters: bool | None = False
         if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch
             self.dataloader_pin_memory = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: None if name.endswith("_token") else value for name, value in vars(self).items()}
 
 
 @dataclass

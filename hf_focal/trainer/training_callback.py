@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from ..losses import ClassBalanced
-from .class_counts import class_counts
 from .gamma_updates import ends_epoch
 from .training_arguments import FocalTrainingArguments
 
@@ -30,9 +28,7 @@ class TrainingCallback(TrainerCallback):
     ) -> None:
         self.save_at_epoch_end = False
         self.trainer.begin_training()
-        loss = self.trainer.loss
-        if isinstance(loss, ClassBalanced) and loss.needs_class_counts:  # else a checkpoint had them
-            loss.set_class_counts(class_counts(self.trainer, train_dataloader))
+        self.trainer.count_classes(train_dataloader)  # unless a checkpoint had them
 
     def on_epoch_begin(
         self,
@@ -63,6 +59,7 @@ class TrainingCallback(TrainerCallback):
     def on_epoch_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self.trainer.check_labels_seen()
         self.trainer.average_running_loss()
         if self.save_at_epoch_end:
             control.should_save, self.save_at_epoch_end = True, False

@@ -11,8 +11,9 @@ Texts against other texts:
     python recipes/papers/ood.py --models out/newsgroups/cross_entropy out/newsgroups/flsd53 \
         --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
-The models are folders that the recipes for text and image classification wrote, or any classifier. Where a temperature
-is folded into a model, everything is measured before and after it. Several GPUs: `accelerate launch`.
+The models are folders that the recipes for text and image classification wrote, or any classifier. Where a model has a
+temperature, in its weights or in its config, everything is measured before and after it. Several GPUs:
+`accelerate launch`.
 """
 
 import logging
@@ -36,6 +37,7 @@ from transformers import (
 
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
+from hf_focal.calibration.folding import folded_temperature
 from hf_focal.cli.input_errors import check_id_or_folder
 from hf_focal.cli.labelled_split import labels_of, load_images, load_one_split, load_texts
 from hf_focal.cli.trained_model import loss_of
@@ -49,7 +51,7 @@ from hf_focal.experiments.reports.ood_report import (
     shift_table,
     write_detection_report,
 )
-from hf_focal.experiments.runs.recipe_checks import check_at_least, check_choice
+from hf_focal.experiments.runs.recipe_checks import check_at_least, check_choice, check_training_arguments
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
@@ -127,6 +129,7 @@ def prepare(argv: list[str]) -> Experiment:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    check_training_arguments(args)
     for name in ood.models:
         check_id_or_folder("models", name)
     configs = {name: AutoConfig.from_pretrained(name) for name in ood.models}
@@ -189,7 +192,7 @@ class Classifier:
     def __init__(self, name: str, experiment: Experiment):
         self.experiment, self.loss = experiment, loss_of(name)
         args = experiment.args
-        args.remove_unused_columns = False
+        args.remove_unused_columns = args.dataloader_drop_last = False
         if experiment.of_images:
             self.pixels = PixelFormat.of_pretrained(name)
             model = AutoModelForImageClassification.from_pretrained(name).to(memory_format=torch.channels_last)
@@ -199,7 +202,9 @@ class Classifier:
             model = AutoModelForSequenceClassification.from_pretrained(name)
             self.max_length = input_length(name, self.tokenizer, experiment.ood.max_length)
             self.trainer = Trainer(model, args, data_collator=DataCollatorWithPadding(self.tokenizer))
-        self.temperature = (getattr(model.config, "calibration", None) or {}).get("temperature", 1.0)
+        calibration = getattr(model.config, "calibration", None) or {}
+        self.temperature = calibration.get("temperature", 1.0)
+        self.in_weights = folded_temperature(calibration, generates=False) or 1.0
 
     def decode(self, rows: Dataset) -> torch.Tensor:
         return decode_images(rows, self.pixels.stored_size)
@@ -218,7 +223,7 @@ class Classifier:
 
     def _predict(self, rows) -> torch.Tensor:
         logits = self.trainer.predict(rows).predictions
-        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.temperature
+        return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.in_weights
 
 
 def measure(experiment: Experiment) -> list[DetectionResult]:

@@ -1,7 +1,7 @@
 """Run the rows of a paper's table, and write the table with our figures beside the printed ones.
 
-    python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm --seeds 1 2 3 \
-        --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
+    python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
+        --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
 Each run is one of the other recipes with its configuration, started with `accelerate launch`: a run on each GPU, or
 one after the other on the CPU. The same command again skips what is finished and resumes the rest; a run that dies is

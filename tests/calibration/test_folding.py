@@ -3,6 +3,8 @@
 `test_round_trip.py` has the families of models, through save_pretrained and back.
 """
 
+import copy
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal.calibration.folding import fold_temperature
+from hf_focal.calibration.folding import fold_temperature, folded_temperature
 from hf_focal.calibration.temperature import Temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
@@ -161,3 +163,57 @@ def test_a_model_that_says_single_label_is_folded():
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         fold_temperature(build("BertForSequenceClassification", **TINY), value)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "of_classifier", "of_language_model"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"folded": True}, None, None),
+        ({"temperature": 2.0}, 2.0, None),
+        ({"temperature": 2.0, "folded": True}, 2.0, 2.0),
+        ({"temperature": 2.0, "folded": False}, None, None),
+    ],
+)
+def test_which_temperature_is_in_the_weights(calibration, of_classifier, of_language_model):
+    assert folded_temperature(calibration, generates=False) == of_classifier
+    assert folded_temperature(calibration, generates=True) == of_language_model
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1e-6), (torch.float32, 1e-39)])
+def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
+    model = build("BertForSequenceClassification", **TINY).to(dtype)
+    before = model.classifier.weight.clone()
+    with pytest.raises(ValueError, match=f"temperature must keep weights and logits finite in {dtype}, got {value}"):
+        fold_temperature(model, value)
+    assert torch.equal(model.classifier.weight, before) and not hasattr(model.config, "calibration")
+
+
+def share_that_changes(before, after, features):
+    with torch.no_grad():
+        return (before(features).argmax(-1) != after(features).argmax(-1)).double().mean().item()
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1e7), (torch.bfloat16, 1.3)])
+def test_predictions_that_rounding_changes_are_counted(dtype, value):
+    model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
+    before = copy.deepcopy(model.classifier)
+    with pytest.warns(
+        UserWarning, match=f"T = .* in {dtype} weights changes .* %.* inputs, by rounding: float32 ke"
+    ) as w:
+        fold_temperature(model, value)
+    (said,) = re.findall(r"changes (\S+) %", str(w[0].message))
+    features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
+    # Of 1,024 inputs: within five standard deviations.
+    share = share_that_changes(before, model.classifier, features)
+    assert share > 0 and abs(float(said) / 100 - share) < 5 * (share / 1024) ** 0.5
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, 1.3), (torch.float32, 1e7), (torch.bfloat16, 2.0)])
+def test_no_prediction_changes_in_float32_and_by_powers_of_two(dtype, value, recwarn):
+    model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
+    before = copy.deepcopy(model.classifier)
+    fold_temperature(model, value)
+    features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
+    assert share_that_changes(before, model.classifier, features) == 0 and not recwarn.list

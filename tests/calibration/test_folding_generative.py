@@ -296,3 +296,18 @@ def test_models_cut_up_among_processes_are_refused_before_anything_runs(name, cu
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         fold_temperature(build("gpt2"), value)
+
+
+def test_tokens_that_rounding_changes_are_counted():
+    torch.manual_seed(0)
+    sizes = {"n_positions": 8, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=5000, **sizes)).bfloat16()
+    with pytest.warns(
+        UserWarning, match=r"T = 1.3 in torch.bfloat16 weights changes .* of the predictions on 256 rand"
+    ):
+        fold_temperature(model, 1.3)
+    before = model.transformer.ln_f.weight.clone()
+    with pytest.raises(ValueError, match="temperature must keep weights and logits finite"):
+        fold_temperature(model, 1e-39)
+    assert torch.equal(model.transformer.ln_f.weight, before)
+    assert model.config.calibration == {"temperature": 1.3, "folded": True}

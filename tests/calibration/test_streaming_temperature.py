@@ -304,6 +304,17 @@ def test_what_cannot_be_merged_is_named():
     assert TemperatureStream().merge(stream).fit() == stream.fit()
 
 
+def test_probabilities_are_told_from_logits_however_they_are_cut():
+    logits, labels = tokens(10, 10)
+    stream = TemperatureStream()
+    stream.update(logits[:1].softmax(-1), labels[:1])  # which may be logits
+    with pytest.raises(ValueError, match="logits must not be probabilities, got rows that all lie in"):
+        stream.update(logits[1:2].softmax(-1), labels[1:2])
+    stream.update(logits, labels)
+    stream.update(logits.softmax(-1), labels)
+    assert stream.compute().num_samples == 21
+
+
 def test_errors_name_the_argument_and_the_value():
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         TemperatureStream(num_bins=0)
@@ -320,3 +331,15 @@ def test_a_masked_label_has_an_infinite_nll():
     logits[0] = torch.where(torch.arange(10) == labels[0], -torch.inf, logits[0])
     curves = stream_of(logits, labels).compute()
     assert (curves.nll == math.inf).all() and np.isfinite(curves.ece).all()
+
+
+def test_constant_logits_have_a_temperature_of_one():
+    stream = stream_of(torch.ones(9, VOCABULARY), torch.arange(9), batch=4)
+    other = stream_of(*tokens(4))
+    for objective in ("ece", "nll"):
+        with pytest.warns(UserWarning, match="the logits are constant: .* T = 1") as warned:
+            fit = stream.fit(objective)
+        assert len(warned) == 1
+        assert (fit.value, fit.at_grid_end) == (1.0, False)
+        assert fit.nll_after == fit.nll_before == pytest.approx(math.log(VOCABULARY), rel=1e-4)
+    assert stream.compute().are_constant and not stream.merge(other).compute().are_constant

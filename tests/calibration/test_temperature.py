@@ -77,7 +77,6 @@ CASES = {
     "float64": tuple(x.double() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=1)),
     "bfloat16": tuple(x.bfloat16() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=2)),
     "float16": tuple(x.half() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=3)),
-    "all equal": (torch.zeros(50, 5), torch.arange(50) % 5),
     "in [0, 1]": (torch.rand(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 4),
 }
 
@@ -272,9 +271,11 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS, LABELS, {"grid": []}, ValueError, "non-empty"),
         (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "finite positive"),
         (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "finite positive"),
+        (LOGITS, LABELS, {"grid": [1e-300, 1.0]}, ValueError, r"grid must hold temperatures from 1e-30.*got 1e-300$"),
+        (LOGITS, None, {}, TypeError, "labels must be a tensor or an array of numbers, got NoneType"),
+        (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
         (LOGITS, LOGITS.argmax(1), {"objective": "nll"}, ValueError, r"set of 30 .*T -> 0.*objective='ece'"),
         (LOGITS, LOGITS.argmin(1), {"objective": "nll"}, ValueError, "no better than chance.*T -> ∞"),
-        (LOGITS * 0, LABELS, {"objective": "nll"}, ValueError, "no minimum"),
         (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
     ],
 )
@@ -345,3 +346,20 @@ def test_apply_divides_and_keeps_the_dtype(dtype):
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, 10, 15)
+
+
+@pytest.mark.parametrize("objective", ["ece", "nll"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_constant_logits_have_a_temperature_of_one(objective, masked):
+    logits = torch.tensor([[0.5, 0.5, 0.5], [2.0, 2.0, 2.0], [-1.0, -1.0, -1.0]])
+    if masked:
+        logits[:, 2] = -torch.inf
+    with pytest.warns(UserWarning, match="the logits are constant: .* T = 1") as warned:
+        fit = fit_temperature(logits, torch.tensor([0, 1, 1]), objective)
+    assert len(warned) == 1
+    assert (fit.value, fit.at_grid_end) == (1.0, False)
+    assert fit.nll_after == fit.nll_before == pytest.approx(math.log(2 if masked else 3))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the logits are constant")
+        logits[1, 0] += 1e-3
+        fit_temperature(logits, torch.tensor([0, 1, 1]))

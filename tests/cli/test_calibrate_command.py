@@ -178,7 +178,7 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
     assert "split 'validation' of dataset" in result.details["fitted_on"]
     assert "split 'test' of test_dataset" in result.details["measured_on"]
-    assert "On the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
     with pytest.raises(InputError, match="dataset must have the split that is named besides"):

@@ -70,6 +70,11 @@ def test_names_are_found_in_another_case_and_by_the_map():
     assert labels_of(unnamed, "test", split, label_map=switched).tolist() == [1, 0]
 
 
+def test_names_are_found_without_the_spaces_around_them():
+    split = labelled(["POSITIVE ", " pos"], Value("string"))
+    assert labels_of(SENTIMENT, "test", split, label_map={"pos": "POSITIVE"}).tolist() == [2, 2]
+
+
 def test_names_that_differ_in_case_alone_are_taken_to_the_letter():
     config = BertConfig(id2label={0: "b", 1: "B"}, label2id={"b": 0, "B": 1})
     assert labels_of(config, "test", labelled(["B", "b"], Value("string"))).tolist() == [1, 0]

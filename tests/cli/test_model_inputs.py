@@ -1,4 +1,4 @@
-"""Rows as the inputs of trained models; the models themselves are in test_calibrate.py."""
+"""Rows as the inputs of trained models; the models themselves are in test_calibrate_command.py."""
 
 import pytest
 from datasets import Dataset

@@ -43,6 +43,16 @@ def test_string_labels_become_sorted_classes(write, suffix):
     assert all(names[row["label"]] == by_text[row["text"]] for row in splits["train"])
 
 
+def test_labels_lose_the_spaces_around_them(write, caplog):
+    train = write("train.csv", text=TEXTS, label=[" ham" if label == "ham" else label for label in LABELS])
+    test = write("test.csv", text=["a", "b"], label=["eggs ", "ham"])
+    splits = load_splits(train_file=train, test_file=test)
+    assert label_names(splits) == ["eggs", "ham", "spam"]
+    assert splits["test"]["label"][:] == [0, 1]
+    assert f"train_file '{train}': spaces around labels of 'label' are left out: ' ham'" in caplog.text
+    assert f"test_file '{test}': spaces around labels of 'label' are left out: 'eggs '" in caplog.text
+
+
 def test_integer_labels(write):
     splits = load_splits(train_file=write("train.csv", text=TEXTS, label=[0, 1, 2, 0] * 10))
     assert list(splits) == ["train", "validation"]
@@ -120,6 +130,10 @@ def test_dataset_folder(write, tmp_path):
             {"txt": ["a"], "label": ["ham"]},
             r"text_column must be one of \['txt', 'label'\], .* got 'text'; did you mean 'txt'\?",
         ),
+        (
+            {"text": [" ", "\t"], "label": ["ham"] * 2},
+            "text_column must hold texts, got only blank ones in 'text' of test",
+        ),
         ({"text": [1.5], "label": ["ham"]}, "text_column must hold strings, got .*float64.* in 'text' of test_file"),
         (
             {"text": TEXTS[::-1], "label": LABELS[::-1]},
@@ -157,6 +171,8 @@ def test_bad_training_labels(write, labels, message):
         ("latin1.csv", "text,label\nsch\xf6n,x\n".encode("latin-1"), "can't decode byte 0xf6"),
         ("cut_off.jsonl", b'{"text": "a", "label": "x"}\n{"text":', "JSON parse error"),
         ("cut_off.parquet", b"PAR1" + bytes(40), "corrupted"),
+        ("semicolons.csv", b"text;label\na, b;x\n", "which has ';'"),
+        ("tabs.csv", b"text\tlabel\na\tx\n", r"which has '\\t'"),
         ("empty.csv", b"", "No columns to parse"),
         ("plain.txt", b"a text, not a tree\n", r"line 1, column 1 must be '\(' of a sentiment tree, got 'a'"),
     ],

@@ -99,6 +99,13 @@ def test_splits_of_strings_and_of_class_labels(tmp_path):
     assert splits["test"][0]["tags"] == [1, 0, 2]
 
 
+def test_tags_lose_the_spaces_around_them(tmp_path, caplog):
+    padded = [[f" {tag}" if tag == "PER" else tag for tag in tags] for tags in TAGS[:2]] + TAGS[2:]
+    splits = load_tag_splits(train_file=file_of(tmp_path, "train", split_of(WORDS, padded)), validation_size=1)
+    assert tag_names(splits) == ["LOC", "O", "PER"]
+    assert "spaces around labels of 'tags' are left out: ' PER'" in caplog.text
+
+
 def test_sentences_without_words_are_left_out(tmp_path):
     file = file_of(tmp_path, "train", split_of([[], *WORDS], [[], *TAGS]))
     splits = load_tag_splits(train_file=file, validation_size=1)

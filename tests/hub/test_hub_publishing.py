@@ -1,10 +1,15 @@
 """Publishing to a Hub: what arrives there, and what is said and kept where it does not."""
 
+import ast
+import re
+from pathlib import Path
+
 import huggingface_hub
 import pytest
+import transformers
 from hub_server import READER, WRITER
 
-from hf_focal.hub.hub_publishing import HubError, create_repository, publish
+from hf_focal.hub.hub_publishing import HubError, create_repository, publish, published_files
 
 constants = huggingface_hub.constants
 
@@ -57,7 +62,9 @@ def test_an_upload_that_keeps_breaking_off_ends_in_one_line(hub, folder, problem
     with pytest.raises(HubError, match=f"the upload to 'me/model' failed: .*({reason})") as caught:
         publish(folder, "model")
     message = str(caught.value)
-    assert "\n" not in message and f"hf upload me/model {folder} . '--exclude=_*'" in message
+    assert (
+        "\n" not in message and f"hf upload me/model {folder} . --include=README.md --include=config.json" in message
+    )
     assert hub.commits == [] and (folder / "config.json").is_file()
     publish(folder, "model")  # and by and by it works
     assert held(hub) == PUBLISHED
@@ -96,5 +103,82 @@ def test_offline_mode_is_no_riddle(folder):
 
 
 def test_a_folder_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match="folder must be an existing folder, got 'nowhere'"):
+    with pytest.raises(FileNotFoundError, match="folder must be an existing folder with a model, got 'nowhere'"):
         publish("nowhere", "me/model")
+
+
+# What a model is, and what belongs to it.
+MODEL = (
+    *("README.md", "config.json", "generation_config.json", "temperature.json", "adapter_config.json"),
+    *("model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "merges.txt", "chat_template.jinja"),
+    *("preprocessor_config.json", "processor_config.json", "additional_chat_templates/tool_use.jinja"),
+    *("report/metrics.json", "report/table.md", "report/loss.yaml", "report/reliability_after.png"),
+    *("report/dynamics_train.png", "report/shots.md", "report/gamma.png"),
+)
+# What stays at home, besides each file of a training's state.
+PRIVATE = (
+    *(".env", "train_texts.csv", "notes.txt", "train.json", "secrets.py", "model.log", "all_results.json"),
+    *(".private/config.json", "_push-1/config.json", "runs/Nov22/events.out.tfevents.1", "translations/test_T1.txt"),
+    *("report/samples.md", "report/predictions.npz", "report/examples.png", "report/train_texts.csv"),
+    *("report/patient_17.png", "checkpoint-6/model.safetensors", "checkpoint-6/config.json"),
+)
+STATE = ("training_args.bin", "run.json", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+@pytest.mark.parametrize("inside", ["", "best/", "second_run/best/"])
+def test_what_is_not_known_to_belong_to_a_model_stays_at_home(hub, tmp_path, inside):
+    for name in (*MODEL, *PRIVATE, *STATE, *(f"checkpoint-6/{name}" for name in STATE)):
+        path = tmp_path / "model" / inside / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    publish(tmp_path / "model", "model")
+    assert held(hub) == {inside + name: name for name in MODEL}
+    assert set(published_files(tmp_path / "model")) == set(held(hub))
+
+
+def test_names_are_no_patterns(hub, folder):
+    (folder / "vocab[1].json").write_text("asked for")
+    (folder / "vocab1.json").write_text("too")
+    (folder / "data1.json").write_text("not this")
+    publish(folder, "model")
+    assert held(hub) == {**PUBLISHED, "vocab[1].json": "asked for", "vocab1.json": "too"}
+
+
+def test_a_folder_without_a_model_is_not_published(hub, tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\n")
+    with pytest.raises(FileNotFoundError, match="folder must be an existing folder with a model, got "):
+        publish(tmp_path, "me/model")
+    assert hub.requests == []
+
+
+def test_the_code_of_a_model_goes_with_it(hub, folder):
+    code = {
+        "config.json": '{"auto_map": {"AutoConfig": "configuration_own.Own", "AutoModel": "other--away.Model"}}',
+        "tokenizer_config.json": '{"auto_map": {"AutoTokenizer": ["tokenization_own.Slow", null]}}',
+        "configuration_own.py": "from ._layers import x\n",
+        "tokenization_own.py": "",
+        "_layers.py": "x = 1\n",
+    }
+    for name, content in {**code, "away.py": "", "train.py": "TOKEN = 'hf_writer'"}.items():
+        (folder / name).write_text(content)
+    publish(folder, "model")
+    assert held(hub) == PUBLISHED | code
+
+
+def test_the_vocabularies_of_all_tokenizers_are_published(tmp_path):
+    """What the classes of Transformers call their files."""
+    sources = (Path(transformers.__file__).parent / "models").glob("*/tokenization_*.py")
+    blocks = [re.search(r"VOCAB_FILES_NAMES = (\{.*?\})", path.read_text("utf-8"), re.DOTALL) for path in sources]
+    names = {name for block in blocks if block for name in ast.literal_eval(block[1]).values()}
+    assert {"vocab.txt", "spiece.model", "source.spm"} <= names
+    for name in names:
+        (tmp_path / name).touch()
+    assert set(published_files(tmp_path)) == names
+
+
+def test_what_an_earlier_push_leaked_is_taken_away(hub, folder):
+    leaked = ("training_args.bin", "run.json", "best/training_args.bin", "second/run.json", "runs/Nov22/events")
+    hub.repositories["me/model"] = dict.fromkeys((*leaked, "LICENSE"), b"")
+    publish(folder, "me/model")
+    assert held(hub) == {**PUBLISHED, "LICENSE": ""}

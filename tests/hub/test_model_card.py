@@ -1,5 +1,6 @@
 """The model card: what it says, that its metadata read back equal, and what it leaves out."""
 
+import ast
 import math
 import re
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.hub.model_card import _PAPERS, model_card
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports.markdown_cells import escaped
 from hf_focal.reports.run_report import RunResult, results_table
 from hf_focal.reports.translation_report import TranslationResult, translation_table
 
@@ -118,7 +120,7 @@ def test_nothing_but_what_was_measured_is_in_the_metadata():
     assert card.data.eval_results is None
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
     assert not {"base_model", "datasets", "language", "license", "model-index"} & set(front_matter(card))
-    assert "None" not in str(card).replace("top_k=None", "") and "# user/my\\_model\n\nA model whose" in card.text
+    assert "None" not in str(card).replace("top_k=None", "") and "# user/my_model\n\nA model. Its" in card.text
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_data_that_is_built_in_or_generated_is_of_no_hub(name):
     card = card_of(dataset=name)
     assert "datasets" not in front_matter(card)
     assert {(entry.dataset_name, entry.dataset_type) for entry in card.data.eval_results} == {(name, "unknown")}
-    assert f"trained on {name}, whose" in card.text
+    assert f"trained on {name}. Its" in card.text
 
 
 def test_a_folder_that_is_there_is_a_path(tmp_path, monkeypatch):
@@ -161,7 +163,7 @@ def test_the_text_says_what_was_trained_and_measured():
     text = card_of(result, settings={"learning_rate": 2e-5, "opt|im": "a_b"}, figures=figures).text
     assert "Loss: `adafocal:bins=10`, focal or inverse focal" in text
     assert 'loss="adafocal:bins=10"' in text and "calibration_dataset=validation" in text
-    assert "| learning\\_rate | 2e-05 |" in text and "| opt\\|im | a\\_b |" in text
+    assert "| learning_rate | 2e-05 |" in text and "| opt\\|im | a_b |" in text
     assert results_table([result]) in text
     assert "T = 1.3, that of a grid with the smallest expected calibration error (ECE), fitted on 50 samples" in text
     assert "ECE 10.00 → 5.00 %, NLL 0.912 → 0.800. It is an end of the grid" in text
@@ -240,23 +242,56 @@ def test_a_card_without_a_temperature_says_so():
     assert [entry.metric_name for entry in card.data.eval_results] == SIDES
     assert "None was fitted" in card.text and "→" not in card.text and "bibtex" in card.text
     assert card.data.tags == ["hf_focal", "calibration"]
-    assert "are calibrated.\n" not in card.text
+    assert "A model. How calibrated it is, the figures below say." in card.text
 
 
 def test_a_card_of_a_model_that_was_only_corrected():
     result = replace(run_of(), loss="org/base")
     card = card_of(result, base_model="org/base", dataset="data.csv", fine_tuned=False)
-    assert "# user/my\\_model\n\norg/base, corrected with a temperature on data.csv, whose" in card.text
+    assert "# user/my_model\n\norg/base, corrected with a temperature on data.csv. Its" in card.text
     assert "## Training" not in card.text and "fine-tuned" not in card.text
     assert card.data.base_model == "org/base"
 
 
 def test_a_card_names_the_splits():
     card = card_of(measured_on="validation", same_rows=True)
-    assert "On the validation set, before" in card.text
+    assert "On the 60 samples of the validation set, before" in card.text
     assert "of the validation split, the rows that are measured above, whose figures flatter it" in card.text
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
     assert "of the dev split, not on the test set" in card_of(fitted_on="dev").text
+
+
+@pytest.mark.parametrize("larger", [(), ("ece",), ("nll",), ("ece", "nll")])
+@pytest.mark.parametrize("same_rows", [False, True])
+def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows):
+    pre, post = {"ece": 0.10, "nll": 0.5}, {"ece": 0.05, "nll": 0.4}
+    post |= {key: 2 * pre[key] for key in larger}
+    text = card_of(replace(run_of(), pre=pre, post=post), same_rows=same_rows).text
+    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows)
+    assert not re.search("probabilities are calibrated|are calibrated.\n", text)
+    if larger and not same_rows:
+        names = {"ece": "ECE", "nll": "NLL"}
+        assert f"makes {' and '.join(names[key] for key in larger)} no smaller" in text
+
+
+def test_a_card_names_what_was_measured_and_how_much_of_it():
+    card = card_of(dataset="/home/me/train.csv", test_dataset="/home/me/my|test.csv")
+    assert "trained on train.csv." in card.text and "/home" not in str(card)
+    assert "On the 60 samples of my\\|test.csv, before" in card.text
+    assert {entry.dataset_name for entry in card.data.eval_results} == {"my|test.csv"}
+    assert "On the 60 samples of the test set of org/data, before" in card_of(dataset="org/data").text
+    text = card_of(dataset="org/data", test_dataset="org/other", measured_on="dev").text
+    assert "On the 60 samples of the dev set of org/other, before" in text
+
+
+@pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "_x_", "## x", "b\u2028c"])
+def test_hostile_names_are_shown_as_they_are(name):
+    result = replace(run_of(), loss=name)
+    text = model_card(result, model_name=name, task="text-classification", base_model=name, dataset=name).text
+    shown = escaped(name)
+    assert text.startswith(f"\n# {shown}\n") and f"| {shown} | " in text and f"Loss: {shown}." in text
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
+    assert f"model={name!r}" in ast.unparse(ast.parse(code))
 
 
 def test_a_card_of_an_own_model_imports_its_code():

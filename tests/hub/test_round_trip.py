@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import test_folding_generative
 import test_folding
-import test_fold_generative
 import torch
 import transformers
-from test_fold_generative import BART, GEMMA
+from test_folding_generative import BART, GEMMA
 from test_folding import TINY
 
 from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
@@ -72,7 +72,7 @@ TREES = {  # of four words, ((a b) (c d)) and (((a b) c) d); the last of two wor
     "right": [[0, 0, 0, 0, 1, 3, 5], [0, 0, 0, 0, 1, 2, 3], [0, 0, 1, -1, -1, -1, -1]],
     "height": [[0, 0, 0, 0, 1, 1, 2], [0, 0, 0, 0, 1, 2, 3], [0, 0, 1, -1, -1, -1, -1]],
 }
-GENERATIVE = [*test_fold_generative.MODELS, "transformer"]
+GENERATIVE = [*test_folding_generative.MODELS, "transformer"]
 # A soft-cap, and a tied head without a norm before it.
 NOT_FOLDABLE = {
     "Gemma2ForCausalLM": GEMMA | {"final_logit_softcapping": 30.0},
@@ -103,7 +103,7 @@ def build_classifier(name):
 
 def build_generative(name):
     if name != "transformer":
-        return test_fold_generative.build(name, **NOT_FOLDABLE.get(name, {}))
+        return test_folding_generative.build(name, **NOT_FOLDABLE.get(name, {}))
     tokenizer = train_bpe_tokenizer(["a b c d e f g h"] * 3, 30, 20)
     config = transformer_config(tokenizer, max_length=32, d_model=16, num_layers=1, num_heads=2, ffn_dim=24)
     torch.manual_seed(0)
@@ -116,7 +116,7 @@ def inputs_of(model):
         return trees | {"input_ids": torch.arange(3, 15).view(3, 4)}
     if not model.can_generate():
         return test_folding.inputs(model)
-    inputs = test_fold_generative.inputs(model)
+    inputs = test_folding_generative.inputs(model)
     decoder = {"decoder_input_ids": inputs["input_ids"].flip(0)} if model.config.is_encoder_decoder else {}
     return inputs | decoder
 
@@ -148,7 +148,7 @@ def save_folded(model, folder) -> dict:
     if model.can_generate():
         options = {"num_beams": 3, "max_new_tokens": 6, "length_penalty": 0.6}
         options |= {"return_dict_in_generate": True, "output_scores": True}
-        task["generate"] = test_fold_generative.inputs(model) | options
+        task["generate"] = test_folding_generative.inputs(model) | options
         expected["beams"] = model.generate(**task["generate"], **calibrated_generation(T))
         expected["uncalibrated_beams"] = model.generate(**task["generate"])
         expected["generation_config"] = model.generation_config.to_dict()

@@ -330,3 +330,10 @@ def test_an_error_names_the_option_the_value_and_what_was_expected(value, messag
 def test_what_is_no_config_is_a_type_error(value):
     with pytest.raises(TypeError, match="loss must be a string, a mapping or a LossConfig, got"):
         LossConfig.parse(value)
+
+
+def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
+    with pytest.raises(
+        ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* rows N, not"
+    ):
+        LossConfig.parse("focal:gamma=2,alpha=0.25")

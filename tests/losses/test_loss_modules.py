@@ -233,3 +233,23 @@ def test_soft_targets_are_not_for_inverse_focal_loss():
 def test_no_items_divide_by_1(num_items):
     loss = build_loss("focal")
     assert loss(torch.ones(2, 3), torch.full((2,), -100), num_items=num_items) == 0
+
+
+@pytest.mark.parametrize("config", ["focal:gamma=2", "brier", "mmce", "label_smoothing", "recall", "flsd53"])
+def test_what_losses_do_not_support_is_refused_in_a_sentence(config):
+    loss, logits, labels = build_loss(config), torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"logits must be floating, got torch\.float8_e5m2: give at least 16 bits"):
+        loss(logits.to(torch.float8_e5m2), labels)
+    with pytest.raises(ValueError, match="labels must be on the device of logits, cpu, got meta"):
+        loss(logits, labels.to("meta"))
+    with pytest.raises(TypeError, match=r"labels must be a torch\.Tensor, got NoneType"):
+        loss(logits, None)
+    transformed = "logits must be plain tensors, got those of torch.func"
+    with pytest.raises(NotImplementedError, match=transformed):
+        torch.vmap(loss)(logits[None], labels[None])
+    with pytest.raises(NotImplementedError, match=transformed):
+        torch.func.grad(loss)(logits, labels)
+    with pytest.raises(
+        NotImplementedError, match=r"torch\.jit\.script must be given no loss, got \w+: .*torch\.compile"
+    ):
+        torch.jit.script(loss)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import ByBin, ByProbability, build_loss, focal_from_cross_entropy
 
-from .test_edge_cases import CONFIGS
+from .test_edge_cases import CONFIGS, loss_of
 
 aten = torch.ops.aten
 READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal)
@@ -81,7 +81,7 @@ def step(loss, logits, labels, num_items):
     ids=["own", "number", "tensor", "device tensor"],
 )
 def test_a_step_waits_for_nothing(config, dtype, shape, num_items):
-    loss = build_loss(config)
+    loss = loss_of(config)
     logits = torch.empty(*shape, 5, dtype=dtype, device="meta")
     labels = torch.empty(shape, dtype=torch.long, device="meta")
     step(loss, logits, labels, num_items)  # the first step may bring γ and its bins to the device

@@ -3,12 +3,14 @@
 import inspect
 import re
 
+import evaluate
 import pytest
 import torch
 
 import hf_focal.metrics
 from hf_focal.metrics import (
     CalibrationMetrics,
+    ConfusionMatrix,
     adaptive_calibration_error,
     brier_score,
     classwise_calibration_error,
@@ -169,3 +171,65 @@ def test_bad_bootstrap_arguments():
         CalibrationMetrics().bootstrap(2.5)
     with pytest.raises(ValueError, match=r"level.*got 95"):
         CalibrationMetrics().bootstrap(level=95)
+
+
+GIVEN_AS_LOGITS = "logits must not be probabilities, got rows that all lie in .0, 1. and sum to 1: "
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_probabilities_given_as_logits(dtype):
+    probabilities = LOGITS.double().softmax(-1).to(dtype)
+    metrics = CalibrationMetrics()
+    with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + "use update_from_probabilities"):
+        metrics.update(probabilities, LABELS)
+    assert metrics.compute()["num_samples"] == 0
+    metrics.update_from_probabilities(probabilities, LABELS)
+    for function in FUNCTIONS:
+        with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + 'use inputs="probabilities"'):
+            function(probabilities, LABELS)
+        function(probabilities, LABELS, inputs="probabilities")
+
+
+def test_probabilities_given_as_logits_to_a_module():
+    module = evaluate.load(evaluate_module("ece"))
+    samples = {"predictions": LOGITS.softmax(-1).tolist(), "references": LABELS.tolist()}
+    with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + 'use inputs="probabilities"'):
+        module.compute(**samples, inputs="logits")
+
+
+def test_probabilities_given_as_logits_one_by_one():
+    metrics, samples = CalibrationMetrics(), LOGITS.softmax(-1)
+    metrics.update(samples[:1], LABELS[:1])  # which may be logits
+    with pytest.raises(ValueError, match=GIVEN_AS_LOGITS):
+        metrics.update(samples[1:2], LABELS[1:2])
+
+
+def test_logits_that_look_like_probabilities_among_others():
+    metrics, alike = CalibrationMetrics(), LOGITS.softmax(-1)
+    metrics.update(LOGITS[:1], LABELS[:1])
+    metrics.update(alike, LABELS)
+    assert metrics.compute()["num_samples"] == 9
+    mixed = torch.cat([alike, LOGITS[:1]])
+    expected_calibration_error(mixed, torch.cat([LABELS, LABELS[:1]]))
+    expected_calibration_error(LOGITS.abs() / 10, LABELS)  # within [0, 1], other sums
+    expected_calibration_error(LOGITS - LOGITS.mean(1, keepdim=True) + 0.25, LABELS)  # of sum 1, beyond [0, 1]
+    merged = CalibrationMetrics().merge(metrics)
+    merged.update(alike, LABELS)
+    assert merged.compute()["num_samples"] == 17
+
+
+@pytest.mark.parametrize(
+    "function", [expected_calibration_error, CalibrationMetrics().update, ConfusionMatrix().update]
+)
+def test_what_has_no_values_to_measure(function):
+    meta = LOGITS.to("meta")
+    with pytest.raises(ValueError, match="logits must have values, got a tensor on the device meta"):
+        function(meta, LABELS.to("meta"))
+    with pytest.raises(ValueError, match="labels must have values, got a tensor on the device meta"):
+        function(LOGITS, LABELS.to("meta"))
+    with pytest.raises(TypeError, match="labels must be a tensor or an array of numbers, got NoneType"):
+        function(LOGITS, None)
+    with pytest.raises(TypeError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
+        function(LOGITS.to(torch.float8_e4m3fn), LABELS)
+    with pytest.raises(NotImplementedError, match=r"logits must be a plain tensor, got one of torch\.func"):
+        torch.vmap(function)(LOGITS[None], LABELS[None])

@@ -84,6 +84,22 @@ def test_images_against_noise_and_by_its_severity(images, tmp_path):
     assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
 
 
+def test_a_temperature_that_is_in_no_weight(images, tmp_path):
+    """What `save_calibrated` records where it cannot fold: the logits are those before the temperature."""
+    folded, own, _ = images
+    folder = shutil.copytree(folded, tmp_path / "carried")
+    config = json.loads((folder / "config.json").read_text())
+    config["calibration"] = {"temperature": 3.0, "folded": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    (result,) = run(tmp_path / "out", str(folder), dataset_name="digits", out="gaussian_noise:1")
+    assert result.temperature == 3
+    labels = torch.tensor(load_digits()["test"]["label"][:])
+    for side, temperature in (("pre", 1.0), ("post", 3.0)):
+        expected = CalibrationMetrics()
+        expected.update(own / TEMPERATURE / temperature, labels)
+        assert result.in_distribution[side]["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
+
+
 def test_models_that_number_the_classes_differently(images, tmp_path):
     shutil.copytree(images[0], tmp_path / "other")
     config = json.loads((tmp_path / "other" / "config.json").read_text())
@@ -108,7 +124,9 @@ def test_texts_against_other_texts(tmp_path):
     Dataset.from_dict({"text": texts, "label": [0, 1] * 10}).to_parquet(tmp_path / "own.parquet")
     Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
     files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
-    (result,) = run(tmp_path / "out", str(tmp_path / "model"), out_column="sentence", **files)
+    (result,) = run(
+        tmp_path / "out", str(tmp_path / "model"), out_column="sentence", dataloader_drop_last="true", **files
+    )
     expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
     assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
 

@@ -10,8 +10,10 @@ from hub_server import READER, WRITER
 from huggingface_hub import ModelCard
 from recipe_modules import flags, import_recipe
 
+from hf_focal.experiments.runs.output_folders import folder_of
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.hub.hub_publishing import HubError
+from hf_focal.losses import LossConfig
 
 TEXTS = {
     "num_generated": 90,
@@ -44,6 +46,9 @@ def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, mo
     for result, name in zip(results, ("texts-flsd53", "texts-focal-gamma-1"), strict=True):
         held = hub.repositories[f"team/{name}"]
         assert {"README.md", "config.json", "report/metrics.json", "report/reliability_after.png"} <= set(held)
+        written = (folder_of(LossConfig.parse(result.loss), tmp_path / "texts") / "report").iterdir()
+        assert {f"report/{path.name}" for path in written} <= set(held)  # nothing of it shows rows
+        assert not [path for path, content in held.items() if str(tmp_path).encode() in content]
         config = json.loads(held["config.json"])
         assert config["calibration"]["temperature"] == result.temperature.value
         card = ModelCard(held["README.md"].decode())

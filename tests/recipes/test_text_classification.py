@@ -183,6 +183,30 @@ def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch
     assert steps[-1] == 8
 
 
+@pytest.mark.parametrize("damage", ["lost", "cut off"])
+def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    shutil.rmtree(folder / "report")
+    file = folder / "checkpoint-8" / "optimizer.pt"
+    whole = file.read_bytes()
+    file.unlink() if damage == "lost" else file.write_bytes(whole[: len(whole) // 2])
+    (resumed,) = run(folder, loss="focal:gamma=3")
+    assert resumed.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert "checkpoint-8 is incomplete (optimizer.pt is" in caplog.text
+    assert file.read_bytes()[:4] == whole[:4] and file.stat().st_size == len(whole)  # saved again
+
+
+def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    settings = strict_json(folder / "run.json")
+    del settings["adam_epsilon"], settings["accelerator_config"]
+    (folder / "run.json").write_text(json.dumps(settings))
+    run(folder, loss="focal:gamma=3")
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
+        run(folder, loss="focal:gamma=3", adam_epsilon=10)
+
+
 def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
     def fail(folder, result):
         raise OSError("disk full")
@@ -342,9 +366,22 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
         ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),
+        ({"resume_from_checkpoint": "/nope"}, ValueError, "resume_from_checkpoint must be absent, got '/nope': a run"),
+        ({"num_train_epochs": 0}, ValueError, "num_train_epochs must be above 0 and finite, got 0.0"),
+        ({"num_train_epochs": -1}, ValueError, "num_train_epochs must be above 0 and finite, got -1.0"),
+        ({"num_train_epochs": "nan"}, ValueError, "num_train_epochs must be above 0 and finite, got nan"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
         ({"learning_rate": "nan"}, ValueError, "learning_rate must be at least 0 and finite, got nan"),
         ({"learning_rate": -1}, ValueError, "learning_rate must be at least 0 and finite, got -1.0"),
+        ({"gradient_accumulation_steps": 0}, ValueError, "gradient_accumulation_steps must be at least 1, got 0"),
+        ({"dataloader_num_workers": -1}, ValueError, "dataloader_num_workers must be at least 0, got -1"),
+        ({"metric_for_best_model": "zzz"}, ValueError, "metric_for_best_model must be one of loss, .*, got 'zzz'"),
+        ({"report_to": "zzz"}, ValueError, "report_to must be one of none.*, got 'zzz'"),
+        (
+            {"compare": "brier,class_balanced:weights=1/2/3"},
+            ValueError,
+            "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
+        ),
         (
             {"per_device_train_batch_size": 0},
             ValueError,
@@ -364,11 +401,46 @@ def test_errors_come_before_training_and_leave_no_folder(options, error, message
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pretrained_model_is_not_trained_as_the_config_of_another_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    config = ["--config", str(FOLDER / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
+    config += ["--output_dir", str(tmp_path / "out")]
+    model, rate, clip = ["--model_name_or_path", "org/encoder"], ["--learning_rate", "2e-5"], ["--max_grad_norm=1"]
+    message = (
+        r"learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
+    )
+    with pytest.raises(ValueError, match=message):
+        recipe.prepare([*config, *model])
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be given .* got 0\.0 of --config"):
+        recipe.prepare([*config, *model, *rate])
+    for others in ([*model, *rate, *clip], ["--model_name_or_path", "tree_lstm"], []):
+        argv = [*config, *others]
+        recipe.check_fine_tuning(argv, recipe.parse(argv)[1].model_name_or_path, recipe.FROM_SCRATCH)
+
+
 def test_word_vectors_of_another_width_are_found_before_training(tmp_path, monkeypatch):
     (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     with pytest.raises(ValueError, match="must hold embedding_size 8 values, got 3"):
         run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_word_vectors_that_are_not_finite_are_no_divergence(tmp_path, monkeypatch):
+    word = generate_topics(120, seed=42)["text"][0].split()[0]
+    (tmp_path / "vectors.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match=r"vectors\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'"):
+        run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch):
+    config = BertConfig(architectures=["BertForSequenceClassification"], num_labels=3)
+    config.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
+        run(tmp_path / "out", model_name_or_path=tmp_path / "model")
     assert not (tmp_path / "out").exists()
 
 

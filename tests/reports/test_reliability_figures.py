@@ -136,7 +136,7 @@ from hf_focal.reports import markdown_table, reliability_diagram
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 import matplotlib
 before = dict(matplotlib.rcParams)
-reliability_diagram(torch.eye(3), torch.arange(3))
+reliability_diagram(2 * torch.eye(3), torch.arange(3))
 assert dict(matplotlib.rcParams) == before
 import matplotlib.pyplot
 assert not matplotlib.pyplot.get_fignums()

@@ -4,7 +4,8 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert
+from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tensors, tiny_bert
+from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
@@ -98,10 +99,25 @@ def test_counting_draws_nothing_from_the_global_generator(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def weighted_loss(trainer, data):
+    logits, labels = logits_of(trainer.model, data), tensors(data)[1]
+    weight = torch.tensor(class_balanced_weights(EXPECTED, 0.9))[labels]
+    return float((weight * F.cross_entropy(logits, labels, reduction="none")).mean())
+
+
+@pytest.mark.parametrize("dataset", [None, Stream()])
+def test_an_evaluation_without_rows_to_count_weighs_classes_alike(dataset, tmp_path):
+    data, trainer = rows(5), trainer_of(tmp_path, dataset, max_steps=1)
+    expected = F.cross_entropy(logits_of(trainer.model, data), tensors(data)[1])
+    assert trainer.evaluate(data)["eval_loss"] == pytest.approx(float(expected), rel=1e-6)
+
+
 def test_a_training_weighs_classes_by_its_own_rows(tmp_path):
     trainer = trainer_of(tmp_path, DATA, model=tiny_bert)
     assert trainer.loss.weights is None
-    trainer.evaluate(rows(5, seed=1))
+    data = rows(5, seed=1)
+    before = trainer.evaluate(data)["eval_loss"]
+    assert before == pytest.approx(weighted_loss(trainer, data), rel=1e-6)
     trainer.train()
     assert trainer.loss.weights == class_balanced_weights(EXPECTED, 0.9)
 

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+import transformers
 from tiny_models import BagOfWords, rows, settings, tiny_bert
+from torch import nn
 from transformers import TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer.model_heads import check_model
 
 
 def arguments(folder, **options):
@@ -91,6 +94,16 @@ def with_labels(*labels):
     return [row | {"labels": label} for row, label in zip(rows(len(labels)), labels, strict=True)]
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_labels_that_all_count_for_nothing(epochs, tmp_path):
+    options = {"num_train_epochs": epochs, "logging_steps": 100}
+    with pytest.raises(ValueError, match="train_dataset must have labels that count, got -100 alone in a whole epoch"):
+        trainer_of(tmp_path, options=options, train_dataset=with_labels(-100)).train()
+    # A step without labels is none of that.
+    some = [*with_labels(-100), *rows(1)]
+    trainer_of(tmp_path, options=options | {"per_device_train_batch_size": 1}, train_dataset=some).train()
+
+
 @pytest.mark.parametrize("build", [tiny_bert, BagOfWords])
 def test_labels_out_of_range(build, tmp_path):
     trainer = trainer_of(tmp_path, build(), train_dataset=with_labels(0, 4), eval_dataset=with_labels(-1, 2))
@@ -122,6 +135,52 @@ def test_labels_of_a_wrong_kind_or_none(tmp_path):
 def test_models_that_are_no_classifiers(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         trainer_of(tmp_path, tiny_bert(**options))
+
+
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+SMALL["num_conv_pos_embedding_groups"] = 2
+
+
+def head_without_softmax(name):
+    model = getattr(transformers, name)
+    return model(model.config_class(**SMALL, vocab_size=30))
+
+
+@pytest.mark.parametrize(
+    "name", ["BertForQuestionAnswering", "YolosForObjectDetection", "HubertForCTC", "ViltForQuestionAnswering"]
+)
+def test_heads_without_a_softmax(name, tmp_path):
+    with torch.device("meta"):
+        model = head_without_softmax(name)
+    with pytest.raises(
+        ValueError, match=f"model must be a classifier.*, got {name}: its head has no softmax over the la"
+    ):
+        check_model(model)
+
+
+def test_regression_of_tokens():
+    model = transformers.BertForTokenClassification(transformers.BertConfig(**SMALL, num_labels=1))
+    with pytest.raises(ValueError, match="num_labels must be at least 2, got 1: a regression head"):
+        check_model(model)
+
+
+class Spans(nn.Module):
+    """A head of two rows of logits, of a class that says nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.embeddings = nn.Embedding(30, 2)
+
+    def forward(self, input_ids):
+        start, end = self.embeddings(input_ids).unbind(-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+def test_outputs_without_logits(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"model must have logits of the labels' classes.*got start_logits, end_logits"
+    ):
+        trainer_of(tmp_path, Spans()).train()
 
 
 def test_data_that_no_temperature_is_fitted_on(tmp_path):

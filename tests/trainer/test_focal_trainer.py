@@ -74,6 +74,15 @@ def test_a_step_is_that_of_the_cross_entropy_of_pytorch(reduction, learning_rate
     torch.testing.assert_close(weights(trainer.model), weights(model), rtol=0, atol=1e-12)
 
 
+def test_the_last_batch_is_dropped_from_the_training_alone(tmp_path):
+    trainer = trainer_of(tmp_path, train=rows(11), dataloader_drop_last=True)
+    trainer.train()
+    assert trainer.state.global_step == 1 and trainer.args.dataloader_drop_last
+    assert trainer.evaluate()["eval_num_samples"] == 21
+    assert len(trainer.predict(EVAL).predictions) == 21
+    assert trainer.fit_temperature().num_samples == 21
+
+
 def gammas(trainer):
     return [entry["gamma"] for entry in trainer.state.log_history if "gamma" in entry]
 

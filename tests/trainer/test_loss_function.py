@@ -80,18 +80,54 @@ def test_shifted_labels_are_those_of_a_causal_language_model(build, first_label,
     torch.testing.assert_close(stepped, weights(model), rtol=0, atol=1e-12)
 
 
-def test_soft_targets_are_divided_by_rows(tmp_path):
-    ids, _ = tensors(rows(8))
-    targets = torch.rand(8, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    targets /= targets.sum(1, keepdim=True)
-    data = [{"input_ids": row, "labels": target} for row, target in zip(ids, targets, strict=True)]
-    model = BagOfWords()
-    F.cross_entropy(model(ids)["logits"], targets).backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.5 * parameter.grad
-    stepped, _ = trained(tmp_path, BagOfWords(), data, loss_func("cross_entropy"))
-    torch.testing.assert_close(stepped, weights(model), rtol=0, atol=1e-12)
+def one_hot(count):
+    return [row | {"labels": F.one_hot(torch.tensor(row["labels"]), 4).double()} for row in rows(count)]
+
+
+@pytest.mark.parametrize("problem_type", ["multi_label_classification", None])
+def test_several_labels_a_row_are_refused(problem_type, tmp_path):
+    model = tiny_bert(problem_type=problem_type)
+    before = weights(model)
+    with pytest.raises(
+        ValueError, match=r"labels must be class indices .* got torch\.float64 \(8, 4\): problem_type 'multi"
+    ):
+        trained(tmp_path, model, one_hot(8), loss_func("cross_entropy"))
+    assert torch.equal(weights(model), before)
+
+
+NO_LOGITS = "model must have logits of the labels' classes in its output, got start_logits, end_logits"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "error", "message"),
+    [
+        ({"start_logits": torch.zeros(2, 5), "end_logits": torch.zeros(2, 5)}, None, ValueError, NO_LOGITS),
+        (
+            {"logits": torch.zeros(2, 9, 4), "pred_boxes": torch.zeros(2, 9, 4)},
+            [{}, {}],
+            TypeError,
+            "labels.*got list",
+        ),
+        (
+            {"logits": torch.zeros(2, 1)},
+            torch.zeros(2),
+            ValueError,
+            "class indices.* got torch.float32 .*'regression'",
+        ),
+        ({"logits": torch.zeros(2, 1)}, torch.zeros(2).long(), ValueError, "at least 2 classes"),
+        (
+            {"logits": torch.zeros(2, 9, 4)},
+            torch.ones(2, 3).long(),
+            ValueError,
+            r"got \(2, 3\) for \(2, 9, 4\): .*CTC",
+        ),
+        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "several labels a row is not supported"),
+    ],
+    ids=["question answering", "detection", "regression", "regression to integers", "CTC", "multi-label"],
+)
+def test_heads_without_a_softmax_are_refused(outputs, labels, error, message):
+    with pytest.raises(error, match=message):
+        loss_func("focal:gamma=2")(outputs, labels)
 
 
 @pytest.mark.parametrize(

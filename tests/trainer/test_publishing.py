@@ -148,6 +148,14 @@ def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path,
     assert trainer.measure(rows(40, seed=1))[1] is None
 
 
+def test_a_temperature_that_is_in_the_config_alone_is_not_said_to_be_in_the_weights(tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.model.config.calibration = {"temperature": 2.0, "folded": False}
+    trainer.save_calibrated()
+    trainer.create_model_card()
+    assert "folded into the weights" not in card_in(tmp_path / "model").text
+
+
 def test_a_model_without_temperature_is_published_with_a_warning(hub, tmp_path, caplog):
     trainer = trainer_of(tmp_path / "model")
     (tmp_path / "model").mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """The global-pooling CNN of the 20 Newsgroups experiments (Mukhoti et al., NeurIPS 2020, appendix on text; the
 well-known Keras example of a text CNN on GloVe vectors)."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
         the vectors found, drawn from PyTorch's global generator; padding is zero.
 
     Raises:
-        ValueError: a line does not have `embedding_size` values, or no word of the vocabulary is in the file.
+        ValueError: a line does not have `embedding_size` finite values, or no word of the vocabulary is in the file.
     """
     ids, vectors = [], []
     vocabulary = tokenizer.get_vocab()
@@ -207,6 +208,8 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
             if word in vocabulary:
                 ids.append(vocabulary[word])
                 vectors.append([float(value) for value in values])
+                if not all(map(math.isfinite, vectors[-1])):
+                    raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
     if not ids:
         raise ValueError(f"{path} must hold some of the {len(vocabulary)} words of the tokenizer, got none")
     found = torch.tensor(vectors)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...reports.figure_style import GREY, LINES, clean_axes, title_above
+from ...reports.figure_style import GREY, LINES, clean_axes, finished, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,9 +86,7 @@ def class_weights_figure(
     figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training rows of the class", pad=0.02)
     if title:
         title_above(figure, title)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def training_loss_figure(
@@ -121,6 +119,4 @@ def training_loss_figure(
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     clean_axes(axes)
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)

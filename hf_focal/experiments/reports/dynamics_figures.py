@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...metrics import ReliabilityBins
-from ...reports.figure_style import ACCURACY, COLOURS, GAP, GREY, LINES, clean_axes, title_above, wrapped
+from ...reports.figure_style import ACCURACY, COLOURS, GAP, GREY, LINES, clean_axes, finished, title_above, wrapped
 from ...reports.reliability_figures import draw_reliability, draw_shares
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     _finish(axes)
     if title:
         title_above(figure, title)
-    return figure
+    return finished(figure)
 
 
 def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
@@ -128,7 +128,7 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
             panel.set_ylabel(label)
     _finish(axes)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
-    return figure
+    return finished(figure)
 
 
 def reliability_by_epoch(history: History, split: str, title: str | None = None) -> "Figure":
@@ -153,7 +153,7 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
     figure.supxlabel("Confidence", fontsize=10)
     if title:
         title_above(figure, title)
-    return figure
+    return finished(figure)
 
 
 def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
@@ -189,7 +189,7 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     axes[0].set_ylabel("Training samples, %")
     figure.supxlabel("Gradient norm of the last layer", fontsize=10)
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False)
-    return figure
+    return finished(figure)
 
 
 def _draw(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...metrics.input_checks import Array, check_count, check_largest, check_scores
+from ...metrics.input_checks import Array, as_tensor, check_count, check_largest, check_scores
 from ...metrics.sample_scores import _CPU_BLOCK, _DEVICE_BLOCK
 
 KINDS = ("entropy", "confidence")
@@ -42,7 +42,7 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be 'entropy' or 'confidence', got {kind!r}")
-    logits = torch.as_tensor(logits)
+    logits = as_tensor("logits", logits)
     if logits.ndim != 2:
         raise ValueError(f"logits must have the shape (N, K), got {tuple(logits.shape)}")
     logits, _ = check_scores("logits", logits, torch.zeros(len(logits), dtype=torch.int64), -100)

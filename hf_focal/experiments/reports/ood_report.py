@@ -17,8 +17,8 @@ import torch
 
 from ...metrics.input_checks import Array, check_positive
 from ...reports.comparison_table import markdown_table
-from ...reports.figure_style import COLOURS, GREY, MARKERS, clean_axes, wrapped
-from ...reports.markdown_cells import before_after, check_results, columns_table, format_number, in_bold
+from ...reports.figure_style import COLOURS, GREY, MARKERS, clean_axes, finished, wrapped
+from ...reports.markdown_cells import before_after, check_results, columns_table, escaped, format_number, in_bold
 from ...reports.result_json import nan_for_null, write_json
 from ...reports.scaled_logits import scaled
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
@@ -121,7 +121,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
         for title, kind, metric, best in _COLUMNS:
             pairs = [tuple(_metric(run, out_set, side, kind, metric) for side in _SIDES) for run in results]
             columns[title] = before_after(pairs, 100, 2, best)
-        sections.append(f"## {out_set}\n\n{columns_table(list(columns), list(columns.values()))}")
+        sections.append(f"## {escaped(out_set)}\n\n{columns_table(list(columns), list(columns.values()))}")
     return "\n".join(sections)
 
 
@@ -149,8 +149,8 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
         accuracy.append(in_bold([format_number(_value(row, "pre", "accuracy"), 100, 2) for row in rows], True, max))
     titles = ["Loss", *(f"severity {severity}" for severity in severities)]
     return (
-        f"## {corruption}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
-        f"## {corruption}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
+        f"## {escaped(corruption)}: ECE %\n\n{columns_table(titles, [losses, *ece])}\n"
+        f"## {escaped(corruption)}: accuracy %\n\n{columns_table(titles, [losses, *accuracy])}"
     )
 
 
@@ -337,9 +337,7 @@ def _finish(figure: "Figure", labels: Sequence[str], path: str | Path | None) ->
     figure.legend(
         lines, labels, loc="outside upper center", ncols=min(2, len(labels)), frameon=False, columnspacing=1.2
     )
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def _to_json(result: DetectionResult) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from ...calibration.temperature import Temperature
 from ...metrics.input_checks import Array, check_count
 from ...metrics.sample_scores import read_rows
-from ...reports.figure_style import ACCURACY, GREY, wrapped
+from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
 from ...reports.markdown_cells import check_results, columns_table, format_number
 from ...reports.scaled_logits import scaled
 
@@ -214,9 +214,7 @@ def examples_figure(
         top += heights[number]
     axes.set(xlim=(0, width), ylim=(top + _MARGIN, 0))
     axes.set_axis_off()
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    return finished(figure, path)
 
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:

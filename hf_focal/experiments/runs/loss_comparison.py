@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,9 +13,9 @@ from ...losses import LossConfig
 from ...reports import RunResult, write_comparison
 from ...trainer import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics_comparison
-from .output_folders import claim_output_dir, folder_of, release_output_dirs
+from .output_folders import claim_output_dir, default_training_settings, folder_of, release_output_dirs
 from .recipe_arguments import RecipeArguments
-from .recipe_checks import check_at_least
+from .recipe_checks import check_training_arguments
 
 _Result = TypeVar("_Result")
 
@@ -37,9 +38,16 @@ def runs_of(
     """
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
-    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size")
+    if args.resume_from_checkpoint is not None:
+        raise ValueError(
+            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run goes on from the last "
+            "complete checkpoint of its output_dir"
+        )
+    check_training_arguments(args)
     if args.max_steps == 0:
         raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
+    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
+        raise ValueError(f"num_train_epochs must be above 0 and finite, got {args.num_train_epochs}")
     if not 0 <= args.learning_rate < math.inf:
         raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
     if recipe.compare is None:
@@ -74,7 +82,7 @@ def claim_folders(
     if runs[0] is not args:
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
     for run in runs:
-        claim_output_dir(run.output_dir, settings_of(run), write)
+        claim_output_dir(run.output_dir, settings_of(run), write, partial(default_training_settings, run))
         if run.push_to_hub and write:
             try:
                 create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)

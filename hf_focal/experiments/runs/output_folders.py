@@ -4,12 +4,13 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
@@ -20,10 +21,17 @@ _logger = logging.getLogger(__name__)
 _OWN = ("checkpoint-*", "report/*")
 # What shows that a folder holds work: a comparison's is in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
+LOCK = "_run.lock"
 # Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
 _locks: dict[Path, FileLock] = {}
 # Differences that an error names.
 _SHOWN = 5
+# What a training goes on from, and how it may be called: with adapters, under FSDP, on TPUs.
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
+    "optimizer.pt": ("*optimizer*",),
+    "scheduler.pt": ("scheduler.pt",),
+}
 # Where a run is kept, what it logs and saves, on what hardware: the beginnings of the names of such arguments.
 NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
@@ -33,7 +41,12 @@ NOT_OF_THE_RESULT = (
 )
 
 
-def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write: bool = True) -> None:
+def claim_output_dir(
+    output_dir: str | Path,
+    settings: Mapping[str, Any],
+    write: bool = True,
+    defaults: Callable[[], Mapping[str, Any]] = dict,
+) -> None:
     """Make `output_dir` the folder of the run with these settings, or check that it already is.
 
     A run that was interrupted can so be resumed, and no run continues from another's checkpoints. A folder that holds
@@ -45,17 +58,20 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
             default, or "comparison" for the folder that holds the folders of several runs.
         write: whether this process writes the file (the main process of several). It then is alone at the folder,
             until its end or `release_output_dirs`.
+        defaults: returns what settings were that the run was saved without: those of an older version.
 
     Raises:
         ValueError: the folder belongs to a run with other settings; they are named, the first of `settings` first.
             Another process is at it, or it cannot be written to.
     """
     if write:
-        _lock(Path(output_dir))
+        lock_folder(Path(output_dir))
     folder, settings = Path(output_dir), json.loads(json.dumps(settings))
     path = folder / "run.json"
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    earlier = _settings_there(path) if path.exists() else None
     if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
+        new = settings.keys() - earlier.keys()
+        earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
         different = [
             f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
             for key in {**settings, **earlier}
@@ -72,21 +88,46 @@ def claim_output_dir(output_dir: str | Path, settings: Mapping[str, Any], write:
         write_whole(path, json.dumps(settings, indent=2) + "\n")
 
 
-def _lock(folder: Path) -> None:
-    lock = _locks.setdefault(folder.resolve(), FileLock(folder / "_run.lock"))
+def _settings_there(path: Path) -> dict[str, Any]:
     try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if settings.get("kind", "run") in _WORK:
+            return settings
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        pass
+    raise ValueError(
+        f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
+        "something else"
+    )
+
+
+def lock_folder(folder: Path, argument: str = "output_dir") -> None:
+    """Make a folder, where it is not there, this process's own until its end or `release_output_dirs`.
+
+    Raises:
+        ValueError: another process is at it, or it cannot be written to; `argument` is what the message calls it.
+    """
+    try:
+        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
         folder.mkdir(parents=True, exist_ok=True)
         if not lock.is_locked:
             lock.acquire(timeout=0)
     except Timeout:
         raise ValueError(
-            f"output_dir must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
             "end it"
         ) from None
     except NotImplementedError:  # by a file system without locks
         _logger.warning("%s cannot be locked: start no other run there", folder)
     except OSError as error:
-        raise ValueError(f"output_dir must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def unlock_folder(folder: Path) -> None:
+    """Let other processes have a folder again, as it was."""
+    lock = _locks.pop(folder.resolve())
+    (folder / LOCK).unlink(missing_ok=True)  # while nobody else can have it
+    lock.release()
 
 
 def release_output_dirs() -> None:
@@ -109,6 +150,12 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
     return settings | {"mixed_precision": args.mixed_precision}
 
 
+def default_training_settings(args: TrainingArguments) -> dict[str, Any]:
+    """The `training_settings` of a run that is given no arguments."""
+    defaults = type(args)(args.output_dir, use_cpu=args.use_cpu)
+    return json.loads(json.dumps(training_settings(defaults)))
+
+
 def run_settings(args: TrainingArguments, *own: Mapping[str, Any]) -> dict[str, Any]:
     """What `claim_output_dir` takes for a run: the recipe's own settings, and those of its training."""
     settings = {"kind": "run"}
@@ -125,9 +172,9 @@ def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     """The newest checkpoint of a folder that a training can go on from, None where it has none.
 
-    A process that is killed leaves a checkpoint whose last files are missing or cut off: ``trainer_state.json`` or, on
-    several processes, the random states of some of them. Such a checkpoint is passed over, and so is one that has the
-    model alone (`save_only_model`).
+    A process that is killed, and a disk that fills up, leave a checkpoint whose files are missing or cut off: the
+    model, the state of the optimizer, the scheduler or the trainer, the random states of some of the processes. Such a
+    checkpoint is passed over with a warning, and so is one that has the model alone (`save_only_model`).
     """
     for path in _newest_first(output_dir):
         problem = _problem(path)
@@ -148,18 +195,38 @@ def _newest_first(output_dir: str | Path) -> list[Path]:
 
 
 def _problem(checkpoint: Path) -> str | None:
+    """Why a training cannot go on from a checkpoint, None where it can."""
     try:
         state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
+        num_processes = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+        indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
+        shards = {shard for index in indices for shard in index["weight_map"].values()}
+    except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
         return "is incomplete"
-    random_states = list(checkpoint.glob("rng_state*.pth"))
-    if not random_states:
+    if not any(checkpoint.glob("rng_state*.pth")):
         return "has the model alone"
-    # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
-    expected = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+    if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
+        return "is incomplete (random states are missing)"
+    needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
+    if not (checkpoint / "latest").exists():  # DeepSpeed's, which has them in folders of its own
+        needed |= _NEEDED
+    for name, patterns in needed.items():
+        if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
+            return f"is incomplete ({name} is missing)"
+    cut_off = next((path.name for path in checkpoint.iterdir() if _is_cut_off(path)), None)
+    return None if cut_off is None else f"is incomplete ({cut_off} is cut off)"
+
+
+def _is_cut_off(path: Path) -> bool:
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt"):  # whose header says how long the file is
+                return False
+        except (SafetensorError, OSError):
+            return True
     # What torch.save writes is a zip archive, whose directory comes last.
-    complete = len(random_states) >= expected and all(map(is_zipfile, random_states))
-    return None if complete else "is incomplete"
+    return path.suffix in (".pt", ".pth") and not is_zipfile(path)
 
 
 def files_of(arguments: Any) -> dict[str, str]:

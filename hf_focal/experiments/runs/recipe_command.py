@@ -1,20 +1,15 @@
 """A recipe as a command: what it says when it starts, fails and ends."""
 
-import errno
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...hub.hub_publishing import HubError
+from ...metrics.input_checks import NOT_FINITE
+from ...utils.atomic_write import full_disk
 
 _AGAIN = "the same command again reuses what is finished, and goes on from the last checkpoint where there is one"
-# A disk or a quota is full, or files may not be so long; and how safetensors, tokenizers and PyTorch put that.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_UNWRITTEN = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\)|iostream error|PytorchStreamWriter failed")
-# How metrics and temperatures put that a model gives NaN.
-_DIVERGED = re.compile(r"logits must .*\bfinite\b")
 
 
 def run_recipe(prepare: Callable[[list[str]], Any], run: Callable[[Any], Any]) -> Any:
@@ -31,12 +26,11 @@ def run_recipe(prepare: Callable[[list[str]], Any], run: Callable[[Any], Any]) -
     except HubError as error:
         sys.exit(f"{error}; what is finished is kept, the same command again does the rest")
     except Exception as error:
-        if isinstance(error, ValueError) and _DIVERGED.match(str(error)):
+        if isinstance(error, ValueError) and NOT_FINITE.match(str(error)):
             advice = "lower learning_rate, or clip the gradient with max_grad_norm, and give another output_dir"
             _exit(1, f"error: the training diverged ({error}); {advice}")
-        for cause in _chain(error):
-            if getattr(cause, "errno", None) in _FULL or _UNWRITTEN.search(str(cause)):
-                _exit(1, f"error: a file could not be written ({cause}); make room, then {_AGAIN}")
+        if (cause := full_disk(error)) is not None:
+            _exit(1, f"error: a file could not be written ({cause}); make room, then {_AGAIN}")
         raise
 
 
@@ -51,11 +45,6 @@ def prepare_or_exit(prepare: Callable[[list[str]], Any]) -> Any:
 def _exit(code: int, message: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error, and those that it comes from."""
-    return [] if error is None else [error, *_chain(error.__cause__ or error.__context__)]
 
 
 def print_written(reports: Sequence[Path]) -> None:

@@ -9,11 +9,10 @@ from ...hub.hub_publishing import HubError, create_repository, publish, reposito
 from ...trainer import FocalTrainingArguments
 
 
-def dataset_of(data: Any, default: str) -> str:
-    """What a model card calls the data: the Hub id, or a file's path, which no card takes for an id."""
-    if data.dataset_name is None and data.train_file is not None:
-        return str(Path(data.train_file).absolute())
-    return data.dataset_name or default
+def datasets_of(data: Any, default: str) -> dict[str, str | None]:
+    """The options of a model card that name the data: the Hub id, or files' paths, which no card takes for an id."""
+    train, test = (file and str(Path(file).absolute()) for file in (data.train_file, data.test_file))
+    return {"dataset": data.dataset_name or train or default, "test_dataset": test}
 
 
 def publish_runs(runs: Sequence[FocalTrainingArguments]) -> None:

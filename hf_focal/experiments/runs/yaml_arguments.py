@@ -41,10 +41,7 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     """
     parser = _Parser(dataclass_types, description=description, allow_abbrev=False)
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
-    # By a parser of its own, as the config may have what the other one requires.
-    only_config = OneLineParser(prog=parser.prog, add_help=False, allow_abbrev=False)
-    only_config.add_argument("--config", type=Path)
-    config_path = only_config.parse_known_args(argv)[0].config
+    config_path = _config_path(argv, parser.prog)
     if config_path is not None:
         config = _read_config(config_path, dataclass_types)
         parser.set_defaults(**config)
@@ -53,6 +50,25 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     arguments = parser.parse_args(argv)
     values = {key: value for key, value in vars(arguments).items() if key != "config"}
     return parser.parse_dict(values)
+
+
+def overridden_config(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the config file of a command line says that the command line says otherwise, and the rest of that file.
+
+    Values are as they are written; both are empty without ``--config``. `parse_arguments` has checked the file.
+    """
+    path = _config_path(argv)
+    config = {} if path is None else yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    given = {part.partition("=")[0] for part in argv}
+    overridden = {key: value for key, value in config.items() if f"--{key}" in given}
+    return overridden, {key: value for key, value in config.items() if key not in overridden}
+
+
+def _config_path(argv: Sequence[str], prog: str | None = None) -> Path | None:
+    # By a parser of its own, as the config may have what the other one requires.
+    parser = OneLineParser(prog=prog, add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    return parser.parse_known_args(argv)[0].config
 
 
 def _read_config(path: Path, dataclass_types: Sequence[type]) -> dict[str, Any]:

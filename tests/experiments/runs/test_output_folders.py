@@ -3,19 +3,23 @@
 import hashlib
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import TrainingArguments
 
 from hf_focal import FocalTrainingArguments
 from hf_focal.experiments.runs.output_folders import (
     NOT_OF_THE_RESULT,
     claim_output_dir,
+    complete_checkpoints,
     contents,
+    default_training_settings,
     file_digest,
     files_of,
     last_complete_checkpoint,
@@ -49,6 +53,19 @@ def test_a_folder_of_other_settings_is_refused(change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         claim_output_dir(tmp_path, {"loss": "brier", "seed": 1} | change)
     assert json.loads((tmp_path / "run.json").read_text()) == {"loss": "brier", "seed": 1}
+
+
+def test_what_a_run_was_saved_without_is_at_its_default(tmp_path):
+    args = FocalTrainingArguments(str(tmp_path), use_cpu=True, learning_rate=0.1)
+    saved = run_settings(args)
+    for name in ("adam_epsilon", "accelerator_config", "gamma_update_steps"):  # as if they came with a newer version
+        del saved[name]
+    claim_output_dir(tmp_path, saved)
+    (tmp_path / "checkpoint-3").mkdir()
+    claim_output_dir(tmp_path, run_settings(args), defaults=lambda: default_training_settings(args))
+    args.adam_epsilon = 10.0
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10\.0 now\)$"):
+        claim_output_dir(tmp_path, run_settings(args), defaults=lambda: default_training_settings(args))
 
 
 def test_other_processes_check_without_writing(tmp_path):
@@ -124,6 +141,10 @@ def checkpoint(folder, state="{}", random_states=("rng_state.pth",)):
         (folder / "trainer_state.json").write_text(state, encoding="utf-8")
     for name in random_states:
         torch.save({"cpu": torch.get_rng_state()}, folder / name)
+    if random_states:
+        for name in ("optimizer.pt", "scheduler.pt"):
+            torch.save({"state": torch.zeros(9)}, folder / name)
+    save_file({"weight": torch.zeros(9)}, folder / "model.safetensors")
     return folder
 
 
@@ -153,6 +174,39 @@ def test_a_checkpoint_without_all_random_states_is_incomplete(tmp_path, caplog):
     (two / "rng_state_1.pth").unlink()
     assert last_complete_checkpoint(tmp_path) == str(one)
     assert "checkpoint-2 is incomplete" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
+def test_a_checkpoint_whose_files_are_missing_or_cut_off_is_incomplete(name, tmp_path, caplog):
+    older, newer = checkpoint(tmp_path / "checkpoint-1"), checkpoint(tmp_path / "checkpoint-2", '{"global_step": 2}')
+    assert complete_checkpoints(tmp_path) == [str(newer), str(older)]
+    whole = (newer / name).read_bytes()
+    for size in (len(whole) - 1, len(whole) // 2, 0):
+        (newer / name).write_bytes(whole[:size])
+        assert last_complete_checkpoint(tmp_path) == str(older), size
+    caplog.clear()
+    (newer / name).unlink()
+    assert last_complete_checkpoint(tmp_path) == str(older)
+    assert "checkpoint-2 is incomplete" in caplog.text and "is not resumed from" in caplog.text
+
+
+def test_each_file_of_a_model_in_several_has_to_be_there(tmp_path):
+    folder = checkpoint(tmp_path / "checkpoint-1")
+    shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    (folder / "model.safetensors").rename(folder / shards[0])
+    index = {"weight_map": dict(zip("ab", shards, strict=True))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert last_complete_checkpoint(tmp_path) is None
+    shutil.copy(folder / shards[0], folder / shards[1])
+    assert last_complete_checkpoint(tmp_path) == str(folder)
+
+
+def test_a_checkpoint_of_deepspeed_has_its_states_in_a_folder(tmp_path):
+    folder = checkpoint(tmp_path / "checkpoint-1")
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
+        (folder / name).unlink()
+    (folder / "latest").write_text("global_step1")
+    assert last_complete_checkpoint(tmp_path) == str(folder)
 
 
 def test_a_model_alone_is_not_resumed_from(tmp_path, caplog):
@@ -198,3 +252,11 @@ def test_the_settings_of_a_run_know_the_content_of_its_files(tmp_path):
     settings = run_settings(args, {"seed": 3}, digests)
     assert settings["kind"] == "run" and settings["num_processes"] == 1 and settings["learning_rate"] == 0.5
     assert settings.items() > digests.items()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"kind": 5}', '{"kind": []}', '{"kind": null}', "\0"])
+def test_a_broken_run_json_is_one_sentence(content, tmp_path):
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(ValueError, match=r"output_dir must be the folder of a run, .* whose run.json holds something"):
+        claim_output_dir(tmp_path, {"loss": "brier"})

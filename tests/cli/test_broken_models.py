@@ -1,0 +1,219 @@
+"""What `hf-focal` says of models, folders and disks that are not what they should be: one line, and exit code 2."""
+
+import dataclasses
+import json
+import pickle
+import resource
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+import torch
+import trained_models
+from safetensors.torch import load_file, save_file
+from test_main import error_of
+
+from hf_focal.cli import calibrate_command as calibrate
+from hf_focal.cli import trained_model as trained
+from hf_focal.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return trained_models.build("texts", tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture
+def broken(texts, tmp_path):
+    """Makes a copy of the model, with other fields of its config, and returns the folder."""
+
+    def copy(name="copy", **config):
+        folder = tmp_path / name
+        shutil.copytree(texts.folder, folder)
+        fields = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(fields | config))
+        return folder
+
+    return copy
+
+
+def fill(folder, name, value):
+    weights = load_file(folder / "model.safetensors")
+    weights[name].fill_(value)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def line_of(command, case, folder):
+    return [command, str(folder), "--dataset", str(case.test), *case.arguments]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+@pytest.mark.parametrize("name", ["classifier.weight", "bert.embeddings.word_embeddings.weight"])
+def test_nan_weights(capsys, texts, broken, command, name):
+    folder = broken()
+    fill(folder, name, torch.nan)
+    assert f"model '{folder}' is broken, or overflows" in error_of(capsys, line_of(command, texts, folder))
+
+
+def test_constant_logits(capsys, texts, broken):
+    folder = broken()
+    fill(folder, "classifier.weight", 0)
+    fill(folder, "classifier.bias", 0)
+    with pytest.warns(UserWarning, match="the logits are constant"):
+        assert main(line_of("calibrate", texts, folder)) == 0
+    assert "T = 1 (ece)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        *(
+            ({"calibration": value}, "its config's calibration must have a finite and positive temperature, got ")
+            for value in ("x", 3, [], True, *({"temperature": t} for t in (0, -1, "x", None, [1], torch.inf, True)))
+        ),
+        ({"calibration": {"temperature": 2, "folded": "no"}}, "calibration must have folded as true or false"),
+        ({"id2label": ["a", "b", "c"]}, "cannot be loaded: AttributeError"),
+        ({"id2label": {"0": 1, "1": 2, "2": 3}}, "its config's id2label must name the labels 0, 1, ..., got {0: 1"),
+        ({"id2label": {"0": "a", "5": "b"}}, "its config's id2label must name the labels"),
+        ({"architectures": 5}, "its config's architectures must be names, got 5"),
+        ({"use_cache": "x"}, "expected bool"),
+    ],
+    ids=str,
+)
+def test_configs_of_other_types(capsys, texts, broken, config, message):
+    folder = broken(**config)
+    assert message in error_of(capsys, line_of("evaluate", texts, folder))
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(print), b"x" * 100])
+def test_pickled_weights(capsys, texts, broken, content):
+    folder = broken()
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    assert "cannot be loaded: Weights only load failed" in error_of(capsys, line_of("evaluate", texts, folder))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "5", "name: focal\ngamma: x", "? [a]\n: b"])
+def test_a_report_whose_loss_is_none(capsys, texts, broken, content):
+    folder = broken()
+    (folder / "report").mkdir()
+    (folder / "report" / "loss.yaml").write_text(content)
+    message = error_of(capsys, line_of("calibrate", texts, folder))
+    assert f"{folder / 'report' / 'loss.yaml'} must hold the loss of a run's report, got " in message
+
+
+@pytest.mark.parametrize("name", ["x.yaml", "[name]", "name"])
+def test_folders_with_names_that_yaml_could_read(capsys, texts, broken, name, tmp_path, monkeypatch):
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / "beside")
+    (tmp_path / "beside" / "x.yaml").write_text("name: brier\n")  # another one's
+    output = tmp_path / "out"
+    assert main([*line_of("calibrate", texts, broken(name)), "--output", str(output)]) == 0
+    assert json.loads((output / "report" / "metrics.json").read_text())["loss"] == name
+
+
+@pytest.mark.parametrize("name", ["", " ", ":", "::test"])
+def test_a_dataset_without_a_name(capsys, texts, name):
+    line = ["evaluate", texts.folder, "--dataset", name]
+    assert f"dataset must be a file or a dataset, got {name!r}" in error_of(capsys, line)
+
+
+def test_folders_that_cannot_be(capsys, texts):
+    for name in ("x" * 300, "\0"):
+        error_of(capsys, [*line_of("calibrate", texts, texts.folder), "--output", name])
+
+
+_HOLD = """
+import sys, filelock
+lock = filelock.FileLock(sys.argv[1])
+lock.acquire(timeout=0)
+print("held", flush=True)
+input()
+"""
+
+
+def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    line = [*line_of("calibrate", texts, texts.folder), "--output", str(output)]
+    hold = [sys.executable, "-c", _HOLD, str(output / "_run.lock")]
+    output.mkdir()
+    with subprocess.Popen(hold, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert "output must be a folder that no other run is writing to" in error_of(capsys, line)
+        other.kill()
+
+    fit, others = trained.TrainedModel.fit, []
+
+    def fit_beside_another(*arguments):
+        others.append(subprocess.run(hold, capture_output=True, text=True))
+        return fit(*arguments)
+
+    monkeypatch.setattr(trained.TrainedModel, "fit", fit_beside_another)
+    assert main(line) == 0
+    assert others[0].returncode == 1 and others[0].stderr.splitlines()[-1].startswith("filelock.")
+    assert (output / "model.safetensors").is_file() and not (output / "_run.lock").exists()
+    assert "which is not empty" in error_of(capsys, line)
+
+
+@contextmanager
+def files_of_at_most(size):
+    """The kernel refuses to write longer ones, as it does on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("command", "write", "size", "reason"),
+    [
+        ("calibrate", "_save", 2_000, "os error 27"),  # by safetensors
+        ("calibrate", "write_report", 2_000, "File too large"),
+        ("evaluate", "write_report", 200, "File too large"),
+    ],
+)
+def test_the_table_is_printed_before_the_disk_is_full(
+    capsys, texts, tmp_path, monkeypatch, command, write, size, reason
+):
+    written, printed = getattr(calibrate, write), []
+
+    def on_a_full_disk(*arguments):
+        printed.append(capsys.readouterr().out)
+        with files_of_at_most(size):
+            return written(*arguments)
+
+    monkeypatch.setattr(calibrate, write, on_a_full_disk)
+    message = error_of(capsys, [*line_of(command, texts, texts.folder), "--output", tmp_path / "out"])
+    assert "output must be a folder with room" in message and reason in message
+    assert "| error %" in printed[0]
+
+
+@pytest.mark.parametrize("kind", ["texts", "causal"])
+def test_what_is_saved_is_as_it_was_but_for_the_temperature(kind, tmp_path):
+    case = trained_models.build(kind, tmp_path)
+    assert (
+        main([*line_of("calibrate", case, case.folder), "--output", str(tmp_path / "out"), "--max_length", "4"]) == 0
+    )
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (case.folder, tmp_path / "out"))
+    assert after.keys() - before.keys() <= {"calibration", "problem_type"} and before.items() <= after.items()
+    before, after = ((folder / "tokenizer.json").read_text() for folder in (case.folder, tmp_path / "out"))
+    assert after == before
+
+
+def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_path, monkeypatch):
+    folder = broken(dtype="float16")
+    weights = {name: value.half() for name, value in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    line = [*line_of("calibrate", texts, folder), "--output", str(tmp_path / "out")]
+    assert main(line) == 0
+    shutil.rmtree(tmp_path / "out")
+    fit = trained.TrainedModel.fit
+    monkeypatch.setattr(trained.TrainedModel, "fit", lambda *given: dataclasses.replace(fit(*given), value=1e-6))
+    capsys.readouterr()
+    assert main(line) == 2
+    out, err = capsys.readouterr()
+    assert "| error %" in out and "temperature must keep weights and logits finite in torch.float16" in err

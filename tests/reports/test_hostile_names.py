@@ -1,0 +1,95 @@
+"""Names of losses, classes, models and sets, whatever they hold, in tables, pages and figures."""
+
+import re
+from dataclasses import replace
+from html import escape
+
+import pytest
+import torch
+from matplotlib.text import Text
+
+from hf_focal import Temperature
+from hf_focal.experiments.reports.dynamics_figures import dynamics_figure
+from hf_focal.experiments.reports.ood_report import (
+    DetectionResult,
+    detection_table,
+    roc_figure,
+    shift_figure,
+    shift_table,
+    write_detection_report,
+)
+from hf_focal.reports import (
+    RunResult,
+    comparison_figure,
+    comparison_page,
+    per_class_table,
+    reliability_diagram,
+    results_table,
+)
+from hf_focal.reports.markdown_cells import columns_table, escaped, unescaped
+
+NAMES = ["m|x", "a\nb", "<script>alert(1)</script>", "`x` **y**", r"a$\frac$b", "[name](x)", "_x_ é☃ |"]
+LABELS = torch.arange(40) % 4
+LOGITS = 3.0 * torch.nn.functional.one_hot(LABELS, 4) + torch.linspace(0, 1, 4)
+
+
+def run_of(name):
+    return RunResult.measure(name, Temperature(1.5, "ece", 0.1, 0.05, 1.0, 0.9, 40, 15, False), LOGITS, LABELS)
+
+
+def detection_of(name):
+    entry = {"pre": {"ece": 0.1, "accuracy": 0.5}, "post": {"ece": 0.1, "accuracy": 0.5}}
+    shift = {name: [{"severity": 0, **entry}, {"severity": 1, **entry}]}
+    return DetectionResult.measure(name, 1.5, LOGITS, {name: LOGITS.roll(1, 0) / 2}, shift=shift)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_keeps_its_rows_and_cells(name):
+    detection, run = detection_of(name), run_of(name)
+    columns = {"name": [name] * 4, "count": [1] * 4, "accuracy": [0.5] * 4, "iou": [0.5] * 4}
+    tables = [
+        results_table([run]),
+        detection_table([detection]),
+        shift_table([detection], name),
+        per_class_table([replace(run, details={"classes": columns})]),
+        columns_table(["Loss", name], [[name], ["1"]]),
+    ]
+    for table in tables:
+        for block in table.split("\n\n"):
+            rows = [re.sub(r"\\.", "", line) for line in block.splitlines()]
+            assert len({row.count("|") for row in rows}) == 1 and (rows[0][0] == "|" or len(rows) == 1)
+        assert f"| {escaped(name)} |" in table
+        assert "<script" not in table.replace("\\<script", "")
+    assert unescaped(escaped(name)) == " ".join(name.split())
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "focal:gamma=3", "label_smoothing:alpha=0.05,convention=paper"])
+def test_the_names_of_losses_need_no_escape(name):
+    assert escaped(name) == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_shows_names_as_they_are(name, tmp_path):
+    (tmp_path / "run" / "report").mkdir(parents=True)
+    run_of(name).save(tmp_path / "run" / "report" / "metrics.json")
+    write_detection_report(tmp_path / "run" / "report", [detection_of(name)])
+    path = comparison_page([tmp_path / "run"], tmp_path / "page.html", title=name)
+    page = path.read_text(encoding="utf-8").replace("<wbr>", "")
+    shown = escape(" ".join(name.split()))
+    assert "<script" not in page and f">{shown}</th>" in page
+    assert f"<h3>Out of distribution: {shown}</h3>" in page
+
+
+def test_figures_show_dollar_signs_as_they_are(tmp_path):
+    name, bins = NAMES[4], run_of("brier").pre_bins
+    dynamics = [{"epoch": 1.0, "train_nll": 1.0, "test_nll": 1.0}]
+    figures = [
+        reliability_diagram(metrics=bins, title=name),
+        comparison_figure({name: (bins, bins)}),
+        roc_figure([detection_of(name)], name),
+        shift_figure([detection_of(name)], name),
+        dynamics_figure(dynamics, title=name),
+    ]
+    for number, figure in enumerate(figures):
+        figure.savefig(tmp_path / f"{number}.png", dpi=20)
+        assert any(name in text.get_text() for text in figure.findobj(Text)), number

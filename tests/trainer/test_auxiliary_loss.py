@@ -1,0 +1,148 @@
+"""The auxiliary loss of mixture-of-experts models: added once a step, however it is cut, and logged apart."""
+
+import json
+
+import pytest
+import torch
+from auxiliary_case import TRAIN, mixtral, split_step
+from language_models import IDS, padded, tokens_of, trainer_of, translations, weights
+from processes import output_of, start
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    NllbMoeForConditionalGeneration,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
+)
+
+from hf_focal import loss_func
+from hf_focal.trainer.auxiliary_loss import AuxiliaryLoss
+from hf_focal.trainer.model_heads import check_model
+
+
+def switch(**options):
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}
+    sparse = {
+        "num_experts": 4,
+        "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 1,
+        "router_jitter_noise": 0.0,
+    }
+    coefficients = {"router_z_loss_coef": 0.5, "router_aux_loss_coef": 2.0}
+    config = SwitchTransformersConfig(
+        **IDS | sizes | sparse | coefficients, decoder_start_token_id=0, dropout_rate=0.0, **options
+    )
+    return SwitchTransformersForConditionalGeneration(config)
+
+
+def stepped(model, rows, folder, **options):
+    trainer = trainer_of(model, folder, train_dataset=rows, per_device_train_batch_size=8, **options)
+    trainer.train()
+    return trainer, weights(model)
+
+
+def by_hand(model, parts, coefficient=10.0):
+    """Loss and auxiliary loss of a step, the latter the mean over its micro-batches by their rows."""
+    logits, labels = tokens_of(model, [row for part in parts for row in part])
+    loss = F.cross_entropy(logits, labels)
+    terms = [coefficient * model(**padded(part)).aux_loss for part in parts]
+    rows = [len(tokens_of(model, part)[1]) for part in parts]
+    return loss, sum(term * n for term, n in zip(terms, rows, strict=True)) / sum(rows)
+
+
+def test_a_step_is_that_of_the_models_own_loss(tmp_path):
+    expected = mixtral().train()
+    loss = expected(**padded(TRAIN)).loss
+    loss.backward()
+    with torch.no_grad():
+        for parameter in expected.parameters():
+            parameter -= 0.1 * parameter.grad
+    trainer, after = stepped(mixtral(), TRAIN, tmp_path)
+    torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
+    logged = trainer.state.log_history[0]
+    cross_entropy, auxiliary = by_hand(mixtral(), [TRAIN])
+    assert logged["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    assert logged["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
+    assert logged["loss"] - logged["aux_loss"] == pytest.approx(cross_entropy.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("linear_loss", ["on", "off", "two processes"])
+def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
+    expected, parts = mixtral(), [TRAIN[:2], TRAIN[2:4], TRAIN[4:6], TRAIN[6:]]
+    loss, auxiliary = by_hand(expected, parts)
+    (loss + auxiliary).backward()
+    with torch.no_grad():
+        for parameter in expected.parameters():
+            parameter -= 0.1 * parameter.grad
+    if linear_loss == "two processes":
+        output_of(start("auxiliary_case.py", 2, tmp_path))
+        steps = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    else:
+        steps = [split_step(1, tmp_path, linear_loss=linear_loss)]
+    for found in steps:
+        after = torch.tensor(found["weights"], dtype=torch.float64)
+        torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
+        assert found["loss"] == pytest.approx(float(loss.detach() + auxiliary.detach()), rel=1e-6)
+        assert found["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
+
+
+def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
+    with torch.no_grad():
+        loss, auxiliary = by_hand(mixtral(), [TRAIN])
+    trainer, _ = stepped(mixtral(), TRAIN, tmp_path, loss_reduction="sum", learning_rate=1e-6)
+    rows = len(tokens_of(mixtral(), TRAIN)[1])
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(rows * float(loss + auxiliary), rel=1e-6)
+    assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
+
+
+def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
+    rows = translations(8)
+
+    def collate(rows):  # the model does not look into its configuration
+        return padded(rows) | {"output_router_logits": True}
+
+    with torch.no_grad():
+        expected = switch().eval()(**collate(rows))
+    trainer, _ = stepped(switch(), rows, tmp_path, data_collator=collate)
+    logged = trainer.state.log_history[0]
+    assert logged["loss"] == pytest.approx(float(expected.loss), rel=1e-5)
+    aux = expected.encoder_aux_loss + expected.decoder_aux_loss
+    z = expected.encoder_z_loss + expected.decoder_z_loss
+    assert logged["aux_loss"] == pytest.approx(float(2 * aux + 0.5 * z), rel=1e-5)
+
+
+def test_evaluations_and_models_without_router_logits_have_none(tmp_path):
+    trainer = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, eval_dataset=TRAIN)
+    loss, _ = by_hand(trainer.model.eval(), [TRAIN])
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(loss.item(), rel=1e-6)
+    trainer, _ = stepped(mixtral(output_router_logits=False), TRAIN, tmp_path)
+    assert "aux_loss" not in trainer.state.log_history[0]
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_a_resumed_training_logs_what_an_uninterrupted_one_does(tmp_path):
+    options = {"per_device_train_batch_size": 2, "save_strategy": "steps", "save_steps": 1, "logging_steps": 2}
+    options["learning_rate"] = 1e-9  # Trainer does not restore the weights of experts
+    whole = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, **options)
+    whole.train()
+    resumed = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    logged = [[entry["aux_loss"] for entry in t.state.log_history if "aux_loss" in entry] for t in (whole, resumed)]
+    assert len(logged[0]) == 2 and logged[1] == pytest.approx(logged[0], rel=1e-6)
+
+
+def test_what_cannot_be_added_is_refused():
+    outputs = mixtral()(**{name: value for name, value in padded(TRAIN).items() if name != "labels"})
+    with pytest.raises(ValueError, match=r"output_router_logits must be False for loss_func, got .* aux_loss"):
+        loss_func("cross_entropy", shift_labels=True)(outputs, padded(TRAIN)["labels"])
+    with pytest.raises(ValueError, match=r"model must have a router_aux_loss_coef, .* got none in Identity"):
+        AuxiliaryLoss(torch.nn.Identity())(outputs, padded(TRAIN)["labels"], None, "mean")
+    config = AutoConfig.for_model(
+        "nllb-moe", output_router_logits=True, encoder_layers=1, decoder_layers=1, d_model=16
+    )
+    with (
+        torch.device("meta"),
+        pytest.raises(ValueError, match="output_router_logits must be False, got True: NllbMoe"),
+    ):
+        check_model(NllbMoeForConditionalGeneration(config))
