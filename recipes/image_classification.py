@@ -36,6 +36,7 @@ from hf_focal.data.pixel_format import PixelFormat
 from hf_focal.data.pretrained_models import label_options
 from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
 from hf_focal.experiments.models import CIFAR_NETWORKS, cifar_config
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.reports.prediction_examples import (
     Predictions,
     choose_examples,
@@ -60,7 +61,7 @@ from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.sgd_milestones import MilestonesTrainer, OptimizerArguments
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import RunResult, results_table
 
 CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
@@ -365,7 +366,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
         report = Path(args.output_dir) / "report"
         report.mkdir(parents=True, exist_ok=True)
         Predictions.of(logits, labels, temperature).save(report / "predictions.npz")
-        write_report(report, result)  # last: a run that has it is finished
+        write_experiment_report(report, result)  # last: a run that has it is finished
     return result
 
 

@@ -39,6 +39,7 @@ from hf_focal.experiments.data.segmentation_masks import (
     count_classes,
     load_mask_splits,
 )
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
 from hf_focal.experiments.runs.image_training import BatchStatisticsTrainer, NextEpoch
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
@@ -54,7 +55,7 @@ from hf_focal.experiments.runs.recipe_checks import (
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
+from hf_focal.reports import RunResult, class_table, per_class_table, results_table
 
 # Trained from scratch: what differs from the defaults of `SegformerConfig`, which are those of B0.
 FROM_SCRATCH = {
@@ -277,7 +278,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     trainer.save_calibrated()
     trainer.create_model_card(result=result, **datasets_of(experiment.data, default="generated shapes"))
     if args.process_index == 0:
-        write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
+        write_experiment_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
 
 

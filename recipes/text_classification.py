@@ -30,13 +30,19 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.cli.demo_corpus import generate_topics, true_errors
 from hf_focal.data.dataset_splits import label_names
 from hf_focal.data.pretrained_models import check_head, input_length, label_options
 from hf_focal.data.text_data import load_splits
-from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
 from hf_focal.experiments.data.newsgroups import strip_footers, strip_headers, strip_quotes
-from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
+from hf_focal.experiments.data.sentiment_trees import (
+    TreeCollator,
+    encode_trees,
+    load_trees_or_table,
+    parse_tree,
+    train_leaf_tokenizer,
+)
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import (
     GPCNNConfig,
@@ -45,7 +51,8 @@ from hf_focal.experiments.models import (
     TreeLSTMForSequenceClassification,
     load_embeddings,
 )
-from hf_focal.experiments.runs.classifier_results import measure_classifier, true_errors, watch_samples
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
+from hf_focal.experiments.runs.classifier_results import measure_classifier, watch_samples
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
 from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments
@@ -61,7 +68,7 @@ from hf_focal.experiments.runs.recipe_checks import (
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, results_table, write_report
+from hf_focal.reports import RunResult, results_table
 
 FROM_SCRATCH = ("gp_cnn", "tree_lstm")
 STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
@@ -218,6 +225,7 @@ def load_texts(data: DataArguments, seed: int) -> DatasetDict:
         label_column=data.label_column,
         validation_size=data.validation_size,
         seed=seed,
+        read_file=load_trees_or_table,
     )
     parts = data.strip_parts()
     if not parts:
@@ -359,7 +367,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     trainer.save_calibrated()
     trainer.create_model_card(result=result, **datasets_of(experiment.data, default="a generated corpus"))
     if args.process_index == 0:
-        write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
+        write_experiment_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
 
 

@@ -34,6 +34,7 @@ from hf_focal.data.pretrained_models import input_length, label_options
 from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.data.generated_tags import generate_tags
 from hf_focal.experiments.data.tokenizer_training import train_tag_tokenizer
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
 from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
@@ -49,7 +50,7 @@ from hf_focal.experiments.runs.recipe_checks import (
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_report
+from hf_focal.reports import RunResult, class_table, per_class_table, results_table
 
 
 @dataclass
@@ -229,7 +230,7 @@ def run(args: FocalTrainingArguments, experiment: Experiment) -> RunResult:
     trainer.save_calibrated()
     trainer.create_model_card(result=result, **datasets_of(experiment.data, default="generated sentences"))
     if args.process_index == 0:
-        write_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
+        write_experiment_report(Path(args.output_dir) / "report", result)  # last: a run that has it is finished
     return result
 
 

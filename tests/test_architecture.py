@@ -1,108 +1,88 @@
-"""The diffs of docs/architecture.md apply to this code, and do what the page says."""
+"""Structure of the package: two wings, one direction of imports, no cycles, names and sizes of files."""
 
-import json
-import os
-import random
-import re
-import shutil
-import subprocess
-import sys
+import ast
+from collections import Counter
+from pathlib import Path
 
-import pytest
 from documented import ROOT
-from transformers import BertConfig, BertForMultipleChoice
 
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-TRY = {
-    "losses": """
-import torch
-from hf_focal import build_loss
-from hf_focal.losses import linear_loss
-
-torch.manual_seed(0)
-logits = torch.randn(20, 5, dtype=torch.float64, requires_grad=True)
-labels = torch.randint(5, (20,))
-labels[3] = -100
-loss = build_loss("poly1:epsilon=2")
-expected_logits = logits.detach().clone().requires_grad_()
-p = expected_logits.softmax(-1)[torch.arange(20), labels.clamp(min=0)]
-expected = ((2 * (1 - p) - p.log()) * (labels != -100)).sum() / 19
-expected.backward()
-value = loss(logits, labels)
-value.backward()
-torch.testing.assert_close(value, expected)
-torch.testing.assert_close(logits.grad, expected_logits.grad)
-hidden, weight = torch.randn(20, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
-torch.testing.assert_close(linear_loss(loss, hidden, weight, labels), loss(hidden @ weight.T, labels))
-""",
-    "metrics": """
-import torch
-from hf_focal import CalibrationMetrics
-from hf_focal.metrics.functional import expected_calibration_error, overconfidence_error
-
-logits, labels = 5 * torch.eye(4)[torch.arange(40) % 4], torch.arange(40) % 4
-wrong = labels.clone()
-wrong[::2] = (wrong[::2] + 1) % 4
-assert overconfidence_error(logits, labels) == 0 < expected_calibration_error(logits, labels)
-assert overconfidence_error(logits, wrong) == expected_calibration_error(logits, wrong) > 0.4
-metrics = CalibrationMetrics()
-metrics.update(logits, wrong)
-assert metrics.compute()["overconfidence"] == overconfidence_error(logits, wrong)
-low, high = metrics.bootstrap(num_resamples=100)["overconfidence"]
-assert low < metrics.compute()["overconfidence"] < high
-""",
-}
+PACKAGE = ROOT / "hf_focal"
+# The papers' models under the names that earlier versions saved, and the one file that registers them when needed.
+ALIAS = "hf_focal.models"
+REGISTERS_MODELS = "hf_focal.cli.trained_model"
 
 
-def run(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.fixture(scope="module")
-def changed(tmp_path_factory):
-    """A copy of the code with all diffs applied."""
-    folder = tmp_path_factory.mktemp("changed")
-    for name in ("hf_focal", "recipes"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for diff in re.findall(r"```diff\n(.*?)```", PAGE, flags=re.DOTALL):
-        subprocess.run(["git", "apply", "--unidiff-zero", "-"], cwd=folder, input=diff, text=True, check=True)
-    return folder
+FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+PRODUCT = {name: path for name, path in FILES.items() if not name.startswith("hf_focal.experiments")}
 
 
-@pytest.mark.parametrize("part", TRY)
-def test_the_diff_does_what_the_page_says(part, changed):
-    run(changed, "-c", TRY[part])
+def imported_modules(name: str, path: Path) -> set[str]:
+    """Modules of the package that a file imports: at the top, in functions and under TYPE_CHECKING."""
+    package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            names = {f"{module}.{alias.name}" for alias in node.names}
+            found |= {name if name in FILES else module for name in names}
+    return {module for module in found if module in FILES}
 
 
-def test_the_recipe_trains_and_reports(changed):
-    colours = ["red", "blue", "green", "white"]
-    tokenizer = train_word_tokenizer([" ".join(colours)], vocab_size=10)
-    tokenizer.save_pretrained(changed / "model")
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    BertForMultipleChoice(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(changed / "model")
-    draw = random.Random(0)
-    files = []
-    for split in ("train", "validation", "test"):
-        rows = []
-        for _ in range(16):
-            choices = draw.sample(colours, 3)
-            label = draw.randrange(3)
-            rows.append({"question": choices[label], "choices": choices, "label": label})
-        (changed / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        files += [f"--{split}_file", f"{split}.jsonl"]
-    command = ["recipes/multiple_choice.py", "--model_name_or_path", "model", *files, "--output_dir", "out"]
-    losses = ["--compare", "cross_entropy,poly1:epsilon=1"]
-    printed = run(changed, *command, *losses, "--max_steps", "2", "--report_to", "none", "--use_cpu", "true")
-    assert "| poly1:epsilon=1 |" in printed
-    figures = json.loads((changed / "out" / "poly1_epsilon_1" / "report" / "metrics.json").read_text("utf-8"))
-    assert 0 <= figures["pre"]["overconfidence"] <= figures["pre"]["ece"] + 1e-12
+IMPORTS = {name: imported_modules(name, path) for name, path in FILES.items()}
 
 
-def test_what_the_page_names_is_there():
-    for name in re.findall(r"`((?:hf_focal|trainer|losses|reports)/[\w/]+\.py)`", PAGE):
-        assert (ROOT / name).is_file() or (ROOT / "hf_focal" / name).is_file(), name
+def test_imports_of_all_kinds_are_read():
+    assert "hf_focal.experiments.models" in IMPORTS[ALIAS]  # from ..experiments.models import X
+    assert "hf_focal.losses" in IMPORTS["hf_focal"]  # under TYPE_CHECKING
+    assert ALIAS in IMPORTS[REGISTERS_MODELS]  # import hf_focal.models, in a function
+    assert "hf_focal.losses.functional" in IMPORTS["hf_focal.losses.loss_modules"]  # from . import functional
+
+
+def test_the_product_does_not_import_the_experiments():
+    wrong = [
+        f"{name} imports {module}"
+        for name in PRODUCT
+        if name != ALIAS
+        for module in IMPORTS[name]
+        if module.startswith("hf_focal.experiments") or (module == ALIAS and name != REGISTERS_MODELS)
+    ]
+    assert wrong == []
+
+
+def test_no_imports_are_circular():
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name not in done:
+            for module in sorted(IMPORTS[name]):
+                visit(module, (*path, name))
+            done.add(name)
+
+    for name in FILES:
+        visit(name, ())
+
+
+def test_the_top_level_holds_packages_alone():
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert files == {"__init__.py", "py.typed"}
+
+
+def test_no_two_files_of_the_product_have_one_name():
+    names = Counter(path.name for path in PRODUCT.values() if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+    assert [name for name in names if name.startswith("_")] == []
+
+
+def test_files_of_the_product_are_short():
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in PRODUCT.items()}
+    limits = {"hf_focal.trainer.focal_trainer": 600}
+    assert {name: length for name, length in lengths.items() if length > limits.get(name, 400)} == {}

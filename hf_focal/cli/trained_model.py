@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from datasets import Dataset
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoImageProcessor,
     AutoModelForCausalLM,
@@ -24,8 +25,6 @@ from transformers import (
     TimmWrapperConfig,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
-
-import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 
 from ..calibration.folding import folded_temperature
 from ..calibration.temperature import Temperature
@@ -104,6 +103,14 @@ def public_name(name: str) -> str:
     return Path(name).resolve().name if Path(name).exists() else name
 
 
+def _load_config(name: str) -> PreTrainedConfig:
+    """Load a model's config. A type that Transformers does not know may be one of the papers' models."""
+    values, _ = PreTrainedConfig.get_config_dict(name)
+    if values.get("model_type") not in CONFIG_MAPPING:
+        import hf_focal.models  # noqa: F401 (registers them)
+    return AutoConfig.from_pretrained(name)
+
+
 class TrainedModel:
     """A trained model and how it is measured. What the user can put right is an `InputError`.
 
@@ -120,7 +127,7 @@ class TrainedModel:
     ):
         self.name, self.options = name, options
         with explained("model", name):
-            self.config = AutoConfig.from_pretrained(name)
+            self.config = _load_config(name)
             _check_config(self.config)
         with explained():
             self.loss = loss_of(name)

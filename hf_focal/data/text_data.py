@@ -1,10 +1,10 @@
 """Splits of a text classification dataset, from the Hub or from files, checked before hours are spent on them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, Value
 
-from ..experiments.data.sentiment_trees import load_trees
 from .dataset_files import load_file
 from .dataset_splits import Inputs, labelled_splits, read_splits
 
@@ -21,6 +21,7 @@ def load_splits(
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
     seed: int = 42,
+    read_file: Callable[[str, Path], Dataset] = load_file,
 ) -> DatasetDict:
     """Load the train, validation and test splits of a text classification dataset.
 
@@ -28,8 +29,8 @@ def load_splits(
         dataset_name: an id on the Hub, or a folder that `load_dataset` understands; it must have the splits "train"
             and "test". Give this or `train_file`.
         dataset_config_name: its configuration.
-        train_file, validation_file, test_file: csv, json, jsonl or parquet files, or .txt of a bracketed sentiment
-            tree a line, see `load_trees`. Without `test_file` there is no "test".
+        train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
+            "test".
         text_column: a column of strings.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
             around them). Rows whose `ClassLabel` is -1, which `datasets` has for none, are left out.
@@ -37,6 +38,7 @@ def load_splits(
             stratified by label.
         validation_size: the same as a number of rows; wins over `validation_fraction`.
         seed: of that cut. The same rows and the same seed give the same splits, in every process.
+        read_file: reads a file of another format, given the argument's name (for error messages) and the path.
 
     Returns:
         `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string) and "label" (`ClassLabel`,
@@ -52,14 +54,10 @@ def load_splits(
     if text_column == label_column:
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
-    raw, sources = read_splits(dataset_name, dataset_config_name, files, _load)
+    raw, sources = read_splits(dataset_name, dataset_config_name, files, read_file)
     return labelled_splits(
         raw, sources, text_inputs(text_column), label_column, validation_fraction, validation_size, seed
     )
-
-
-def _load(argument: str, file: Path) -> Dataset:
-    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def text_inputs(column: str) -> Inputs:

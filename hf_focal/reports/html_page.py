@@ -6,19 +6,10 @@ import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from ..experiments.reports.ood_report import (
-    DetectionResult,
-    detection_table,
-    read_detection_results,
-    roc_figure,
-    shift_figure,
-    shift_table,
-)
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
 from .markdown_cells import format_number, unescaped
@@ -41,7 +32,6 @@ class _Runs:
 
     classification: dict[str, RunResult] = field(default_factory=dict)
     translation: dict[str, TranslationResult] = field(default_factory=dict)
-    detection: dict[str, DetectionResult] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, RunResult | TranslationResult]:
@@ -49,7 +39,7 @@ class _Runs:
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
-    """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, curves, detection.
+    """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, curves.
 
     It needs no other file and no network, is readable on a phone, in light and dark, and runs no script. All pictures
     are drawn anew from the JSON.
@@ -57,8 +47,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     Args:
         folders: runs' folders, with `report/metrics.json` of `write_report` or `write_translation_report`, or those
             `report` folders themselves; the folder of a comparison stands for the runs in it, in the order of their
-            names. A `detection.json` of `write_detection_report` beside a metrics.json, or alone, is shown too.
-            What is given twice is shown once. Runs of the same loss are told apart by their folders.
+            names. What is given twice is shown once. Runs of the same loss are told apart by their folders.
         path: the file; its folder is made where it is not there.
         title: the page's heading.
 
@@ -66,16 +55,16 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         The path.
 
     Raises:
-        ValueError: no folders; one without a metrics.json or detection.json; a file that is not what they should be.
+        ValueError: no folders; one without a metrics.json; a metrics.json that no report wrote.
     """
     if isinstance(folders, str | Path):
         raise ValueError(f"folders must be a list of folders, got {str(folders)!r}")
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
     runs = _read([place for folder in folders for place in _reports(Path(folder))])
-    count = len(runs.all) or len(runs.detection)
+    count = len(runs.all)
     title = title or f"Calibration of {count} run{'s' if count > 1 else ''}"
-    sections = [*_tables(runs), *_diagrams(runs), *_gammas(runs), *_curves(runs), *_detection(runs)]
+    sections = [*_tables(runs), *_diagrams(runs), *_gammas(runs), *_curves(runs)]
     template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     page = template.substitute(title=html.escape(title), sections="".join(sections))
     path = Path(path)
@@ -90,7 +79,7 @@ def _reports(folder: Path) -> list[Path]:
     if folder.is_dir():
         children = sorted(child for child in folder.iterdir() if child.is_dir())
         candidates = [*candidates, *(child / "report" for child in children), *children]
-    found = [place for place in candidates if any((place / name).is_file() for name in _FILES)]
+    found = [place for place in candidates if (place / "metrics.json").is_file()]
     if not found:
         raise ValueError(
             f"folder must be a run's, its report or a comparison, got {folder}, which has no metrics.json"
@@ -100,32 +89,18 @@ def _reports(folder: Path) -> list[Path]:
 
 
 def _read(places: Sequence[Path]) -> _Runs:
-    results, detection = [], []
+    results = []
     for place in {place.resolve(): place for place in places}.values():
-        for name, read in _FILES.items():
-            file = place / name
-            if not file.is_file():
-                continue
-            try:
-                value = read(file)
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-                raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
-            if name == "detection.json":
-                detection += [(result, place) for result in value]
-            else:
-                results.append((value, place))
+        file = place / "metrics.json"
+        try:
+            results.append((read_result(file), place))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
     named = list(zip(_names(results), (result for result, _ in results), strict=True))
     return _Runs(
         {name: result for name, result in named if isinstance(result, RunResult)},
         {name: result for name, result in named if isinstance(result, TranslationResult)},
-        dict(zip(_names(detection), (result for result, _ in detection), strict=True)),
     )
-
-
-_FILES: dict[str, Callable[[Path], Any]] = {
-    "metrics.json": read_result,
-    "detection.json": read_detection_results,
-}
 
 
 def _names(results: Sequence[tuple[Any, Path]]) -> list[str]:
@@ -198,40 +173,19 @@ def _curves(runs: _Runs) -> Iterator[str]:
         yield f"{_picture(temperature_curves(measured), alt)}</section>\n"
 
 
-def _detection(runs: _Runs) -> Iterator[str]:
-    if not runs.detection:
-        return
-    named = [replace(run, loss=name) for name, run in runs.detection.items()]
-    yield "<section>\n<h2>Out-of-distribution detection and shifted data</h2>\n"
-    yield _numbered(runs.detection, detection_table, "Out of distribution: ")
-    for out_set in dict.fromkeys(key for run in named for key in run.curves):
-        yield _picture(roc_figure(named, out_set), f"ROC curves for {out_set}", f"ROC curves, {out_set}")
-    for corruption in dict.fromkeys(key for run in named for key, entries in run.shift.items() if entries):
-        yield _numbered(runs.detection, partial(shift_table, corruption=corruption), "Shift: ")
-        caption = f"ECE and accuracy over the severity of {corruption}"
-        yield _picture(shift_figure(named, corruption), caption, caption)
-    yield "</section>\n"
-
-
 def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: str) -> str:
-    """HTML of tables in Markdown. The runs go into it as numbers: whatever their names hold, its cells stay whole.
-
-    The caption goes before the headings of the tables, where there are.
-    """
+    """HTML of tables in Markdown. The runs go into it as numbers: whatever their names hold, its cells stay whole."""
     names = list(runs)
     markdown = table([replace(run, loss=str(number)) for number, run in enumerate(runs.values())])
-    parts, rows, title = [], [], caption
+    parts, rows = [], []
     for line in [*markdown.splitlines(), ""]:
         if line.startswith("| "):
             rows.append(line.removeprefix("| ").removesuffix(" |").split(" | "))
             continue
         if rows:
-            parts.append(_table(rows, names, title))
+            parts.append(_table(rows, names, caption))
             rows = []
-        if line.startswith("## "):
-            title = caption + unescaped(line.removeprefix("## "))
-            parts.append(f"<h3>{html.escape(title)}</h3>\n")
-        elif line:
+        if line:
             parts.append(f"<p>{_inline(line)}</p>\n")
     return "".join(parts)
 

@@ -9,8 +9,6 @@ import yaml
 from torch import Tensor
 
 from ..calibration.temperature import Temperature
-from ..experiments.reports.class_weight_figures import class_weights_figure, training_loss_figure
-from ..experiments.reports.shot_recall import has_long_tail, shots_table
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from .comparison_table import markdown_table
@@ -139,53 +137,23 @@ def _pair(name: str, value: Any) -> tuple[float, float]:
 
 
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
-    """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after scaling.
+    """Write one run's report: metrics.json, table.md, loss.yaml and a reliability diagram before and after T.
 
-    Where `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` too, as gamma.png; where of its
-    "class_counts" the smallest is at most 100 training rows and less than half of the largest, the `shots_table` of
-    its "class_recall", as shots.md; where its "class_weights" hold records of them, their `class_weights_figure`, as
-    class_weights.png. Without a fitted temperature there is no diagram after it, and no loss.yaml of a loss that
-    `LossConfig.parse` refuses.
+    If `result.details["gamma_history"]` holds updates of γ, their `gamma_heatmap` is written as gamma.png. Without a
+    fitted temperature there is no diagram after T, and without a loss that `LossConfig.parse` reads no loss.yaml.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.
     """
     folder, metrics = Path(folder), Path(folder, "metrics.json")
-    paths = [*write_run_files(folder, result, results_table([result])), *_write_shots(folder, [result])]
-    if history := result.details.get("class_weights"):
-        paths.append(folder / "class_weights.png")
-        class_weights_figure(history, result.details["class_counts"], title=result.loss, path=paths[-1])
+    paths = write_run_files(folder, result, results_table([result]))
     result.save(metrics)
     return [*paths, metrics]
 
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md and comparison.png.
-
-    Of long-tailed data shots.md too, as `write_report`; of at least two runs that average recall training_loss.png,
-    the `training_loss_figure` of their "training_losses".
-    """
-    folder = Path(folder)
-    paths = [*write_comparison_files(folder, results, results_table(results)), *_write_shots(folder, results)]
-    averages = [result for result in results if _averages_recall(result)]
-    if len(averages) > 1:
-        paths.append(folder / "training_loss.png")
-        curves = {result.loss: result.details["training_losses"] for result in averages}
-        training_loss_figure(curves, path=paths[-1])
-    return paths
-
-
-def _averages_recall(result: RunResult) -> bool:
-    return result.loss.startswith("recall:ema") and bool(result.details.get("training_losses"))
-
-
-def _write_shots(folder: Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the recall of classes of different sizes, where the training data of all runs have a long tail."""
-    if not all(has_long_tail(result.details) for result in results):
-        return []
-    path = folder / "shots.md"
-    path.write_text(shots_table(results), encoding="utf-8")
-    return [path]
+    """Write the comparison of several runs: table.md and comparison.png."""
+    return write_comparison_files(Path(folder), results, results_table(results))
 
 
 def write_run_files(folder: Path, result: Any, markdown: str) -> list[Path]:

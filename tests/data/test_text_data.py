@@ -174,7 +174,6 @@ def test_bad_training_labels(write, labels, message):
         ("semicolons.csv", b"text;label\na, b;x\n", "which has ';'"),
         ("tabs.csv", b"text\tlabel\na\tx\n", r"which has '\\t'"),
         ("empty.csv", b"", "No columns to parse"),
-        ("plain.txt", b"a text, not a tree\n", r"line 1, column 1 must be '\(' of a sentiment tree, got 'a'"),
     ],
 )
 def test_files_that_cannot_be_read_say_why(name, content, reason, tmp_path):
@@ -201,20 +200,6 @@ def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
     assert len(splits["train"]) + len(splits["validation"]) == 30
     assert set(splits["train"]["label"]) == {0, 1}
     assert "left out 10 of 40 rows" in caplog.text
-
-
-def test_files_of_trees(tmp_path):
-    for name, root in (("train", 1), ("test", 3)):
-        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
-        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
-    splits = load_splits(**files, validation_size=2)
-    assert splits["test"][0] == {"text": "word0 (", "label": 1}
-    assert label_names(splits) == ["negative", "positive"]
-    assert len(splits["test"]) == 8
-    trees = load_splits(**files, text_column="tree", validation_size=2)
-    assert trees["test"][0]["text"] == "(3 (2 word0) (1 -LRB-))"
 
 
 def test_bad_arguments(write, tmp_path):

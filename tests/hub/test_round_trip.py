@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_folding_generative
 import test_folding
+import test_folding_generative
 import torch
 import transformers
-from test_folding_generative import BART, GEMMA
 from test_folding import TINY
+from test_folding_generative import BART, GEMMA
 
 from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer

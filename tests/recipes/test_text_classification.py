@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
-from hf_focal.experiments.data.generated_topics import generate_topics
+from hf_focal.cli.demo_corpus import generate_topics
 from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.reports import RunResult
@@ -212,7 +212,7 @@ def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipe, "write_report", fail)
+        patch.setattr(recipe, "write_experiment_report", fail)
         with pytest.raises(OSError, match="disk full"):
             run(tmp_path, loss="brier")
     before = AutoModelForSequenceClassification.from_pretrained(tmp_path).state_dict()

@@ -18,7 +18,6 @@ import torch
 from matplotlib.image import imread
 
 from hf_focal import Temperature
-from hf_focal.experiments.reports.ood_report import DetectionResult, detection_table, shift_table
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports.html_page import comparison_page
 from hf_focal.reports.run_report import RunResult, results_table
@@ -56,27 +55,10 @@ def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):
     )
 
 
-def detection_of(loss="flsd53", out_set="svhn"):
-    metrics = {"ece": 0.1, "accuracy": 0.8, "nll": 0.5}
-    shift = {"fog": [{"severity": s, "pre": metrics, "post": metrics} for s in range(3)]}
-    return DetectionResult.measure(loss, 1.3, logits_of(0), {out_set: logits_of(1, 0.1)}, shift=shift)
-
-
-def save(result, folder, name="metrics.json"):
+def save(result, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    if name == "detection.json":
-        write_detection(folder / name, result)
-    else:
-        result.save(folder / name)
+    result.save(folder / "metrics.json")
     return folder
-
-
-def write_detection(path, results):
-    texts = []
-    for result in results:
-        result.save(path)
-        texts.append(json.loads(path.read_text(encoding="utf-8")))
-    path.write_text(json.dumps(texts), encoding="utf-8")
 
 
 class Page(HTMLParser):
@@ -124,9 +106,8 @@ def everything(tmp_path_factory):
     save(run_of("adafocal:bins=3", 1, gamma_history=HISTORY), folder / "runs" / "a" / "report")
     save(translation_of(), folder / "mt")
     save(translation_of("cross_entropy", (27.0, 26.0)), folder / "mt2" / "report")
-    save([detection_of(), detection_of("brier")], folder / "ood", "detection.json")
     path = comparison_page(
-        [folder / "runs", folder / "mt", str(folder / "mt2"), folder / "ood", folder / "runs" / "b"],
+        [folder / "runs", folder / "mt", str(folder / "mt2"), folder / "runs" / "b"],
         folder / "new" / "page.html",
         "Runs & more",
     )
@@ -139,8 +120,6 @@ def test_the_tables_are_those_of_the_reports(everything):
     expected = cells(results_table(runs)) + cells(
         translation_table([translation_of(), translation_of("cross_entropy", (27.0, 26.0))])
     )
-    detection = [detection_of(), detection_of("brier")]
-    expected += cells(detection_table(detection)) + cells(shift_table(detection, "fog"))
     assert page.rows == expected
     assert any("**" in cell for row in page.rows for cell in row)
     assert "BLEU: " in page.text and "nrefs:1|tok:13a" in page.text
@@ -148,8 +127,8 @@ def test_the_tables_are_those_of_the_reports(everything):
 
 def test_the_pictures_are_drawn_and_described(everything):
     images = Page(everything).of("img")
-    # Two diagrams a run, one γ, the curves, a ROC figure and a shift.
-    assert len(images) == 2 * 4 + 1 + 1 + 1 + 1
+    # Two diagrams a run, one γ, and the curves.
+    assert len(images) == 2 * 4 + 1 + 1
     assert len({image["alt"] for image in images}) == len(images)
     ece = 100 * run_of("flsd53").pre["ece"]
     assert f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f} %" in {i["alt"] for i in images}
@@ -177,11 +156,11 @@ def test_the_page_is_accessible(everything):
     assert page.of("html") == [{"lang": "en"}]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
     assert all(header["scope"] in ("col", "row") for header in page.of("th"))
-    assert len(page.of("caption")) == len(page.of("table")) == 5
+    assert len(page.of("caption")) == len(page.of("table")) == 2
     assert [tag for tag, _ in page.tags].count("h1") == 1
     text = "".join(page.text)
     assert text.count("Runs & more") == 2  # the title and the heading
-    for heading in ("Results", "Translation", "Reliability diagrams", "γ over training", "BLEU and ECE", "Out-of-dis"):
+    for heading in ("Results", "Translation", "Reliability diagrams", "γ over training", "BLEU and ECE"):
         assert f">{heading}" in page.source
 
 
@@ -195,16 +174,12 @@ def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
 def test_text_is_escaped(tmp_path):
     save(replace(run_of(), loss=NASTY), tmp_path / "x")
     save(replace(translation_of(NASTY + "2"), signature=NASTY), tmp_path / "y")
-    save([detection_of("brier", out_set="<i>svhn</i>")], tmp_path / "z", "detection.json")
-    page = Page(
-        comparison_page([tmp_path / name for name in "xyz"], tmp_path / "page.html", title="</title>$sections")
-    )
-    assert {"b", "i"}.isdisjoint(tag for tag, _ in page.tags)
+    page = Page(comparison_page([tmp_path / name for name in "xy"], tmp_path / "page.html", title="</title>$sections"))
+    assert "b" not in {tag for tag, _ in page.tags}
     assert not any("onclick" in attributes for _, attributes in page.tags)
     assert page.rows[1][0] == NASTY
     assert len(page.rows[0]) == len(page.rows[1])
     assert any(NASTY in image["alt"] for image in page.of("img"))
-    assert "Out of distribution: <i>svhn</i>" in page.text
     assert "</title>$sections" in page.text
 
 
@@ -213,13 +188,12 @@ def test_runs_of_one_loss_are_told_apart(tmp_path):
         save(run_of(), tmp_path / name / "report")
     save(run_of(), tmp_path / "other" / "two")
     save(run_of("brier"), tmp_path / "other" / "one")
-    save([detection_of(), detection_of()], tmp_path / "ood", "detection.json")
-    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "other", tmp_path / "two", tmp_path / "ood"]
+    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "other", tmp_path / "two"]
     page = Page(comparison_page(folders, tmp_path / "page.html"))
     names = [row[0] for row in page.rows if row[0] != "Loss"]
     root = tmp_path.name
     expected = [f"flsd53 ({root}/one)", f"flsd53 ({root}/two)", "brier", "flsd53 (other/two)"]
-    assert names[:6] == [*expected, "flsd53 (ood) 1", "flsd53 (ood) 2"]
+    assert names == expected
 
 
 def test_what_cannot_be_shown_is_refused(tmp_path):
@@ -324,7 +298,7 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             requests, complaints = browser.show(everything, width, scheme)
             assert [url for url in requests if not url.startswith("data:")] == [everything.as_uri()]
             assert complaints == []
-            assert browser.value("document.images.length") == 12
+            assert browser.value("document.images.length") == 10
             assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
             assert browser.value("window.innerWidth") == width
             assert browser.value("document.documentElement.scrollWidth") <= width

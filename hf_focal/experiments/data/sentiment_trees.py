@@ -13,6 +13,8 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ...data.dataset_files import load_file
+
 # White space is ASCII's alone: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -155,6 +157,11 @@ def load_trees(path: str | Path) -> Dataset:
         columns["label"].append(max(_BINARY[tree.labels[-1]], -1))
     label = ClassLabel(names=["negative", "positive"])
     return Dataset.from_dict(columns, Features(tree=Value("string"), text=Value("string"), label=label))
+
+
+def load_trees_or_table(argument: str, file: Path) -> Dataset:
+    """Read a .txt file with `load_trees`, and any other file as `load_splits` does; its argument `read_file`."""
+    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from datasets import Dataset
 from transformers.trainer_utils import TrainOutput
 
 from ...calibration.temperature import Temperature
@@ -15,7 +13,6 @@ from ...reports import RunResult, class_table, per_class_table
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
 from ..callbacks.training_dynamics import Dynamics, dynamics_history
-from ..data.generated_topics import true_calibration_error
 from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 
 
@@ -64,21 +61,6 @@ def measure_classifier(
         true_calibration_error=true_calibration_error,
         details=_details(trainer, trained) | details,
     )
-
-
-def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
-    """The calibration error of logits (N, K) before and after scaling against the posterior of the test rows (N,).
-
-    None where they have no column "posterior": only of generated data it is known.
-    """
-    if "posterior" not in test.column_names:
-        return None
-    posteriors = np.asarray(test["posterior"])
-    before, after = (
-        true_calibration_error(torch.softmax(scores.double(), dim=-1).numpy(), posteriors)
-        for scores in (logits, temperature.apply(logits))
-    )
-    return before, after
 
 
 def measure_dense(

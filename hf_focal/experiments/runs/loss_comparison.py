@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from ...hub.hub_publishing import HubError, create_repository, repository_of
 from ...losses import LossConfig
-from ...reports import RunResult, write_comparison
+from ...reports import RunResult
 from ...trainer import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics_comparison
+from ..reports.experiment_report import write_experiment_comparison
 from .output_folders import claim_output_dir, default_training_settings, folder_of, release_output_dirs
 from .recipe_arguments import RecipeArguments
 from .recipe_checks import check_training_arguments
@@ -104,7 +105,7 @@ def train_classifiers(
         return result
 
     def compare(report: Path, results: Sequence[RunResult]) -> None:
-        write_comparison(report, results)
+        write_experiment_comparison(report, results)
         histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
         if all(histories.values()):
             write_dynamics_comparison(report, histories)

@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from hf_focal.data.dataset_splits import label_names
+from hf_focal.data.text_data import load_splits
 from hf_focal.experiments.data.sentiment_trees import (
     Tree,
     TreeCollator,
     encode_trees,
     load_trees,
+    load_trees_or_table,
     parse_tree,
     read_trees,
     train_leaf_tokenizer,
@@ -249,3 +252,23 @@ def test_the_treebank(real_data):
             assert " ".join(tree.words) == text.replace("\\/", "/").replace("\\*", "*")
         if name == "train":
             assert all(1 not in ids for ids in five["input_ids"])
+
+
+def test_files_of_trees(tmp_path):
+    for name, root in (("train", 1), ("test", 3)):
+        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
+        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
+    splits = load_splits(**files, read_file=load_trees_or_table, validation_size=2)
+    assert splits["test"][0] == {"text": "word0 (", "label": 1}
+    assert label_names(splits) == ["negative", "positive"]
+    assert len(splits["test"]) == 8
+    trees = load_splits(**files, read_file=load_trees_or_table, text_column="tree", validation_size=2)
+    assert trees["test"][0]["text"] == "(3 (2 word0) (1 -LRB-))"
+
+
+def test_a_text_file_without_trees_is_refused(tmp_path):
+    (tmp_path / "plain.txt").write_text("a text, not a tree\n")
+    with pytest.raises(ValueError, match=r"plain\.txt, line 1, column 1 must be '\(' of a sentiment tree, got 'a'"):
+        load_splits(train_file=tmp_path / "plain.txt", read_file=load_trees_or_table)

@@ -12,7 +12,8 @@ from hf_focal.experiments.reports.class_weight_figures import (
     normalised_weights,
     training_loss_figure,
 )
-from hf_focal.reports import RunResult, write_comparison, write_report
+from hf_focal.experiments.reports.experiment_report import write_experiment_comparison, write_experiment_report
+from hf_focal.reports import RunResult
 
 HISTORY = [
     {"step": 10, "epoch": 1.0, "focal": [0.2, 0.3, 0.4, 0.5, 0.6, 0.5], "recall": [0.1, 0.2, 0.5, 0.8, 1.0, 1.0]},
@@ -77,9 +78,12 @@ def test_reports_draw_what_was_recorded(tmp_path):
         result_of(loss, recall, class_weights=HISTORY, training_losses=losses)
         for loss in ("recall:ema=0.1", "recall:ema=0.5,gamma=2", "recall")
     ]
-    assert [path.name for path in write_report(tmp_path, results[0])[-2:]] == ["class_weights.png", "metrics.json"]
+    paths = write_experiment_report(tmp_path, results[0])
+    assert [path.name for path in paths[-2:]] == ["class_weights.png", "metrics.json"]
     assert json.loads((tmp_path / "metrics.json").read_text())["details"]["class_weights"] == HISTORY
     loaded = RunResult.load(tmp_path / "metrics.json")
-    assert [path.name for path in write_comparison(tmp_path, [loaded, *results[1:]])][-1] == "training_loss.png"
+    assert [path.name for path in write_experiment_comparison(tmp_path, [loaded, *results[1:]])][
+        -1
+    ] == "training_loss.png"
     for others in (results[:1], [results[0], results[2]]):
-        assert "training_loss.png" not in [path.name for path in write_comparison(tmp_path, others)]
+        assert "training_loss.png" not in [path.name for path in write_experiment_comparison(tmp_path, others)]

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.experiments.reports.experiment_report import write_experiment_comparison, write_experiment_report
 from hf_focal.experiments.reports.shot_recall import shot_groups, shot_recall, shots_table
-from hf_focal.reports import RunResult, write_comparison, write_report
+from hf_focal.reports import RunResult
 
 COUNTS = [500, 101, 100, 20, 19, 1]
 LOGITS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
@@ -58,10 +59,10 @@ def test_the_table_names_the_groups_and_marks_the_best():
 def test_reports_of_long_tailed_data_have_the_table(tmp_path):
     results = [result_of(loss, [0.9, 0.7, 0.5, 0.4, 0.1, math.nan]) for loss in ("cross_entropy", "recall:ema=0.1")]
     for result in results:
-        paths = write_report(tmp_path / result.loss, result)
+        paths = write_experiment_report(tmp_path / result.loss, result)
         assert [path.name for path in paths[-2:]] == ["shots.md", "metrics.json"]
     loaded = [RunResult.load(tmp_path / result.loss / "metrics.json") for result in results]
-    paths = write_comparison(tmp_path, loaded)
+    paths = write_experiment_comparison(tmp_path, loaded)
     assert [path.name for path in paths] == ["table.md", "comparison.png", "shots.md"]
     assert paths[-1].read_text() == shots_table(results)
 
@@ -70,6 +71,6 @@ def test_reports_of_other_data_have_none(tmp_path):
     large = result_of("brier", [0.5] * 6, counts=[101] * 6)
     even = result_of("brier", [0.5] * 6, counts=[40, 30, 25, 20, 20, 20])
     for result in (large, even):
-        assert "shots.md" not in [path.name for path in write_report(tmp_path, result)]
+        assert "shots.md" not in [path.name for path in write_experiment_report(tmp_path, result)]
     small = result_of("cross_entropy", [0.5] * 6)
-    assert "shots.md" not in [path.name for path in write_comparison(tmp_path, [large, small])]
+    assert "shots.md" not in [path.name for path in write_experiment_comparison(tmp_path, [large, small])]

@@ -1,7 +1,10 @@
-"""A generated text corpus with a known true posterior, so that calibration can be measured without sampling noise."""
+"""Generated texts about topics, with the true probability of each label."""
 
 import numpy as np
+import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
+
+from ..calibration.temperature import Temperature
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SYLLABLES = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]
@@ -21,28 +24,28 @@ def generate_topics(
 ) -> Dataset:
     """Draw texts about topics, with noisy labels and the exact probability of each label.
 
-    A topic and a length are drawn uniformly, then words independently from the topic's distribution: Zipf's law over
-    the vocabulary in an order that all topics share, mixed with Zipf's law in an order of the topic's own, which has
-    the weight `topic_share`. The label is the topic, or with probability `label_noise` one of the others. With the
-    defaults the best possible classifier errs on 17 % of the labels.
+    A topic and a length are drawn uniformly. The words are then drawn independently from the topic's distribution, a
+    mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics, the
+    other, with weight `topic_share`, in an order of the topic's own. The label is the topic or, with probability
+    `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17 %.
 
     Args:
-        num_samples: texts to draw, at least 1.
+        num_samples: number of texts, at least 1.
         num_topics: K, at least 2.
-        vocab_size: distinct words, at least 1.
-        min_words, max_words: bounds of the length of a text, both included.
+        vocab_size: number of distinct words, at least 1.
+        min_words, max_words: smallest and largest number of words in a text.
         topic_share: between 0 (nothing to learn) and 1.
         label_noise: between 0 and 1.
-        seed: of the samples.
-        language_seed: of the topics' distributions: splits of one corpus share it and differ in `seed`.
+        seed: seed of the samples.
+        language_seed: seed of the topics' distributions. Splits of one corpus share it and differ in `seed`.
 
     Returns:
         `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics) and "posterior" (K float64,
-        P(label | text), which sum to 1; `np.array(dataset["posterior"])` keeps the precision, the "numpy" format of
-        `datasets` does not).
+        P(label | text), which sum to 1). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of
+        `datasets` does not.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     for name, value, low in (
         ("num_samples", num_samples, 1),
@@ -63,8 +66,8 @@ def generate_topics(
     topics = rng.integers(num_topics, size=num_samples)
     ends = rng.integers(min_words, max_words + 1, size=num_samples).cumsum()
     words = _draw_words(distributions, np.repeat(topics, np.diff(ends, prepend=0)), rng)
-    others = (topics + rng.integers(1, num_topics, size=num_samples)) % num_topics
-    labels = np.where(rng.random(num_samples) < label_noise, others, topics)
+    other_topics = (topics + rng.integers(1, num_topics, size=num_samples)) % num_topics
+    labels = np.where(rng.random(num_samples) < label_noise, other_topics, topics)
     names = np.array([pseudo_word(i) for i in range(vocab_size)])
     return Dataset.from_dict(
         {
@@ -84,10 +87,10 @@ def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarr
     """P(label | text) under the model of `generate_topics`, by Bayes' rule in log space.
 
     Args:
-        words: integers, the words of all texts one after the other.
-        ends: integers, (N,), where each text ends in `words`; every text has a word.
-        distributions: float64, (K, vocab_size), positive; each row sums to 1.
-        label_noise: probability that a label is not the topic.
+        words: integers, the words of all texts, concatenated.
+        ends: integers, (N,), the end of each text in `words`. No text is empty.
+        distributions: float64, (K, vocab_size), positive. Each row sums to 1.
+        label_noise: probability that a label differs from the topic.
 
     Returns:
         float64, (N, K).
@@ -100,14 +103,14 @@ def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarr
 
 
 def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> float:
-    """ECE (Naeini et al., AAAI 2015) with the accuracy of a bin replaced by its expectation under the true posterior.
+    """Compute the ECE (Naeini et al., AAAI 2015) with the expected accuracy under the true posterior.
 
-    Bins are of equal width, ((i-1)/num_bins, i/num_bins], on the confidence; the result is the mean over samples of
-    their bin's |mean confidence - mean true posterior of the predicted class|. ECE on sampled labels tends to it as
-    samples grow; the true posterior itself scores 0.
+    Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the mean over samples of
+    |mean confidence - mean true posterior of the predicted class| in the sample's bin. The ECE on sampled labels
+    converges to it, and the true posterior itself scores 0.
 
     Args:
-        probabilities: (N, K), the model's; the first of equal maxima is the prediction.
+        probabilities: (N, K), the model's. Of equal maxima, the first is the prediction.
         posteriors: (N, K), the true ones.
         num_bins: number of bins.
 
@@ -125,6 +128,22 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
     return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
 
 
+def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
+    """Compute the `true_calibration_error` of test logits (N, K) before and after T.
+
+    Returns:
+        The two errors; None if the test set has no column "posterior", which only generated data has.
+    """
+    if "posterior" not in test.column_names:
+        return None
+    posteriors = np.asarray(test["posterior"])
+    before, after = (
+        true_calibration_error(scores.double().softmax(dim=-1).numpy(), posteriors)
+        for scores in (logits, temperature.apply(logits))
+    )
+    return before, after
+
+
 def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:
     """P(word | topic), float64, (num_topics, vocab_size)."""
     zipf = 1 / np.arange(1, vocab_size + 1)
@@ -135,18 +154,18 @@ def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, l
 
 
 def _draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A word from the distribution of each of `topics`, by inversion of the cumulative distribution."""
+    """Draw a word for each of `topics` by inverting the cumulative distribution."""
     uniform, words = rng.random(len(topics)), np.empty(len(topics), np.int64)
     for topic, distribution in enumerate(distributions):
         cumulative = distribution.cumsum()
         mine = topics == topic
-        # Divided, the last value is 1 and above every draw, whatever the rounding of the sum.
+        # The division makes the last value exactly 1, above every draw.
         words[mine] = np.searchsorted(cumulative / cumulative[-1], uniform[mine], side="right")
     return words
 
 
 def pseudo_word(number: int) -> str:
-    """A pronounceable word of at least two syllables, different for each number."""
+    """Return a pronounceable word of at least two syllables, unique to the number."""
     number += len(_SYLLABLES)
     word = ""
     while number:
