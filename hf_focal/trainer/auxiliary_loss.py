@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..losses.loss_modules import divide
+from ..losses.base_loss import divide
 from .model_heads import without_adapter
 
 # Fields of a model's output, and what their coefficients are called in the model or in its configuration.

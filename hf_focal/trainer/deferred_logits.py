@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ..losses import Loss, linear_loss
+from ..losses import ClosedFormLoss, Loss, linear_loss
 from .training_arguments import FocalTrainingArguments
 
 
@@ -157,7 +157,7 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         return None
     head = model.get_output_embeddings()
     distributed = args.distributed_state.distributed_type
-    if loss.row_form is None:
+    if not isinstance(loss, ClosedFormLoss):
         obstacle = f"the loss {args.loss} needs the logits of all rows at once"
     elif type(head) is not nn.Linear or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is no plain nn.Linear"

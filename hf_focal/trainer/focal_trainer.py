@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput, has_length
 
-from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
 from .auxiliary_loss import AuxiliaryLoss
 from .class_counts import class_counts
 from .deferred_logits import deferrable_head, deferred
@@ -152,7 +152,11 @@ class FocalTrainer(PublishingTrainer):
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
+        if (
+            "loss" in logs
+            and isinstance(self.loss, CrossEntropyFamily)
+            and isinstance(self.loss.policy, ScheduledGamma)
+        ):
             logs["gamma"] = self.loss.policy.gamma
         if "loss" in logs and self._auxiliary.running is not None:
             total, share = self.accelerator.reduce(self._auxiliary.running, "sum").tolist()

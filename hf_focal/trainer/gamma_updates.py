@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..losses import ByBin, CrossEntropyFamily
+from ..losses import AdaFocalGamma, CrossEntropyFamily
 from .training_arguments import FocalTrainingArguments
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class GammaUpdates(TrainerCallback):
         self.step_of_last_update = None
 
     @property
-    def policy(self) -> ByBin | None:
+    def policy(self) -> AdaFocalGamma | None:
         """The trainer's AdaFocal policy, None where its loss is another."""
         loss = self.trainer.loss
-        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, ByBin) else None
+        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, AdaFocalGamma) else None
 
     def on_train_begin(
         self,

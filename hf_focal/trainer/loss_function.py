@@ -121,9 +121,9 @@ def loss_func(
             auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)
-    if built.driving is not None:
+    if built.trainer_duty is not None:
         raise ValueError(
-            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which {built.driving}: "
-            "use FocalTrainer"
+            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "
+            f"{built.trainer_duty}: use FocalTrainer"
         )
     return StockLossFunction(built, reduction, shift_labels)

@@ -79,7 +79,7 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is there for Transformers' parser alone
         # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).moves:
+        if build_loss(loss).changes_during_training:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model: str | None = "nll"

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from transformers import BertForTokenClassification
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
-from hf_focal.losses.class_weighted_losses import class_balanced_weights
+from hf_focal.losses import class_balanced_weights
 from hf_focal.trainer.model_heads import Head, head_of
 
 EVAL = pictures(7, seed=1)

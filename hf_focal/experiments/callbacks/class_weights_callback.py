@@ -10,8 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
-from ...losses.class_weighted_losses import hits_and_rows, sum_over_processes
-from ...losses.inplace_autograd import sum_dtype
+from ...losses.class_statistics import hits_and_counts, sum_over_processes
+from ...losses.closed_form_gradients import sum_dtype
 from ...trainer.training_arguments import FocalTrainingArguments
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ClassWeights(TrainerCallback):
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """(3, K) in `sum_dtype`: the sum of (1 - p)^γ of each class's rows, how many are right, and how many there are."""
     num_classes = logits.shape[-1]
-    counts = hits_and_rows(logits, labels).to(sum_dtype(logits.device))
+    counts = hits_and_counts(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
     exact = torch.promote_types(logits.dtype, torch.float32)
     ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")

@@ -18,7 +18,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ...calibration.folding import last_layers
-from ...losses import Loss
+from ...losses import ClosedFormLoss, Loss
 from ...metrics import CalibrationMetrics
 from ...metrics.input_checks import check_count
 from ...trainer.evaluation_accumulators import class_indices
@@ -54,7 +54,7 @@ class Dynamics(TrainerCallback):
     - ``weight_norm``: the L2 norm of the last linear layer's weight W.
     - ``feature_norm``: the mean L2 norm of its input h over the training samples.
     - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, L being the training loss of the one sample and
-      z its logits. Not of losses that take more than a row's logits and label (`Loss.row_form` is None), as MMCE.
+      z its logits. Not of losses that take more than a row's logits and label (not a `ClosedFormLoss`), as MMCE.
 
     At some epochs `trainer.state.log_history` also keeps the bins of the reliability diagrams and a histogram of the
     gradient norms. `dynamics_history` collects all of it, also after a training that was resumed. At the end of the
@@ -198,7 +198,7 @@ class _Sums:
     """What a pass over one split adds up of this process's rows, and then of all processes'."""
 
     def __init__(self, loss: Loss, num_bins: int):
-        self.loss, self.has_gradients = loss, loss.row_form is not None
+        self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
         self.metrics = CalibrationMetrics(num_bins, classwise=False)
         self.num_rows, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
         self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
@@ -231,7 +231,7 @@ class _Sums:
         # slope φ'(ce) times softmax - onehot. Not of the loss as a module, whose hooks see what is trained on.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss.rows(leaf, labels).sum(), leaf)
+            (gradient,) = torch.autograd.grad(self.loss(leaf, labels, reduction="sum"), leaf)
         gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]

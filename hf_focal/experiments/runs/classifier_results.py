@@ -8,7 +8,7 @@ import torch
 from transformers.trainer_utils import TrainOutput
 
 from ...calibration.temperature import Temperature
-from ...losses import hits_and_rows
+from ...losses import hits_and_counts
 from ...reports import RunResult, class_table, per_class_table
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
@@ -49,7 +49,7 @@ def measure_classifier(
     """
     details = {}
     if train_labels is not None:
-        hits, rows = hits_and_rows(logits, labels)
+        hits, rows = hits_and_counts(logits, labels)
         details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
         details["class_recall"] = (hits.double() / rows).tolist()
     return RunResult.measure(
