@@ -24,8 +24,8 @@ COMPLETE = ("first_model", "gamma", "losses", "reliability_diagram", "translatio
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
 
-# Pages of the repository that are not part of the site.
-OTHER_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "benchmarks/peers.md")]
+# Files with commands that are not part of the site.
+OTHER_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")]
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 all_pages = pytest.mark.parametrize("page", PAGES + OTHER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -167,11 +167,11 @@ def test_index_names_files():
 
 
 def recipe_commands(page: Path) -> list[tuple[str, list[str]]]:
-    """The recipe and the options of each command in a page's code blocks."""
+    """The recipe and the options of each command in a page's code blocks, or in the Makefile."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    commands = re.findall(
-        r"recipes/((?:papers/)?\w+)\.py(.*)", "\n".join(re.findall(r"```(?:\n|console\n).*?```", text, re.S))
-    )
+    if page.suffix == ".md":
+        text = "\n".join(re.findall(r"```(?:\n|console\n).*?```", text, re.DOTALL))
+    commands = re.findall(r"recipes/((?:papers/)?\w+)\.py(.*)", text)
     return [(recipe, re.findall(r" --(\w+)", rest)) for recipe, rest in commands]
 
 
