@@ -45,8 +45,8 @@ def num_measured_samples(num_samples: int, batch_size: int) -> int:
         return num_samples
     if num_samples > batch_size:
         raise ValueError(
-            f"labels must have one row a sample to be measured on several processes, got {num_samples} rows in a "
-            f"batch of at most {batch_size} samples"
+            f"labels must have one entry a sample to be measured on several processes, got {num_samples} in a batch "
+            f"of at most {batch_size} samples"
         )
     state = GradientState()
     return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples

@@ -13,7 +13,6 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma, CrossEntropyFamily
 from .epoch_sampling import ends_epoch
-from .training_arguments import FocalTrainingArguments
 
 _logger = logging.getLogger(__name__)
 
@@ -41,12 +40,7 @@ class GammaUpdates(TrainerCallback):
         return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, AdaFocalGamma) else None
 
     def on_train_begin(
-        self,
-        args: FocalTrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: TrainerControl, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
         self.step_of_last_update = None
         if self.policy is None:
@@ -73,9 +67,7 @@ class GammaUpdates(TrainerCallback):
                 state.max_steps,
             )
 
-    def on_step_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.policy is None:
             return
         if args.gamma_update_steps is not None:
@@ -84,16 +76,12 @@ class GammaUpdates(TrainerCallback):
             falls_due = ends_epoch(state)
         self.due = self.due or falls_due
 
-    def on_epoch_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # A callback may end an epoch early.
         if self.policy is not None and args.gamma_update_steps is None:
             self.due = self.due or self.step_of_last_update != state.global_step
 
-    def on_step_begin(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.due:
             self.update(*self.trainer.measure_confidences())
 
