@@ -89,8 +89,8 @@ class StockLossFunction(LossFunction):
         logits, targets = super().logits_and_targets(outputs, labels)
         if logits.shape[:-1] != targets.shape:
             raise ValueError(
-                f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a head "
-                "that aligns them otherwise (CTC) or has several labels a sample is not supported"
+                f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
+                "head that aligns them otherwise (CTC) or has several labels a sample is not supported"
             )
         return logits, targets
 
