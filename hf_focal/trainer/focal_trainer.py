@@ -147,6 +147,7 @@ class FocalTrainer(Trainer):
         self._labels_required = self._serves_update = False
         self._saved_state: dict[str, Any] | None = None  # of the checkpoint that the training is resumed from
         self._logged_loss = LoggedLoss(self.accelerator)
+        self._train_dataloader: Any = None  # of whole epochs, while a training runs
         self._num_labels: Any = None  # since the training began, without those of -100
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
@@ -155,11 +156,7 @@ class FocalTrainer(Trainer):
             self.add_callback(callback)
 
     def build_loss(self) -> None:
-        """Build `loss` from `args.loss`.
-
-        Also called when a training begins: γ that changes starts anew, and a search over hyperparameters may have set
-        another loss.
-        """
+        """Build `loss` from `args.loss`, anew for each training."""
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
         self._auxiliary = AuxiliaryLoss(self.model)
@@ -172,15 +169,15 @@ class FocalTrainer(Trainer):
     # Training
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        self.temperature = None
-        if self.calibration():  # of the weights before this training
-            del self.model.config.calibration
         checkpoint: Any = resume_from_checkpoint
         if checkpoint is True:
             checkpoint = get_last_checkpoint(self.args.output_dir)
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
+        self.temperature = None
+        if self.calibration():  # of the weights before this training
+            del self.model.config.calibration
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
