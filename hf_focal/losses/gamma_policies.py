@@ -54,8 +54,8 @@ class ScheduledGamma(GammaPolicy):
     """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
 
     Args:
-        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1):
-            ``(0, 5), (100/350, 3), (250/350, 2)``.
+        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1): ``(0, 5), (100/350, 3), (250/350,
+            2)``.
     """
 
     changes_during_training = True

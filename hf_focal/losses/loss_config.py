@@ -55,9 +55,9 @@ class LossConfig:
         """A `LossConfig` from any of its forms.
 
         Args:
-            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping
-                ``{"name": "focal", "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file
-                with it; or a `LossConfig`, returned as it is.
+            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping ``{"name": "focal",
+                "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file with it; or a
+                `LossConfig`, returned as it is.
 
         Raises:
             ValueError: invalid YAML, an unknown loss or option (the closest one is suggested), or a value out of
