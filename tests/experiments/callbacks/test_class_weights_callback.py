@@ -101,5 +101,7 @@ def test_a_loss_without_logits_is_refused(tmp_path):
     args = FocalTrainingArguments(**settings(tmp_path))
     trainer = FocalTrainer(model=model, args=args, train_dataset=data)
     trainer.add_callback(ClassWeightsCallback(trainer, 1))
-    with pytest.raises(ValueError, match=r"args\.linear_loss must be 'off' with Class.*, got '(auto|on)'"):
+    with pytest.raises(
+        ValueError, match=r"args\.linear_loss must be 'off' with ClassWeightsCallback.*, got '(auto|on)'"
+    ):
         trainer.train()
