@@ -134,14 +134,11 @@ class Brier(ClosedFormLoss):
 class MMCE(Loss):
     """Cross-entropy plus λ · `mmce`.
 
-    MMCE is not a sum over samples: each sample gets its cross-entropy plus the whole term, so the mean is
-    ``ce + λ · MMCE``. Over several micro-batches or processes the term is the average of the parts' own MMCE, weighted
-    by their samples, not the MMCE of the union.
-
-    With ``gather=True`` it is the MMCE of the union of the processes (`mmce_of_all_processes`): if samples are summed
-    over the processes and divided by all of them, as Trainer does, loss and gradient equal those of one process with
-    all samples. Accumulated micro-batches are still averaged. All processes must compute the loss equally often while
-    gradients are enabled; under `torch.no_grad` each process uses its own samples.
+    MMCE is not a sum over samples: each sample gets its cross-entropy plus the whole term, so the mean is ``ce + λ ·
+    MMCE``. Over several micro-batches or processes the term is the average of the parts' own MMCE, weighted by their
+    samples. With ``gather=True`` it is the MMCE of the union of the processes (`mmce_of_all_processes`), which must
+    then all compute the loss equally often while gradients are enabled; under `torch.no_grad` each process uses its
+    own samples.
     """
 
     name, summary = "mmce", "cross-entropy + λ · maximum mean calibration error"
