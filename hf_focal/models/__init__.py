@@ -1,4 +1,4 @@
-"""The papers' models under the name that earlier versions saved; see `hf_focal.experiments.models`."""
+"""Alias of `hf_focal.experiments.models`, for code and models of earlier versions."""
 
 from ..experiments.models import (
     CIFAR_NETWORKS,

@@ -280,7 +280,12 @@ class TwoLayers(BagOfWords):
         ({"torch_compile": True}, {}, ValueError, "args.torch_compile must be False, got True"),
         ({"model": TwoLayers()}, {}, TypeError, "the head must be a Linear or Conv2d layer, or end in one"),
         ({}, {"test_dataset": []}, ValueError, "test_dataset must hold at least one sample, got an empty dataset"),
-        ({}, {"test_dataset": iter(TEST)}, ValueError, "test_dataset must have a length, got list_iterator"),
+        (
+            {},
+            {"test_dataset": iter(TEST)},
+            ValueError,
+            "test_dataset must have a length to be sampled, got list_iterator",
+        ),
     ],
 )
 def test_errors(build, options, error, message, tmp_path):

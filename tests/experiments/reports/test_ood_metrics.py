@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal.experiments.reports import ood_metrics as detection
-from hf_focal.experiments.reports.ood_metrics import RocCurve, detection_metrics, roc_curve, uncertainty
+from hf_focal.experiments.reports.ood_metrics import detection_metrics, roc_curve, uncertainty
 
 KINDS = ("entropy", "confidence")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
