@@ -1,5 +1,5 @@
-"""ResNets for small images [He et al., CVPR 2016, section 4.2; wide ones: Zagoruyko and Komodakis, BMVC 2016], as in the
-official code of Mukhoti et al. (NeurIPS 2020)."""
+"""ResNets for small images [He et al., CVPR 2016, section 4.2; wide ones: Zagoruyko and Komodakis, BMVC 2016], as in
+the official code of Mukhoti et al. (NeurIPS 2020)."""
 
 import math
 from typing import Any

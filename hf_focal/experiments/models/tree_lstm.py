@@ -1,5 +1,5 @@
-"""Binary constituency Tree-LSTM for sentiment classification [Tai et al., ACL 2015, sections 3.2 and 4.1], which Mukhoti
-et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
+"""Binary constituency Tree-LSTM for sentiment classification [Tai et al., ACL 2015, sections 3.2 and 4.1], which
+Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
 
 from typing import Any
 
