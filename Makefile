@@ -90,7 +90,7 @@ docs: $(VENV)/.installed-docs
 # train.parquet and test.parquet.
 DATA ?= ../shared/data/newsgroups
 newsgroups: $(VENV)/.installed
-	$(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml \
+	$(BIN)/python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml \
 		--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --output_dir out/newsgroups \
 		--num_train_epochs 25 \
 		--compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53,adafocal"
@@ -108,7 +108,7 @@ multi30k: $(VENV)/.installed
 SST ?= ../shared/data/sst
 SST_FOCAL := focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
 sst: $(VENV)/.installed
-	$(BIN)/python recipes/text_classification.py --config recipes/configs/sst/tree_lstm.yaml \
+	$(BIN)/python recipes/papers/sst_trees.py --config recipes/configs/sst/tree_lstm.yaml \
 		--train_file $(SST)/train.parquet --validation_file $(SST)/dev.parquet --test_file $(SST)/test.parquet \
 		--output_dir out/sst --compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,$(SST_FOCAL)"
 
@@ -123,7 +123,7 @@ cifar10: $(VENV)/.installed-test
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
 # The tables of docs/results/imbalance.md: an hour on one busy core.
-IMBALANCED := $(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
+IMBALANCED := $(BIN)/python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
 	--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --max_length 200 --per_device_train_batch_size 32 \
 	--num_train_epochs 15 --class_weights_steps 76
 imbalance: $(VENV)/.installed

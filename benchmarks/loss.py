@@ -25,7 +25,7 @@ from memory import peak_bytes
 from torch import Tensor
 from torch.nn import functional as F
 
-from hf_focal.losses import ByBin, build_loss, cross_entropy
+from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
@@ -149,7 +149,7 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
-def gamma_by_loop(p: Tensor, policy: ByBin) -> Tensor:
+def gamma_by_loop(p: Tensor, policy: AdaFocalGamma) -> Tensor:
     """The loop of published code over samples and bins."""
     num_bins = len(policy.gammas)
     gammas = []
@@ -169,10 +169,10 @@ def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
     The bins are those after an update, whose edges are probabilities of float32: all comparisons agree.
     """
     generator = torch.Generator().manual_seed(0)
-    policy = ByBin(15)
+    policy = AdaFocalGamma(15)
     policy.update(torch.rand(2000, generator=generator), torch.rand(2000, generator=generator) < 0.5)
     p = torch.rand(num_rows, generator=generator).to(device)
-    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: ByBin": partial(policy, p)}
+    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: AdaFocalGamma": partial(policy, p)}
     chosen = [run() for run in steps.values()]
     if not torch.equal(*chosen) or len(chosen[0].unique()) != len(set(policy.gammas)):
         raise AssertionError("the loop and the look-up choose different γ, or the rows do not reach every bin")

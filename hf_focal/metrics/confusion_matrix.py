@@ -1,4 +1,4 @@
-"""How well each class is found: mean IoU and its relatives, from a stream of batches."""
+"""Confusion matrix of a stream of batches: mean IoU, mean accuracy, F1."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,13 @@ from .input_checks import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:
-    """How many samples of each class were predicted as each class, summed over batches and over processes.
+    """Numbers of samples by label and prediction, summed over batches and processes.
 
-    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so a
-    temperature changes nothing. Objects pickle: gather them over ranks and `merge` them.
+    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so
+    temperature has no effect. Objects pickle: gather them over ranks and `merge` them.
 
     Args:
-        ignore_index: rows with this label are left out.
+        ignore_index: samples with this label are left out.
 
     Attributes:
         counts: `(K, K)`, int64; row: the label, column: the prediction. None before the first batch.

@@ -10,8 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
-from ...losses.class_weighted_losses import hits_and_rows, sum_over_processes
-from ...losses.inplace_autograd import sum_dtype
+from ...losses.class_statistics import hits_and_counts, sum_over_processes
+from ...losses.closed_form_gradients import sum_dtype
 from ...trainer.focal_trainer import FocalTrainer
 from ...trainer.training_arguments import FocalTrainingArguments
 
@@ -47,7 +47,7 @@ class ClassWeightsCallback(TrainerCallback):
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.trainer._linear_head is not None:
+        if self.trainer.deferred_head is not None:
             raise ValueError(
                 "args.linear_loss must be 'off' with ClassWeightsCallback, which needs logits, got "
                 f"{args.linear_loss!r}"
@@ -86,7 +86,7 @@ class ClassWeightsCallback(TrainerCallback):
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """Sum (1 - p)^γ, hits and samples over each class: (3, K) in `sum_dtype`."""
     num_classes = logits.shape[-1]
-    counts = hits_and_rows(logits, labels).to(sum_dtype(logits.device))
+    counts = hits_and_counts(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
     exact = torch.promote_types(logits.dtype, torch.float32)
     ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")

@@ -18,7 +18,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ...calibration.folding import last_layers
-from ...losses import Loss
+from ...losses import ClosedFormLoss, Loss
 from ...metrics import CalibrationMetrics
 from ...metrics.input_checks import check_count
 from ...trainer.evaluation_accumulators import class_indices
@@ -52,7 +52,7 @@ class DynamicsCallback(TrainerCallback):
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of its input h over the training samples.
     - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of one sample and
-      z its logits. Left out for losses that depend on more than one sample (`Loss.row_form` is None), such as MMCE.
+      z its logits. Left out for losses that depend on more than one sample (not a `ClosedFormLoss`), such as MMCE.
 
     At some epochs `trainer.state.log_history` also receives the bins of the reliability diagrams and a histogram of
     the gradient norms. `dynamics_history` collects all of it, also after a resumed training. When training ends, the
@@ -138,10 +138,10 @@ class DynamicsCallback(TrainerCallback):
         with torch.random.fork_rng(devices=[]):
             hook = layer.register_forward_hook(train.observe)
             try:
-                trainer._collect(self.train_samples, train)
+                trainer.collect(self.train_samples, train)
             finally:
                 hook.remove()
-            trainer._collect(self.test_samples, test)
+            trainer.collect(self.test_samples, test)
 
         values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
         for split, sums in (("train", train), ("test", test)):
@@ -195,7 +195,7 @@ class _Sums:
     """Metrics, norms and histogram of one split: of this process, and after `gather` of all processes."""
 
     def __init__(self, loss: Loss, num_bins: int):
-        self.loss, self.has_gradients = loss, loss.row_form is not None
+        self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
         self.metrics = CalibrationMetrics(num_bins, classwise=False)
         self.num_samples, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
         self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
@@ -227,7 +227,7 @@ class _Sums:
         # `rows` has closed-form gradients. The module itself is not called: its hooks observe the training.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss.rows(leaf, labels).sum(), leaf)
+            (gradient,) = torch.autograd.grad(self.loss(leaf, labels, reduction="sum"), leaf)
         gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]

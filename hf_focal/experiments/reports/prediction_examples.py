@@ -11,7 +11,7 @@ import torch
 
 from ...calibration.temperature import Temperature
 from ...metrics.input_checks import Array
-from ...metrics.sample_scores import read_rows
+from ...metrics.sample_scores import read_samples
 from ...reports import RunResult
 from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
 from ...reports.markdown_cells import check_results, columns_table, format_number
@@ -216,7 +216,7 @@ def examples_figure(
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
     """The largest probability of each sample, float32 (N,), as the metrics compute it."""
-    _, blocks = read_rows("logits", logits, labels, -100)
+    _, blocks = read_samples("logits", logits, labels, -100)
     return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
 
 

@@ -300,7 +300,7 @@ def test_the_training_set_is_no_test_set(tmp_path):
         DynamicsCallback(trainer, trainer.train_dataset)
 
 
-def test_what_is_cut_up_or_no_classifier(tmp_path):
+def test_a_split_model_or_no_classifier(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     trainer.is_fsdp_enabled = True
     with pytest.raises(ValueError, match="model must be whole on each process, got one that FSDP or ZeRO-3"):
