@@ -49,13 +49,13 @@ class CifarResNetConfig(PreTrainedConfig):
         for name in ("layers", "widths"):
             check_stages(name, getattr(self, name))
         if len(self.widths) != len(self.layers):
-            raise ValueError(f"widths must have {len(self.layers)} entries, as layers has, got {len(self.widths)}")
+            raise ValueError(f"widths must be as long as layers, {len(self.layers)}, got {len(self.widths)}")
 
 
 def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
     """Raise ValueError unless there is at least one value and all are at least 1."""
     if not values or min(values) < 1:
-        raise ValueError(f"{name} must hold a number of at least 1 for each stage, got {list(values)}")
+        raise ValueError(f"{name} must be at least 1 for each stage, got {list(values)}")
 
 
 class CifarPreTrainedModel(PreTrainedModel):
