@@ -1,4 +1,4 @@
-"""What `Dynamics` costs at its default sample: trainings with it and without, in turn, in one process.
+"""What `DynamicsCallback` costs at its default sample: trainings with it and without, in turn, in one process.
 
     python benchmarks/dynamics.py [--threads 1] [--rounds 3] [--json FILE]
 
@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.training_dynamics import Dynamics
+from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -44,7 +44,7 @@ def small_bert() -> nn.Module:
 CASES = (("global-pooling CNN, 200 words", gp_cnn, 200), ("BERT, 2 layers of 128, 64 words", small_bert, 64))
 
 
-class TimedDynamics(Dynamics):
+class TimedDynamics(DynamicsCallback):
     """The CPU seconds of each measurement and of the figures."""
 
     def __init__(self, *args, **kwargs):

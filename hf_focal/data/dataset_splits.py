@@ -29,6 +29,7 @@ class Inputs:
         column: its name in the data; name: its name afterwards.
         holds: what it must hold, for an error; is_one: whether a feature of `datasets` is that.
         keys: of a split, one value a row that tells equal inputs from others and can be sorted.
+        second: the column of second inputs, of pairs.
     """
 
     argument: str
@@ -37,6 +38,7 @@ class Inputs:
     holds: str
     is_one: Callable[[Any], bool]
     keys: Callable[[Dataset], list]
+    second: "Inputs | None" = None
 
 
 def read_splits(
@@ -129,7 +131,8 @@ def label_names(splits: DatasetDict) -> list[str]:
 
 def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str | None = None) -> Dataset:
     """The column `inputs.name`, and "label" if asked for, of a split that has rows, without nulls."""
-    columns = {inputs.argument: (inputs.column, inputs.name)}
+    parts = [inputs] if inputs.second is None else [inputs, inputs.second]
+    columns = {part.argument: (part.column, part.name) for part in parts}
     if label_column is not None:
         columns["label_column"] = (label_column, "label")
     for argument, (column, _) in columns.items():
@@ -146,12 +149,12 @@ def select_inputs(source: str, split: Dataset, inputs: Inputs, label_column: str
     for column, feature in features.items():
         if isinstance(feature, Value) and feature.dtype in _WIDEST:
             features[column] = Value(_WIDEST[feature.dtype])
-    if not inputs.is_one(features[inputs.name]):
-        raise ValueError(
-            f"{inputs.argument} must hold {inputs.holds}, got {features[inputs.name]} in {inputs.column!r} of {source}"
-        )
-    if features[inputs.name] == Value("string") and not any(text.strip() for text in split[inputs.name]):
-        raise ValueError(f"{inputs.argument} must hold texts, got only blank ones in {inputs.column!r} of {source}")
+    for part in parts:
+        where = f"in {part.column!r} of {source}"
+        if not part.is_one(features[part.name]):
+            raise ValueError(f"{part.argument} must hold {part.holds}, got {features[part.name]} {where}")
+        if features[part.name] == Value("string") and not any(text.strip() for text in split[part.name]):
+            raise ValueError(f"{part.argument} must hold texts, got only blank ones {where}")
     return split if split.features == features else split.cast(features)
 
 

@@ -36,13 +36,15 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
     return positions
 
 
-def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> int:
+def input_length(
+    name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, revision: str = "main"
+) -> int:
     """Tokens after which an input is cut: `max_length`, or what the tokenizer and the pretrained model take.
 
     Raises:
         ValueError: `max_length` is more than the model has positions for.
     """
-    positions = model_positions(AutoConfig.from_pretrained(name), max_length)
+    positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:
         return max_length
     # A tokenizer that knows no limit says 10^30.
@@ -60,9 +62,9 @@ def check_seq2seq_model(name: str, max_length: int) -> None:
     model_positions(config, max_length)
 
 
-def check_head(name: str, num_classes: int) -> None:
+def check_head(name: str, num_classes: int, revision: str = "main") -> None:
     """Raise `ValueError` where a pretrained classifier's head is of other classes; what has no head gets a new one."""
-    config = AutoConfig.from_pretrained(name)
+    config = AutoConfig.from_pretrained(name, revision=revision)
     (architecture,) = (config.architectures or [""])[:1]
     if classifier_task(architecture) is not None and config.num_labels != num_classes:
         raise ValueError(

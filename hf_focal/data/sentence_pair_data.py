@@ -19,6 +19,7 @@ def load_parallel(
     train_file: str | Path | None = None,
     validation_file: str | Path | None = None,
     test_file: str | Path | None = None,
+    other_test_file: str | Path | None = None,
     *,
     source_lang: str,
     target_lang: str,
@@ -40,6 +41,7 @@ def load_parallel(
         train_file, validation_file, test_file: csv, json, jsonl or parquet files; or the common beginning of two text
             files of a sentence a line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. An empty cell
             of csv is null. Without `test_file` there is no "test".
+        other_test_file: another test set, the split "other_test".
         source_lang, target_lang: the two languages' names.
         validation_size: training pairs that become "validation" where none is given; a hundredth of them if absent.
         seed: of that cut.
@@ -62,7 +64,12 @@ def load_parallel(
     splits = DatasetDict({s: select_pairs(sources[s], raw[s], source_lang, target_lang) for s in raw})
     check_disjoint(splits, sources, "pairs", lambda split: list(zip(split["source"], split["target"], strict=True)))
     splits["train"] = _drop_blank(sources["train"], splits["train"])
-    return cut_validation(splits, sources["train"], validation_size, seed, part=100)
+    splits = cut_validation(splits, sources["train"], validation_size, seed, part=100)
+    if other_test_file is not None:
+        other = load_pairs("other_test_file", other_test_file, source_lang, target_lang)
+        where = f"other_test_file {str(other_test_file)!r}"
+        splits["other_test"] = select_pairs(where, other, source_lang, target_lang)
+    return splits
 
 
 def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:

@@ -1,6 +1,7 @@
 """Splits of a text classification dataset, from the Hub or from files, checked before hours are spent on them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, Value
@@ -17,6 +18,7 @@ def load_splits(
     test_file: str | Path | None = None,
     *,
     text_column: str = "text",
+    text_pair_column: str | None = None,
     label_column: str = "label",
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
@@ -32,6 +34,7 @@ def load_splits(
         train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
             "test".
         text_column: a column of strings.
+        text_pair_column: a column of second texts, for pairs.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
             around them). Rows whose `ClassLabel` is -1, which `datasets` has for none, are left out.
         validation_fraction: share of the training rows that becomes "validation" where none is given; cut
@@ -41,8 +44,8 @@ def load_splits(
         read_file: reads a file of another format, given the argument's name (for error messages) and the path.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string) and "label" (`ClassLabel`,
-        the same in all splits; `label_names` reads the names).
+        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string), for pairs "text_pair"
+        (string), and "label" (`ClassLabel`, the same in all splits; `label_names` reads the names).
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -51,17 +54,18 @@ def load_splits(
             of range or unknown to the training split; two splits hold the same rows; or the validation split cannot be
             cut.
     """
-    if text_column == label_column:
+    if label_column in (text_column, text_pair_column):
         raise ValueError(f"label_column must be another column than text_column, got {label_column!r} for both")
+    if text_column == text_pair_column:
+        raise ValueError(f"text_pair_column must be another column than text_column, got {text_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, read_file)
-    return labelled_splits(
-        raw, sources, text_inputs(text_column), label_column, validation_fraction, validation_size, seed
-    )
+    inputs = text_inputs(text_column, text_pair_column)
+    return labelled_splits(raw, sources, inputs, label_column, validation_fraction, validation_size, seed)
 
 
-def text_inputs(column: str) -> Inputs:
-    return Inputs(
+def text_inputs(column: str, pair_column: str | None = None) -> Inputs:
+    texts = Inputs(
         argument="text_column",
         column=column,
         name="text",
@@ -69,3 +73,7 @@ def text_inputs(column: str) -> Inputs:
         is_one=lambda feature: feature == Value("string"),
         keys=lambda split: split["text"][:],
     )
+    if pair_column is None:
+        return texts
+    second = replace(texts, argument="text_pair_column", column=pair_column, name="text_pair")
+    return replace(texts, second=second, keys=lambda split: list(zip(split["text"], split["text_pair"], strict=True)))

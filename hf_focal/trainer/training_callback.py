@@ -1,20 +1,18 @@
-"""What makes a resumed training the one that was interrupted, beyond what Trainer restores."""
+"""The callback that drives the loss and completes Trainer's checkpoints."""
 
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import wait
+from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
-from .gamma_updates import ends_epoch
+from .epoch_sampling import ends_epoch
 from .training_arguments import FocalTrainingArguments
-
-if TYPE_CHECKING:
-    from .focal_trainer import FocalTrainer
 
 
 class TrainingCallback(TrainerCallback):
-    """Tells the loss of the training, and keeps what a resumed training would otherwise lose."""
+    """Tells a `FocalTrainer`'s loss where the training is, and delays checkpoints to the end of an epoch."""
 
-    def __init__(self, trainer: "FocalTrainer"):
+    def __init__(self, trainer: Trainer):
         self.trainer = trainer
         self.save_at_epoch_end = False
 
@@ -27,19 +25,18 @@ class TrainingCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         self.save_at_epoch_end = False
-        self.trainer.begin_training()
-        self.trainer.count_classes(train_dataloader)  # unless a checkpoint had them
+        self.trainer.begin_training(train_dataloader)
 
     def on_epoch_begin(
         self,
         args: FocalTrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        train_dataloader: Any,
+        train_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        # Trainer does not reach the sampler of a resumed epoch on several processes.
-        if hasattr(train_dataloader, "set_epoch"):  # the user's own loader may have none
+        # In a resumed epoch on several processes Trainer does not reach the sampler.
+        if hasattr(train_dataloader, "set_epoch"):  # a user's own loader may lack it
             train_dataloader.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(
@@ -51,15 +48,19 @@ class TrainingCallback(TrainerCallback):
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.trainer.loss.end_step()
-        # A training that is resumed from an epoch's last step begins with the next epoch: what the end of this one
-        # logs and evaluates has to come before the checkpoint.
+        # A training resumed from an epoch's last step begins with the next epoch, so whatever the end of this epoch
+        # logs and evaluates must precede the checkpoint.
         if control.should_save and ends_epoch(state):
             control.should_save, self.save_at_epoch_end = False, True
+
+    def on_train_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        wait(self.trainer.checkpoint_pushes)
 
     def on_epoch_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.trainer.check_labels_seen()
-        self.trainer.average_running_loss()
         if self.save_at_epoch_end:
             control.should_save, self.save_at_epoch_end = True, False

@@ -19,11 +19,11 @@ from processes import leave
 from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.class_weights_callback import ClassWeights, class_weight_history
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 from hf_focal.losses import ClassBalanced
 from hf_focal.trainer import evaluation_accumulators as evaluation
 from hf_focal.trainer import gamma_history
@@ -319,10 +319,13 @@ class WeightsOfSteps(TrainerCallback):
 
 
 class TrainerWithSampler(FocalTrainer):
-    """Deals out other rows than the dataset has."""
+    """Yields other samples than the dataset has."""
 
-    def _get_train_sampler(self, train_dataset=None):
-        return dealt_out(len(self.train_dataset))
+    def get_train_dataloader(self):
+        sampler = dealt_out(len(self.train_dataset))
+        return self.accelerator.prepare(
+            DataLoader(self.train_dataset, self.args.train_batch_size, sampler=sampler, collate_fn=self.data_collator)
+        )
 
 
 def dealt_out(num_rows: int) -> list[int]:
@@ -357,7 +360,7 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
     )
     trainer.remove_callback(PrinterCallback)
     if case in RECALL:
-        trainer.add_callback(ClassWeights(trainer, every=1))
+        trainer.add_callback(ClassWeightsCallback(trainer, every=1))
     return trainer
 
 
@@ -381,7 +384,8 @@ def train(case: Case, folder: Path) -> dict:
 
 def orders(trainer: FocalTrainer) -> list[list[int]]:
     """The indices of each epoch."""
-    sampler = trainer._get_train_sampler()
+    batches = trainer.get_train_dataloader().batch_sampler
+    sampler = getattr(batches, "batch_sampler", batches).sampler
     found = []
     for epoch in range(int(trainer.args.num_train_epochs)):
         sampler.set_epoch(epoch)

@@ -12,7 +12,7 @@ from hf_focal.experiments.runs.output_folders import claim_output_dir, last_comp
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 
 MODEL = {"config.json", "model.safetensors"}
-STATE = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+STATE = {"focal_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
 
 
 def trained(folder, **options) -> FocalTrainer:

@@ -139,7 +139,7 @@ def test_the_loss_is_the_models_own_and_interpolated_in_float64(tmp_path):
 
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
-    monkeypatch.setattr("hf_focal.trainer.measuring_trainer.CollectedLogits", None)
+    monkeypatch.setattr("hf_focal.trainer.focal_trainer.CollectedLogits", None)
     temperature = trainer.fit_temperature()
     logits, labels, expected = reference(tiny_segformer(), EVAL)
     assert temperature.value == fit_temperature(logits, labels).value != 1
@@ -210,7 +210,7 @@ def test_masks_and_sigmoids(tmp_path):
     ("change", "message"),
     [
         (lambda labels: labels.masked_fill(labels == 0, NUM_CLASSES), r"within \[0, 4\) for 4 classes"),
-        (lambda labels: labels[0], r"labels must be \(N, H, W\) for logits \(N, K, h, w\) of a semantic segmentation"),
+        (lambda labels: labels[0], r"labels must be \(N, H, W\) for logits \(N, K, h, w\) in semantic segmentation"),
         (lambda labels: labels.float(), r"labels must be integer class indices, got torch.float32"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -249,6 +249,28 @@ def encode_trees(
     features["labels"] = Value("int64") if roots_only else List(Value("int64"))
     columns["labels"] = [of_nodes[-1] for of_nodes in labels] if roots_only else labels
     return Dataset.from_dict(columns, features)
+
+
+def encode_tree_splits(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> DatasetDict:
+    """Encode splits of trees with binary labels: all nodes of "train" are labeled, and the roots of the others.
+
+    Args:
+        splits: trees in the column "text", and the labels of their roots in "label".
+        tokenizer: as in `encode_trees`.
+
+    Raises:
+        ValueError: a label is not that of the tree's root.
+    """
+    for name, split in splits.items():
+        for tree, label in zip(split["text"], split["label"], strict=True):
+            if _BINARY[parse_tree(tree).labels[-1]] != label:
+                raise ValueError(
+                    "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "
+                    f"{label} in {name} for {tree!r}"
+                )
+    return DatasetDict(
+        {name: encode_trees(split["text"], tokenizer, roots_only=name != "train") for name, split in splits.items()}
+    )
 
 
 @dataclass

@@ -63,6 +63,11 @@ class PaperCell:
         """Dataset, model and loss."""
         return self.dataset, self.model, self.loss
 
+    @property
+    def row_names(self) -> tuple[str, str]:
+        """The names that ``reproduce.py --rows`` accepts for the cell's row."""
+        return f"{self.dataset}/{self.model}", self.dataset
+
 
 def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     """The tables of a paper's CSV by their numbers.

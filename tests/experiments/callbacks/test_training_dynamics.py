@@ -1,4 +1,4 @@
-"""What `Dynamics` measures, against the models themselves, and that the training does not notice."""
+"""What `DynamicsCallback` measures, against the models themselves, and that the training does not notice."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from torch import nn
 from transformers import TrainerCallback
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.training_dynamics import Dynamics, dynamics_history
+from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback, dynamics_history
 
 TEST = rows(21, seed=1)
 MEASURES = ["nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect", "error", "ece"]
@@ -39,9 +39,9 @@ def trainer_of(folder, model=None, train=None, callbacks=None, **options):
 
 
 def measured(folder, model=None, num_samples=35, epochs=None, **options):
-    """A trainer that was trained with `Dynamics`, and the history."""
+    """A trainer that was trained with `DynamicsCallback`, and the history."""
     trainer = trainer_of(folder, model, **options)
-    trainer.add_callback(Dynamics(trainer, num_samples=num_samples, epochs=epochs))
+    trainer.add_callback(DynamicsCallback(trainer, num_samples=num_samples, epochs=epochs))
     trainer.train()
     return trainer, dynamics_history(trainer.state.log_history)
 
@@ -118,13 +118,13 @@ def test_a_loss_that_is_no_sum_has_no_gradients_of_samples(tmp_path):
 
 def test_the_sample_is_fixed_and_a_twentieth_by_default(tmp_path):
     data = rows(60)
-    chosen = [Dynamics(trainer_of(tmp_path, train=data, seed=seed)) for seed in (3, 3, 4)]
+    chosen = [DynamicsCallback(trainer_of(tmp_path, train=data, seed=seed)) for seed in (3, 3, 4)]
     ids = [[row["input_ids"].tolist() for row in dynamics.train_samples] for dynamics in chosen]
     assert [len(dynamics.test_samples) for dynamics in chosen] == [3, 3, 3]
     assert ids[0] == ids[1] != ids[2]
     assert all(row in [other["input_ids"].tolist() for other in data] for row in ids[0])
-    assert len(Dynamics(trainer_of(tmp_path, train=rows(3))).train_samples) == 1
-    assert len(Dynamics(trainer_of(tmp_path), num_samples=1000).train_samples) == 35
+    assert len(DynamicsCallback(trainer_of(tmp_path, train=rows(3))).train_samples) == 1
+    assert len(DynamicsCallback(trainer_of(tmp_path), num_samples=1000).train_samples) == 35
 
 
 class Logged(TrainerCallback):
@@ -144,7 +144,7 @@ def test_the_training_does_not_notice(strategy, tmp_path):
         trainer = trainer_of(tmp_path, model, callbacks=[logged], logging_strategy=strategy, eval_strategy="epoch")
         torch.manual_seed(0)
         if dynamics:
-            trainer.add_callback(Dynamics(trainer, num_samples=10))
+            trainer.add_callback(DynamicsCallback(trainer, num_samples=10))
         trainer.train()
         found.append(weights(model))
         own = [entry for entry in logged.entries if "dynamics_weight_norm" in entry]
@@ -189,7 +189,7 @@ def test_a_resumed_training_has_the_whole_history(tmp_path):
     _, expected = measured(tmp_path / "whole", **options)
     measured(tmp_path / "stopped", **options, callbacks=[StopAt(8)])
     resumed = trainer_of(tmp_path / "stopped", **options)
-    resumed.add_callback(Dynamics(resumed, num_samples=35))
+    resumed.add_callback(DynamicsCallback(resumed, num_samples=35))
     resumed.train(resume_from_checkpoint=str(tmp_path / "stopped" / "checkpoint-7"))
     assert dynamics_history(resumed.state.log_history) == expected
 
@@ -200,7 +200,7 @@ def test_figures_at_the_end(figures, tmp_path):
     names = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png"}
     assert {path.name for path in (tmp_path / "report").iterdir()} == names
     trainer = trainer_of(tmp_path)
-    trainer.add_callback(Dynamics(trainer, epochs=[], folder=tmp_path / "other"))
+    trainer.add_callback(DynamicsCallback(trainer, epochs=[], folder=tmp_path / "other"))
     trainer.train()
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["dynamics.png"]
 
@@ -222,8 +222,8 @@ def test_no_norms_where_the_last_layer_does_not_give_the_logits(kind, figures, t
     figures()
     with caplog.at_level(logging.WARNING, logger="hf_focal"):
         trainer, history = measured(tmp_path, kind())
-    assert f"the outputs of the last layer of {kind.__name__} are not its logits" in caplog.text
-    assert len([record for record in caplog.records if "not its logits" in record.message]) == 1
+    assert f"the outputs of the last layer of {kind.__name__} are not the logits" in caplog.text
+    assert len([record for record in caplog.records if "not the logits" in record.message]) == 1
     assert all("feature_norm" not in entry and "gradient_norm" not in entry for entry in history)
     assert history[-1]["train_nll"] == pytest.approx(reference(trainer.model, rows(35))[0]["nll"])
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
@@ -240,7 +240,7 @@ def test_ignored_tokens_do_not_count(tmp_path):
     model = Tokens()
     args = FocalTrainingArguments(**settings(tmp_path, loss="focal:gamma=1"))
     trainer = FocalTrainer(model=model, args=args, train_dataset=data, eval_dataset=data[:5])
-    trainer.add_callback(Dynamics(trainer, num_samples=12))
+    trainer.add_callback(DynamicsCallback(trainer, num_samples=12))
     trainer.train()
     last = dynamics_history(trainer.state.log_history)[-1]
     ids, labels = (
@@ -286,19 +286,19 @@ class TwoLayers(BagOfWords):
 def test_errors(build, options, error, message, tmp_path):
     trainer = trainer_of(tmp_path, **build)
     with pytest.raises(error, match=message):
-        Dynamics(trainer, **options)
+        DynamicsCallback(trainer, **options)
 
 
 def test_the_training_set_is_no_test_set(tmp_path):
     trainer = trainer_of(tmp_path)
     with pytest.raises(ValueError, match="test_dataset must be held out, got the training set"):
-        Dynamics(trainer, trainer.train_dataset)
+        DynamicsCallback(trainer, trainer.train_dataset)
 
 
-def test_what_is_cut_up_or_no_classifier(tmp_path):
+def test_a_split_model_or_no_classifier(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     trainer.is_fsdp_enabled = True
-    with pytest.raises(ValueError, match="the model must be whole on each process, got one that FSDP or ZeRO-3"):
-        Dynamics(trainer)
+    with pytest.raises(ValueError, match="model must be whole on each process, got one that FSDP or ZeRO-3"):
+        DynamicsCallback(trainer)
     with pytest.raises(ValueError, match="model must be a classifier of samples or tokens, got GPT2LMHeadModel"):
-        Dynamics(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
+        DynamicsCallback(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
