@@ -148,9 +148,8 @@ def fit_temperature(
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
-        left; for
-            `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no better
-            than chance (T -> ∞).
+            left; for `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no
+            better than chance (T -> ∞).
     """
     check_objective(objective)
     check_count("num_bins", num_bins)

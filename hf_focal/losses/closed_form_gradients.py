@@ -68,8 +68,7 @@ class HasClosedForm(Protocol):
 
     Attributes:
         moment: what `SampleStatistics.moment` sums over all classes but the label: "sum", of z_k - max z; "squares",
-        of
-            e_k² and of e_k (1 - e_k), shape (N, 2); or None.
+            of e_k² and of e_k (1 - e_k), shape (N, 2); or None.
     """
 
     @property

@@ -274,7 +274,7 @@ class RecallLoss(Loss):
 
     Attributes:
         recall: (K,) float64 (float32 on Apple GPUs), the average recall; None before the first logits and without
-        `ema`.
+            `ema`.
     """
 
     name, summary = "recall", "(1 - recall of the class) · -log p, or · focal"
