@@ -48,17 +48,14 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
-        Conv2d
-            layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place.
+            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place.
         temperature: a `Temperature` or a number.
 
     Raises:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
-        model
-            is then unchanged); a model for regression, several labels at once or a single label.
+            model is then unchanged); a model for regression, several labels at once or a single label.
         TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; PEFT adapters
-        that
-            are not merged; logits that do not follow the weights (a soft cap), for which there is
+            that are not merged; logits that do not follow the weights (a soft cap), for which there is
             `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)

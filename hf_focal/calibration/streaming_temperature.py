@@ -31,9 +31,8 @@ class TemperatureCurves:
         temperatures: `(G,)`, the grid, float64.
         ece: `(G,)`, expected calibration errors, fractions.
         ece_error: `(G,)`, bounds of the errors of `ece`: every confidence is known within 7e-5, and samples so close
-        to
-            a bin's edge that they may be in the wrong bin are counted. On logits of language models the ECE was off by
-            1e-8 to 2e-6.
+            to a bin's edge that they may be in the wrong bin are counted. On logits of language models the ECE was off
+            by 1e-8 to 2e-6.
         nll: `(G,)`, mean negative log-likelihoods, nats. The label's logit is exact in them.
         ece_before, nll_before: the same before T, at T = 1, whether or not the grid has it.
         num_samples: how many samples were counted.

@@ -14,12 +14,9 @@ IGNORE_INDEX = -100
 class Option(NamedTuple):
     """An option of a loss.
 
-    Attributes:
-        kind: its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``.
-        default: the value where the option is not given.
-        help: what it means.
-        unless: options that replace this one; it cannot be given together with them.
-        always_shown: the short form names the option even if it has its default.
+    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``. `unless`
+    names options that replace this one and cannot be given together with it. The short form of a config leaves out
+    options that have their default, unless they are `always_shown`.
     """
 
     kind: Any
@@ -40,8 +37,7 @@ class Loss(nn.Module):
     Attributes:
         name, summary, source: what `build_loss` calls the loss, its formula and its paper.
         options: its options by name, which `register` collects from the fields.
-        changes_during_training: whether the loss of the same logits changes while a model trains. The values of two
-            epochs then do not compare.
+        changes_during_training: whether the values of two epochs do not compare.
         trainer_duty: what the loss does that needs a trainer's help, in words; None if nothing.
     """
 
@@ -73,12 +69,11 @@ class Loss(nn.Module):
         Args:
             logits: (..., K), any floating dtype.
             labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy and focal loss with one γ for all
-            samples also
-                take soft targets: floating, of the logits' shape, a distribution per sample or -100 throughout.
+                samples also take soft targets: floating, of the logits' shape, a distribution per sample or -100
+                throughout.
             reduction: "mean" over the labels that are not ignored (0 if all are), "sum", or "none".
             num_items: divide the sum by this number instead, as trainers do that accumulate gradients; numbers below 1
-            count as
-                1. A tensor's value is not checked, because reading it would wait for its device.
+                count as 1. A tensor's value is not checked, because reading it would wait for its device.
 
         Returns:
             A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 logits).
