@@ -58,6 +58,7 @@ def values_of(card):
     return {entry.metric_name: entry.metric_value for entry in card.data.eval_results}
 
 
+@pytest.mark.slow
 def test_what_is_published_is_calibrated_for_whoever_loads_it(hub, tmp_path):
     texts = ["a b", "c d e", "b b b f"]
     tokenizer = train_word_tokenizer(["a b c d e f"], vocab_size=12)
