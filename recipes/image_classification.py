@@ -35,7 +35,6 @@ from hf_focal.experiments.runs.image_training import ImageClassifierTrainer, Opt
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
-from hf_focal.reports import RunResult
 
 
 @dataclass
@@ -132,7 +131,7 @@ def build_model(model_args: ImageModelArguments, class_names: list[str]) -> PreT
     return AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **labels)
 
 
-def main(argv: list[str]) -> list[RunResult]:
+def main(argv: list[str]) -> list:
     data_args, model_args, optimizer_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
     args.remove_unused_columns = False  # batches come whole from `ImageDataset`
 
@@ -142,7 +141,7 @@ def main(argv: list[str]) -> list[RunResult]:
         pixels = model_args.pixel_format()
     images = decode(data_args, splits, pixels, args.seed)
 
-    def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
+    def train_one(args: FocalTrainingArguments, checkpoint: str | None):
         set_seed(args.seed)
         trainer = ImageClassifierTrainer(
             model=build_model(model_args, class_names).to(memory_format=torch.channels_last),
@@ -179,7 +178,7 @@ def main(argv: list[str]) -> list[RunResult]:
     )
 
 
-def summary(results: list[RunResult]) -> str:
+def summary(results: list) -> str:
     return "\n".join(
         [
             image_tables(results),

@@ -52,11 +52,10 @@ _DEVICE_BLOCK_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class Temperature:
-    """A fitted temperature, and ECE and NLL of its calibration set before and after T.
+    """A fitted temperature, and ECE (fractions) and NLL (nats per sample) of its calibration set before and after T.
 
-    `ece_*` are fractions, `nll_*` nats per sample. `at_grid_end` says that `value` is the smallest or largest
-    temperature tried, so the best one may be beyond it. The `objective` of `unfitted` temperatures is "none". Raises
-    `ValueError` for a `value` that is not finite and positive.
+    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it. The
+    `objective` of `unfitted` temperatures is "none".
     """
 
     value: float

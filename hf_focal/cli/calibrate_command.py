@@ -15,13 +15,13 @@ from transformers import PreTrainedModel
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.folding import fold_temperature
 from ..calibration.temperature import check_objective
-from ..experiments.runs.output_folders import LOCK, lock_folder, unlock_folder
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
 from ..reports import RunResult, write_report
 from ..reports.text_summary import summary
 from ..utils.atomic_write import full_disk
+from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .input_errors import InputError, explained, one_line
 from .labelled_split import Place, place_of
 from .model_inputs import row_keys

@@ -2,6 +2,7 @@
 
 from .base_loss import LOSSES, ClosedFormLoss, Loss, option, register
 from .class_statistics import class_balanced_weights, hits_and_counts
+from .class_weighted_losses import ClassBalanced, RecallLoss
 from .closed_form_gradients import ClosedForm, SampleStatistics
 from .focal_formula import focal_from_cross_entropy, soft_target_focal
 from .functional import brier, cross_entropy, focal, label_smoothing
@@ -16,7 +17,7 @@ from .gamma_policies import (
 )
 from .linear_head_loss import linear_loss
 from .loss_config import LossConfig, build_loss
-from .loss_modules import MMCE, Brier, ClassBalanced, CrossEntropyFamily, LabelSmoothing, RecallLoss
+from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing
 from .mmce import mmce
 
 __all__ = [

@@ -14,12 +14,9 @@ IGNORE_INDEX = -100
 class Option(NamedTuple):
     """An option of a loss.
 
-    Attributes:
-        kind: its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``.
-        default: the value where the option is not given.
-        help: what it means.
-        unless: options that replace this one; it cannot be given together with them.
-        always_shown: the short form names the option even if it has its default.
+    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``. `unless`
+    names options that replace this one and cannot be given together with it. The short form of a config leaves out
+    options that have their default, unless they are `always_shown`.
     """
 
     kind: Any
@@ -40,8 +37,7 @@ class Loss(nn.Module):
     Attributes:
         name, summary, source: what `build_loss` calls the loss, its formula and its paper.
         options: its options by name, which `register` collects from the fields.
-        changes_during_training: whether the loss of the same logits changes while a model trains. The values of two
-            epochs then do not compare.
+        changes_during_training: whether the values of two epochs do not compare.
         trainer_duty: what the loss does that needs a trainer's help, in words; None if nothing.
     """
 

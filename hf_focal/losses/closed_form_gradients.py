@@ -78,14 +78,7 @@ class HasClosedForm(Protocol):
 
 
 def elementwise_losses(logits: Tensor, labels: Tensor, loss: HasClosedForm, ignore_index: int = -100) -> Tensor:
-    """Elementwise losses of labels' shape.
-
-    Args:
-        logits: (..., K), any floating dtype.
-        labels: (...) integers in [0, K), or `ignore_index`.
-        loss: what to compute.
-        ignore_index: labels of this value have loss 0 and no gradient.
-    """
+    """Elementwise losses of labels (...), 0 without gradient where they are `ignore_index`, for logits (..., K)."""
     index, ignored = check_labels(logits, labels, ignore_index)
     return eagerly(_InPlace.apply)(logits, index, ignored, loss)
 

@@ -17,9 +17,7 @@ def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Te
     Focal: φ = u^γ · ce and φ' = u^γ (1 + γ · ce / (e^ce - 1)), with u = 1 - p = -expm1(-ce); finite at ce = 0 for
     every γ. Inverse focal: φ = (1+p)^m · ce and φ' = (1+p)^m (1 - m · ce / (e^ce + 1)), with m = |γ|.
 
-    Args:
-        ce: cross-entropy of any shape, float32 or float64, at least 0, without gradient.
-        gamma: a number, or a tensor of `ce`'s shape and dtype.
+    `ce` is at least 0, without gradient; `gamma` is a number or a tensor of `ce`'s shape and dtype.
     """
     u = -torch.expm1(-ce)
     # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
@@ -39,9 +37,7 @@ def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Te
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
     """Focal loss of elementwise cross-entropy that another kernel computed, with the exact gradient.
 
-    Args:
-        ce: cross-entropy of any shape, float32 or float64; gradients flow through it.
-        gamma: γ for all samples, or a policy that chooses it from p = exp(-ce).
+    `ce` is float32 or float64, of any shape. `gamma` is a number, or a policy that chooses it from p = exp(-ce).
     """
     require_tensors(ce=ce)
     check_logits(ce, "ce")

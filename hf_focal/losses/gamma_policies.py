@@ -54,8 +54,8 @@ class ScheduledGamma(GammaPolicy):
     """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
 
     Args:
-        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1):
-            ``(0, 5), (100/350, 3), (250/350, 2)``.
+        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1): ``(0, 5), (100/350, 3), (250/350,
+            2)``.
     """
 
     changes_during_training = True
@@ -200,23 +200,17 @@ def adafocal_update(
     gamma_max: float = 20.0,
     gamma_min: float = -2.0,
 ) -> tuple[list[float], list[float]]:
-    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
+    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64: the new γ and edges.
 
-    The confidences are split into as many equal-mass bins as there are γ; each bin's ``gap = mean confidence -
-    accuracy`` updates its γ. As in AdaECE, samples of equal confidence each count with their mean accuracy, so the
-    order of the samples does not matter, and a perfectly calibrated constant predictor keeps its γ.
+    The confidences are split into as many equal-mass bins as there are γ, lowest confidence first; each bin's ``gap =
+    mean confidence - accuracy`` updates its γ. As in AdaECE, samples of equal confidence each count with their mean
+    accuracy, so the order of the samples does not matter, and a perfectly calibrated constant predictor keeps its γ.
 
     Args:
-        gammas: M values of γ, lowest confidence first.
+        gammas: M values of γ.
         confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
         correct: (N,) whether each prediction was right, bool or 0/1.
         lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
-
-    Returns:
-        The M new γ and the M + 1 new edges, the outer ones 0 and 1.
-
-    Raises:
-        ValueError: fewer samples than bins, different shapes, values out of range or NaN.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
     if confidence.ndim != 1 or confidence.shape != correct.shape:

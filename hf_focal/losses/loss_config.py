@@ -55,15 +55,13 @@ class LossConfig:
         """A `LossConfig` from any of its forms.
 
         Args:
-            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping
-                ``{"name": "focal", "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file
-                with it; or a `LossConfig`, returned as it is.
+            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping ``{"name": "focal",
+                "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file with it; or a
+                `LossConfig`.
 
         Raises:
             ValueError: invalid YAML, an unknown loss or option (the closest one is suggested), or a value out of
-                range.
-            TypeError: any other type.
-            FileNotFoundError: the file does not exist.
+                range. TypeError, FileNotFoundError: any other type, or no such file.
         """
         if isinstance(value, LossConfig):
             return value
@@ -91,9 +89,6 @@ class LossConfig:
         """The configs of ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
 
         Commas also separate the options of one loss: an item with a "=" and no name belongs to the loss before it.
-
-        Raises:
-            ValueError: see `parse`; an empty list; the same loss twice.
         """
         items: list[str] = []
         for part in filter(None, (part.strip() for part in text.split(","))):
@@ -149,14 +144,7 @@ class LossConfig:
 
 
 def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
-    """The loss module that a config describes.
-
-    Args:
-        config: anything that `LossConfig.parse` takes; its errors are raised here too.
-
-    Returns:
-        A module called as ``loss(logits, labels, reduction="mean", num_items=None)``; see `Loss.forward`.
-    """
+    """The loss module that a config describes, given in any form that `LossConfig.parse` takes; see `Loss.forward`."""
     config = LossConfig.parse(config)
     try:
         return LOSSES[config.name](**config.options)

@@ -29,11 +29,8 @@ _COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
 class ReliabilityBins:
     """The equal-width bins of a reliability diagram.
 
-    Attributes:
-        edges: `(M + 1,)`, confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]].
-        count: `(M,)`, how many samples each bin has, int64.
-        confidence: `(M,)`, their mean confidence, a fraction; NaN where the bin is empty.
-        accuracy: `(M,)`, the fraction of them that is correct; NaN where the bin is empty.
+    `edges` `(M + 1,)` are confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]]. `count` is
+    `(M,)`, int64. `confidence` and `accuracy`, `(M,)`, are the bins' means, NaN for empty bins.
     """
 
     edges: np.ndarray

@@ -264,7 +264,7 @@ class FocalTrainer(Trainer):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._accumulator is not None:
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
-            logits, targets = self.compute_loss_func.rows(outputs, labels)  # logits are deferred in training alone
+            logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
             self._accumulator.update(logits[:own], targets[:own])
         if not return_outputs:
             return loss

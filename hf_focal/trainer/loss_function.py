@@ -36,7 +36,7 @@ class LossFunction:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
-        logits, labels = self.rows(outputs, labels)
+        logits, labels = self.logits_and_targets(outputs, labels)
         loss: Callable[..., Tensor] = partial(self.loss, logits)
         if isinstance(logits, DeferredLogits):
             loss = partial(logits.loss, self.loss)
@@ -52,7 +52,7 @@ class LossFunction:
             total = total + self.auxiliary(outputs, labels, num_items_in_batch, self.reduction)
         return total
 
-    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they predict."""
         logits = logits_of(outputs)
         if self.pixels:
@@ -75,7 +75,7 @@ def logits_of(outputs: Any) -> Any:
 class StockLossFunction(LossFunction):
     """A `LossFunction` for stock trainers, which must recognize unsupported models by their outputs and labels."""
 
-    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         if labels.is_floating_point():
             raise ValueError(
                 f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)}: problem_type "
@@ -86,7 +86,7 @@ class StockLossFunction(LossFunction):
                 f"model.config.output_router_logits must be False for loss_func, got an output with "
                 f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
             )
-        logits, targets = super().rows(outputs, labels)
+        logits, targets = super().logits_and_targets(outputs, labels)
         if logits.shape[:-1] != targets.shape:
             raise ValueError(
                 f"labels must be one for each row of logits, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "

@@ -65,6 +65,7 @@ def test_a_step_is_that_of_the_models_own_loss(ignored, tmp_path):
     torch.testing.assert_close(weights(trainer.model), weights(model), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     two = start("segmentation_models.py", 2, tmp_path, 2)
     _, one = train(tmp_path / "one", 1, loss="focal:gamma=2")

@@ -224,10 +224,10 @@ class _Sums:
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
             return
-        # `rows` has closed-form gradients. The module itself is not called: its hooks observe the training.
+        # The module itself is not called: its hooks observe the training.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss(leaf, labels, reduction="sum"), leaf)
+            (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
         gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]

@@ -10,6 +10,7 @@ from typing import Any
 from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ...reports import RunResult, read_result
 from ...trainer import FocalTrainingArguments
+from ...utils.folder_lock import unlock_all
 from ..reports.dynamics_figures import write_dynamics_comparison
 from ..reports.experiment_report import write_experiment_comparison
 from . import recipe_checks as check
@@ -17,7 +18,6 @@ from .output_folders import (
     claim_output_dir,
     default_training_settings,
     last_complete_checkpoint,
-    release_output_dirs,
     run_settings,
 )
 from .recipe_arguments import RecipeArguments, runs_of
@@ -78,13 +78,12 @@ def train_each_loss(
         check.calibration_size(run, calibration_size, unit)
     with args.main_process_first(desc="claiming the output folders"):
         _claim(args, runs, settings)
-    results, reports = [], [Path(run.output_dir) / "report" for run in runs]
+    reports = [Path(run.output_dir) / "report" for run in runs]
+    finished, results = [_read_result(report) for report in reports], []
     try:
-        for number, (run, report) in enumerate(zip(runs, reports, strict=True), start=1):
+        for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
             logging.info("%s (%d of %d)", run.loss, number, len(runs))
             with after_start(f"training {run.loss}"):
-                metrics = report / "metrics.json"
-                result = read_result(metrics) if metrics.exists() else None
                 if result and result.temperature.objective == recipe_args.temperature_objective and reusable(result):
                     logging.info("finished already, see %s", report)
                 else:
@@ -99,7 +98,7 @@ def train_each_loss(
                 print(f"\n{summary(results)}")
                 print_written(reports)
     finally:
-        release_output_dirs()
+        unlock_all()
     _publish(runs)
     return results
 
@@ -116,6 +115,17 @@ def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments],
                 create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)
             except HubError as error:
                 raise HubError(f"{error}; without --push_to_hub nothing is published") from error
+
+
+def _read_result(report: Path) -> Any:
+    """The result in a report; None if the run is not finished."""
+    path = report / "metrics.json"
+    try:
+        return read_result(path) if path.exists() else None
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"output_dir must hold complete reports, got {str(path)!r}: {error!r}; delete it to measure the run again"
+        ) from error
 
 
 def _publish(runs: Sequence[FocalTrainingArguments]) -> None:

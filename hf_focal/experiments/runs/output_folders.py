@@ -10,22 +10,19 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
 from ...trainer.checkpoint_state import read_state
 from ...utils.atomic_write import write_whole
+from ...utils.folder_lock import lock_folder
 
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
 # Files that show that a folder holds work. Those of a comparison are in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
-LOCK = "_run.lock"
-# Folders that this process has locked. A lock ends with its process, however that ends.
-_locks: dict[Path, FileLock] = {}
 # How many differences an error lists.
 _SHOWN = 5
 # Files that training resumes from, under all their names: with adapters, under FSDP, on TPUs.
@@ -59,7 +56,7 @@ def claim_output_dir(
         settings: JSON values that determine the run's result, saved in ``run.json``. "kind" is "run" (the default), or
             "comparison" for a folder that holds the folders of several runs.
         write: whether this process writes the file, as the main process does. It then locks the folder until it ends
-            or calls `release_output_dirs`.
+            or calls `unlock_all`.
         defaults: returns the values of settings that an older version did not save.
 
     Raises:
@@ -101,42 +98,6 @@ def _settings_there(path: Path) -> dict[str, Any]:
         f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
         "something else"
     )
-
-
-def lock_folder(folder: Path, argument: str = "output_dir") -> None:
-    """Create a folder if it is missing, and lock it until this process ends or calls `release_output_dirs`.
-
-    Raises:
-        ValueError: another process has locked it, or it is not writable; the message calls it `argument`.
-    """
-    try:
-        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
-        folder.mkdir(parents=True, exist_ok=True)
-        if not lock.is_locked:
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(
-            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
-            "stop it"
-        ) from None
-    except NotImplementedError:  # the file system has no locks
-        _logger.warning("%s cannot be locked: do not start another run there", folder)
-    except OSError as error:
-        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
-
-
-def unlock_folder(folder: Path) -> None:
-    """Unlock a folder, and remove the lock's file."""
-    lock = _locks.pop(folder.resolve())
-    (folder / LOCK).unlink(missing_ok=True)  # while it is still locked
-    lock.release()
-
-
-def release_output_dirs() -> None:
-    """Unlock the folders that this process has claimed."""
-    for lock in _locks.values():
-        lock.release()
-    _locks.clear()
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:

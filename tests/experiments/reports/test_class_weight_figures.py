@@ -42,7 +42,7 @@ def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(
         assert top >= drawn.max()
         assert len({line.get_color() for line in lines}) == 6
     assert focal.get_ylim() == recall.get_ylim()
-    assert bar.get_ylabel() == "Training rows of the class" and bar.get_ylim() == pytest.approx((1, 500))
+    assert bar.get_ylabel() == "Training samples of the class" and bar.get_ylim() == pytest.approx((1, 500))
     assert imread(tmp_path / "weights.png").std() > 0.05
 
 

@@ -78,7 +78,7 @@ def test_any_scores_ties_included(inside, outside):
     check_against_definitions(inside, outside)
 
 
-@pytest.mark.parametrize("levels", [1, 2, 7, 1000, None])
+@pytest.mark.parametrize("levels", [1, 7, None])
 def test_many_scores(levels):
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(size=400), rng.normal(0.7, 1.3, size=300)
@@ -153,7 +153,7 @@ def test_the_pairs_of_many_samples_are_counted_exactly():
     assert detection_metrics(inside, inside + 0.5)["auroc"] == pytest.approx((10**5 + 1) / (2 * 10**5), **CLOSE)
 
 
-@pytest.mark.parametrize("levels", [3, 50, None])
+@pytest.mark.parametrize("levels", [3, None])
 @pytest.mark.parametrize("max_points", [2, 3, 200])
 def test_a_thinned_curve_stays_close(levels, max_points):
     rng = np.random.default_rng(1)
@@ -177,7 +177,7 @@ def test_a_thinned_curve_stays_close(levels, max_points):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scale", [0.1, 3.0, 60.0])
+@pytest.mark.parametrize("scale", [0.1, 60.0])
 def test_uncertainty_is_the_definition(kind, dtype, scale):
     logits = normal(500, 10, scale=scale, dtype=dtype)
     logits[:50] = logits[:50].round()

@@ -50,7 +50,7 @@ def test_the_table_names_the_groups_and_marks_the_best():
         "| recall:ema=0.1 | **46.67** | 70.00 | **45.00** | **25.00** |",
     ]
     assert "| – |" in shots_table([result_of("brier", [0.5, 0.7], counts=[300, 50])])
-    with pytest.raises(ValueError, match="results must be of the same training data"):
+    with pytest.raises(ValueError, match="results must come from the same training data"):
         shots_table([results[0], result_of("brier", [0.5] * 6, counts=[1] * 6)])
     with pytest.raises(ValueError, match="at least one run"):
         shots_table([])

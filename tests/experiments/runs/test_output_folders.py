@@ -23,10 +23,10 @@ from hf_focal.experiments.runs.output_folders import (
     file_digest,
     files_of,
     last_complete_checkpoint,
-    release_output_dirs,
     run_settings,
     training_settings,
 )
+from hf_focal.utils.folder_lock import unlock_all
 
 
 def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
@@ -80,7 +80,7 @@ def test_other_processes_check_without_writing(tmp_path):
 # Another process that is at a folder until it is killed.
 _AT_IT = """
 import sys, time
-from hf_focal.runs import claim_output_dir
+from hf_focal.experiments.runs.output_folders import claim_output_dir
 claim_output_dir(sys.argv[1], {"loss": "brier"})
 print("claimed", flush=True)
 time.sleep(600)
@@ -100,7 +100,7 @@ def test_one_process_at_a_time_is_at_a_folder(tmp_path):
         other.kill()
     claim_output_dir(folder, settings)
     claim_output_dir(folder, settings)  # the same process again
-    release_output_dirs()
+    unlock_all()
     with subprocess.Popen([sys.executable, "-c", _AT_IT, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "claimed\n"
         other.kill()

@@ -1,0 +1,160 @@
+"""Losses that weigh samples by their class: by its recall, or by how rare it is."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base_loss import Loss, option, register
+from .class_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
+from .closed_form_gradients import elementwise_losses, sum_dtype
+from .gamma_policies import ConstantGamma
+from .loss_modules import CrossEntropyFamily
+from .number_checks import at_least_0, finite, within_0_1
+
+
+@register
+class RecallLoss(Loss):
+    """Cross-entropy or focal loss times ``w_y = 1 - R_y``, with R_c the recall of class c (Tian et al. 2021).
+
+    The weights carry no gradient. As in the paper there is no ε: samples of a class that is always right weigh
+    nothing.
+
+    Without `ema`, R is the recall of the micro-batch over all processes. With `ema`, it is an average over optimizer
+    steps: at the end of each (`end_step`), ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with
+    samples, counted over all micro-batches and processes. The counts are integers, so neither R nor the gradient
+    depends on how a step is cut. R starts at 0: the first step is plain cross-entropy or focal loss.
+
+    Samples count while gradients are enabled and the loss is in training mode. Otherwise an average stays as it is,
+    and each process uses its own batch without waiting for the others.
+
+    Attributes:
+        recall: (K,) float64 (float32 on Apple GPUs), the average recall; None before the first logits and without
+            `ema`.
+    """
+
+    name, summary = "recall", "(1 - recall of the class) · -log p, or · focal"
+    source = "Tian et al. 2021"
+    changes_during_training = True
+    ema: float | None = option(None, "α of the average recall over the steps, in (0, 1]; if absent the batch's")
+    gamma: float = option(0.0, "γ of the focal loss that is weighted, at least 0")
+
+    def __post_init__(self) -> None:
+        if self.ema is not None and not 0 < finite("ema", self.ema) <= 1:
+            raise ValueError(f"ema must be within (0, 1], got {self.ema}")
+        self.gamma = at_least_0("gamma", self.gamma)
+        self.trainer_duty = None if self.ema is None else "averages recall over the steps of the training"
+        self.recall: Tensor | None = None
+        self._counts: Tensor | None = None  # (2, K), of this process since the last step
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        trains = self.training and torch.is_grad_enabled()
+        if self.ema is None:
+            counts = hits_and_counts(logits, labels)
+            recall = recall_of(sum_over_processes(counts) if trains else counts)
+        else:
+            recall = self._average(logits)
+            if trains:
+                counts = hits_and_counts(logits, labels)
+                self._counts = counts if self._counts is None else self._counts + counts
+        return _weighted_focal(logits, labels, self.gamma, 1 - recall)
+
+    def _average(self, logits: Tensor) -> Tensor:
+        """`recall` on the device of these logits; 0 if they are the first."""
+        num_classes, dtype = logits.shape[-1], sum_dtype(logits.device)
+        if self.recall is None:
+            self.recall = torch.zeros(num_classes, dtype=dtype, device=logits.device)
+        if len(self.recall) != num_classes:
+            raise ValueError(f"logits must have {len(self.recall)} classes as before, got {num_classes}")
+        self.recall = self.recall.to(logits.device, dtype)
+        return self.recall
+
+    def end_step(self) -> None:
+        if self._counts is None or self.recall is None or self.ema is None:
+            return
+        counts, self._counts = sum_over_processes(self._counts), None
+        moved = self.ema * recall_of(counts) + (1 - self.ema) * self.recall
+        self.recall = torch.where(counts[1] > 0, moved, self.recall)
+
+    def get_extra_state(self) -> dict:
+        """The average recall as JSON values; PyTorch puts it into `state_dict`."""
+        return {} if self.recall is None else {"recall": self.recall.tolist()}
+
+    def set_extra_state(self, state: dict) -> None:
+        self.recall, self._counts = None, None
+        if "recall" in state:
+            self.recall = torch.tensor([within_0_1("recall", value) for value in state["recall"]], dtype=torch.float64)
+
+
+@register
+class ClassBalanced(Loss):
+    """Cross-entropy or focal loss times a fixed weight per class.
+
+    The weight is the inverse of the class's effective number of training samples (`class_balanced_weights`; Cui et al.
+    2019). `FocalTrainer` counts the samples when training begins; elsewhere call `set_class_counts` first.
+
+    Attributes:
+        weights: the weights in use, one per class, or None.
+        alike: weigh all classes alike while there are no weights, to evaluate without training samples.
+    """
+
+    name, source = "class_balanced", "Cui et al. 2019"
+    summary = "w · -log p, or · focal, w the inverse of the class's number of training samples"
+    beta: float | None = option(1.0, "β of the effective number of samples, in [0, 1]", unless=("weights",))
+    gamma: float = option(0.0, "γ of the focal loss that is weighted, at least 0")
+    weights: Sequence[float] | None = option(None, "instead of beta: the weight of each class, 1/2/5, used as given")
+
+    def __post_init__(self) -> None:
+        self.beta = within_0_1("beta", 1.0 if self.beta is None else self.beta)
+        self.gamma = at_least_0("gamma", self.gamma)
+        self.given = self.weights is not None
+        self.weights = None if self.weights is None else [at_least_0("weights", weight) for weight in self.weights]
+        self.trainer_duty = None if self.given else "weighs classes by their numbers of training samples"
+        self.alike = False
+        self._tensor: Tensor | None = None  # of `weights`, on the device of the last logits
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.weights is None and self.alike:
+            return elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(self.gamma)))
+        if self.weights is None:
+            raise ValueError(
+                "weights must be given or counted from the training samples (FocalTrainer counts them, or call "
+                "set_class_counts), got None"
+            )
+        num_classes = logits.shape[-1]
+        if len(self.weights) > num_classes or (self.given and len(self.weights) < num_classes):
+            what = "weights" if self.given else "the classes of the training samples"
+            raise ValueError(f"{what} must be {num_classes}, as the logits' classes, got {len(self.weights)}")
+        if self._tensor is None or self._tensor.device != logits.device or len(self._tensor) != num_classes:
+            weights = torch.tensor(self.weights, dtype=sum_dtype(logits.device))
+            # The last classes may have no training samples.
+            self._tensor = F.pad(weights, (0, num_classes - len(self.weights))).to(logits.device)
+        return _weighted_focal(logits, labels, self.gamma, self._tensor)
+
+    def set_class_counts(self, counts: Sequence[int]) -> None:
+        """Set the weights from the number of training samples of each class (see `class_balanced_weights`)."""
+        self.weights, self._tensor = class_balanced_weights(counts, self.beta or 0.0), None
+
+    @property
+    def needs_class_counts(self) -> bool:
+        """Whether `set_class_counts` is still to be called."""
+        return self.weights is None
+
+    def get_extra_state(self) -> dict:
+        """The weights as JSON values; PyTorch puts them into `state_dict`."""
+        return {} if self.weights is None else {"weights": list(self.weights)}
+
+    def set_extra_state(self, state: dict) -> None:
+        if "weights" in state:
+            self.weights = [at_least_0("weights", weight) for weight in state["weights"]]
+            self._tensor = None
+
+
+def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:
+    """Focal loss times the weight of the label's class; 0 with gradient 0 where the weight is 0."""
+    values = elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(gamma)))
+    index = labels.long()
+    weight = weights.to(values.dtype)[index.where(index >= 0, 0)]
+    # Infinite cross-entropy (a label that is masked by -inf) times weight 0 would be NaN.
+    return values.masked_fill(weight == 0, 0.0) * weight
