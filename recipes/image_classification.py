@@ -23,18 +23,18 @@ from datasets import DatasetDict
 from transformers import AutoModelForImageClassification, TimmWrapperConfig, set_seed
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.image_data import (
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.image_batches import (
     AUGMENTATIONS,
     ImageDataset,
     collate,
-    load_digits,
     load_image_splits,
     prepare_batch,
 )
-from hf_focal.data.pixel_format import PixelFormat
-from hf_focal.data.pretrained_models import label_options
 from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
+from hf_focal.experiments.data.pixel_format import PixelFormat
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.models import CIFAR_NETWORKS, cifar_config
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.reports.prediction_examples import (

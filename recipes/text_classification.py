@@ -31,11 +31,11 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.cli.demo_corpus import generate_topics, true_errors
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.pretrained_models import check_head, input_length, label_options
-from hf_focal.data.text_data import load_splits
+from hf_focal.cli.model_input_length import input_length
+from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.long_tails import check_imbalance, long_tailed
 from hf_focal.experiments.data.newsgroups import strip_footers, strip_headers, strip_quotes
+from hf_focal.experiments.data.pretrained_models import check_head, label_options
 from hf_focal.experiments.data.sentiment_trees import (
     TreeCollator,
     encode_trees,
@@ -43,6 +43,7 @@ from hf_focal.experiments.data.sentiment_trees import (
     parse_tree,
     train_leaf_tokenizer,
 )
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import (
     GPCNNConfig,

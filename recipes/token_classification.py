@@ -30,10 +30,11 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data.pretrained_models import input_length, label_options
-from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
+from hf_focal.cli.model_input_length import input_length
 from hf_focal.experiments.data.generated_tags import generate_tags
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.data.tokenizer_training import train_tag_tokenizer
+from hf_focal.experiments.data.word_tags import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers

@@ -14,7 +14,6 @@ from transformers import (
     set_seed,
 )
 
-from ..data.pretrained_models import label_options
 from ..reports import RunResult, results_table, write_comparison, write_report
 from ..trainer import FocalTrainer, FocalTrainingArguments
 from .demo_corpus import generate_topics, true_errors
@@ -79,6 +78,7 @@ def _train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase) -> RunResult:
     set_seed(args.seed)
+    names = splits["train"].features["label"].names
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -86,7 +86,8 @@ def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: Pr
         num_attention_heads=4,
         intermediate_size=128,
         max_position_embeddings=_MAX_WORDS,
-        **label_options(splits["train"].features["label"].names),
+        id2label=dict(enumerate(names)),
+        label2id={name: number for number, name in enumerate(names)},
     )
     encoded = {
         name: split.map(lambda batch: tokenizer(batch["text"], truncation=True), batched=True, remove_columns="text")

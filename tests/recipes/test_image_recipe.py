@@ -31,8 +31,9 @@ from processes import output_of, start
 
 import hf_focal.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from hf_focal import LossConfig, Temperature
-from hf_focal.data.image_data import ImageDataset, decode_images, load_digits
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.image_batches import ImageDataset, decode_images
+from hf_focal.experiments.data.pixel_format import PixelFormat
 from hf_focal.experiments.runs.recipe_command import prepare_or_exit
 from hf_focal.losses import class_balanced_weights
 from hf_focal.reports import RunResult

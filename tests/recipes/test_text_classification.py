@@ -344,8 +344,8 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
     assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.data.pretrained_models.AutoConfig.from_pretrained", lambda name: None)
-            patch.setattr("hf_focal.data.pretrained_models.model_positions", lambda *_, positions=positions: positions)
+            patch.setattr("hf_focal.cli.model_input_length.AutoConfig.from_pretrained", lambda name: None)
+            patch.setattr("hf_focal.cli.model_input_length.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import BitImageProcessorPil
 
-from ...data.pixel_format import PixelFormat
+from ..data.pixel_format import PixelFormat
 
 
 def image_processor(pixels: PixelFormat) -> BitImageProcessorPil:

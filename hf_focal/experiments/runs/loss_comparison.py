@@ -12,9 +12,10 @@ from ...hub.hub_publishing import HubError, create_repository, repository_of
 from ...losses import LossConfig
 from ...reports import RunResult
 from ...trainer import FocalTrainingArguments
+from ...utils.folder_lock import release_output_dirs
 from ..reports.dynamics_figures import write_dynamics_comparison
 from ..reports.experiment_report import write_experiment_comparison
-from .output_folders import claim_output_dir, default_training_settings, folder_of, release_output_dirs
+from .output_folders import claim_output_dir, default_training_settings, folder_of
 from .recipe_arguments import RecipeArguments
 from .recipe_checks import check_training_arguments
 

@@ -9,21 +9,18 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
 from ...utils.atomic_write import write_whole
+from ...utils.folder_lock import lock_folder
 
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
 # What shows that a folder holds work: a comparison's is in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
-LOCK = "_run.lock"
-# Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
-_locks: dict[Path, FileLock] = {}
 # Differences that an error names.
 _SHOWN = 5
 # What a training goes on from, and how it may be called: with adapters, under FSDP, on TPUs.
@@ -99,42 +96,6 @@ def _settings_there(path: Path) -> dict[str, Any]:
         f"output_dir must be the folder of a run, or a new one, got {str(path.parent)!r}, whose run.json holds "
         "something else"
     )
-
-
-def lock_folder(folder: Path, argument: str = "output_dir") -> None:
-    """Make a folder, where it is not there, this process's own until its end or `release_output_dirs`.
-
-    Raises:
-        ValueError: another process is at it, or it cannot be written to; `argument` is what the message calls it.
-    """
-    try:
-        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
-        folder.mkdir(parents=True, exist_ok=True)
-        if not lock.is_locked:
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(
-            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
-            "end it"
-        ) from None
-    except NotImplementedError:  # by a file system without locks
-        _logger.warning("%s cannot be locked: start no other run there", folder)
-    except OSError as error:
-        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
-
-
-def unlock_folder(folder: Path) -> None:
-    """Let other processes have a folder again, as it was."""
-    lock = _locks.pop(folder.resolve())
-    (folder / LOCK).unlink(missing_ok=True)  # while nobody else can have it
-    lock.release()
-
-
-def release_output_dirs() -> None:
-    """Let other processes have the folders that this one has claimed."""
-    for lock in _locks.values():
-        lock.release()
-    _locks.clear()
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:

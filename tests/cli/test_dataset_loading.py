@@ -6,13 +6,12 @@ import re
 import pytest
 from datasets import Dataset
 
-from hf_focal.cli.labelled_split import load_one_split
-from hf_focal.data.dataset_files import load_file
-from hf_focal.data.image_data import load_image_splits
-from hf_focal.data.sentence_pair_data import load_parallel
-from hf_focal.data.text_data import load_splits
-from hf_focal.data.word_tag_data import load_tag_splits
+from hf_focal.cli.dataset_loading import load_file, load_one_split
+from hf_focal.experiments.data.image_batches import load_image_splits
+from hf_focal.experiments.data.parallel_corpora import load_parallel
 from hf_focal.experiments.data.segmentation_masks import load_mask_splits
+from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.data.word_tags import load_tag_splits
 
 PIXEL = {"bytes": b"one", "path": None}
 # A name, and files that it would stand for as a pattern, or with its variable expanded.

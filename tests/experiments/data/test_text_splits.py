@@ -3,8 +3,8 @@ from collections import Counter
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.text_splits import load_splits
 
 TEXTS = [f"text {i}" for i in range(40)]
 LABELS = ["spam", "ham", "ham", "eggs"] * 10

@@ -10,16 +10,16 @@ from datasets import ClassLabel, Dataset, Features, Image
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.image_data import (
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.image_batches import (
     ImageDataset,
     collate,
     decode_images,
-    load_digits,
     load_image_splits,
     prepare_batch,
 )
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.experiments.data.pixel_format import PixelFormat
 
 MEAN, STD = (0.5, 0.25, 0.4), (0.2, 0.25, 0.5)
 RNG = np.random.default_rng(0)

@@ -3,7 +3,7 @@ import logging
 import pytest
 from datasets import Dataset, Features, Translation, Value
 
-from hf_focal.data.sentence_pair_data import load_pairs, load_parallel, select_pairs
+from hf_focal.experiments.data.parallel_corpora import load_pairs, load_parallel, select_pairs
 
 EN = [f"sentence {i}" for i in range(40)]
 DE = [f"Satz {i}" for i in range(40)]

@@ -7,9 +7,9 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import AutoTokenizer
 
-from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.data.generated_tags import TAG_NAMES, generate_tags
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer, train_tag_tokenizer
+from hf_focal.experiments.data.word_tags import encode_tags, load_tag_splits, tag_names
 
 WORDS = [["Anna", "sees", "Bonn"], ["he", "sings"], ["Bonn", "!"], ["so", "sings", "Anna"], ["no", "one"]]
 TAGS = [["PER", "O", "LOC"], ["O", "O"], ["LOC", "O"], ["O", "O", "PER"], ["O", "O"]]
