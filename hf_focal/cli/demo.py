@@ -1,4 +1,4 @@
-"""Demo: training and correcting a tiny model with two losses, without downloads."""
+"""Demo that trains and calibrates a tiny model with two losses, without downloads."""
 
 from pathlib import Path
 
@@ -23,17 +23,14 @@ _MAX_WORDS = 80
 
 
 def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15) -> list[RunResult]:
-    """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and report the results.
+    """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and print their test results.
 
-    Nothing is downloaded. A minute on one CPU core is enough.
+    It takes about a minute on one CPU core.
 
     Args:
-        output_dir: receives a folder for each loss, with the model and its report, and ``report``, the comparison.
+        output_dir: gets a folder for each loss, with the model and its report, and ``report``, the comparison.
         num_texts: size of the training, the validation and the test set.
         num_epochs: epochs of each training.
-
-    Returns:
-        The results on the test set. Their table is printed.
     """
     splits = {name: generate_topics(num_texts, seed=seed) for seed, name in enumerate(("train", "validation", "test"))}
     tokenizer = _train_tokenizer(splits["train"]["text"][:])

@@ -101,8 +101,8 @@ def _model_numbers(
         any_case = {}
     plain = [name if name in exact or name in label_map else name.strip() for name in names]
     wanted = [label_map.get(name, name) for name in plain]
-    found = {name: exact.get(name, any_case.get(name.casefold())) for name in wanted}
-    missing = [name for name, number in found.items() if number is None]
+    found = {name: exact.get(name, any_case.get(name.casefold(), -1)) for name in wanted}
+    missing = [name for name, number in found.items() if number < 0]
     if missing:
         raise ValueError(
             f"{argument} must hold labels that the model has, {some_of(exact)}, got {some_of(missing)} in {where}: "

@@ -176,7 +176,7 @@ def rows_of(images, labels):
             rows_of(IMAGES[:1], [0]),
             "label_column must hold Value.'string'. as in train, got Value.'int64'. in ",
         ),
-        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold rows of its own, got those of train_file"),
+        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
     ],
 )
 def test_bad_test_files(write, test, message):
