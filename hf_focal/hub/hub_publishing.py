@@ -2,6 +2,7 @@
 
 import glob
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,18 +166,22 @@ def _is_private(folder: str) -> bool:
 
 
 def _own_code(config: Path) -> set[Path]:
-    """The modules beside a config that it takes its classes from, and those that they import."""
-    from transformers.dynamic_module_utils import get_relative_import_files
-
+    """The modules beside a configuration that its `auto_map` names, and those that they import."""
     try:
         named = json.loads(config.read_text(encoding="utf-8")).get("auto_map", {})
-        # Of a tokenizer a slow and a fast class, None for neither.
-        classes = [name for value in named.values() for name in ([value] if isinstance(value, str) else value) if name]
-        modules = {config.with_name(f"{name.partition('.')[0]}.py") for name in classes if "--" not in name}
-        modules = {module for module in modules if module.is_file()}
-        return modules | {Path(file) for module in modules for file in get_relative_import_files(module)}
-    except (ValueError, OSError):  # no JSON; an import of what is not there
+    except (ValueError, OSError):
         return set()
+    # A tokenizer has a slow and a fast class, None where it lacks one.
+    classes = [name for value in named.values() for name in ([value] if isinstance(value, str) else value) if name]
+    pending = [config.with_name(f"{name.partition('.')[0]}.py") for name in classes if "--" not in name]
+    modules: set[Path] = set()
+    while pending:
+        module = pending.pop()
+        if module.is_file() and module not in modules:
+            modules.add(module)
+            imported = re.findall(r"^\s*from\s+\.(\w+)\s+import", module.read_text(encoding="utf-8"), re.MULTILINE)
+            pending += [module.with_name(f"{name}.py") for name in imported]
+    return modules
 
 
 def how_to_push(folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Locks on output folders."""
+"""Locks of folders between processes."""
 
 import logging
 from pathlib import Path
@@ -13,7 +13,7 @@ _locks: dict[Path, FileLock] = {}
 
 
 def lock_folder(folder: Path, argument: str = "output_dir") -> None:
-    """Create a folder if it is missing, and lock it until this process ends or unlocks it.
+    """Create a folder if it is missing, and lock it until this process ends or calls `unlock_all`.
 
     Raises:
         ValueError: another process has locked it, or it is not writable; the message calls it `argument`.
@@ -41,8 +41,8 @@ def unlock_folder(folder: Path) -> None:
     lock.release()
 
 
-def release_output_dirs() -> None:
-    """Unlock all folders that this process has locked."""
+def unlock_all() -> None:
+    """Unlock the folders that this process has claimed."""
     for lock in _locks.values():
         lock.release()
     _locks.clear()

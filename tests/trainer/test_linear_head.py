@@ -199,7 +199,7 @@ def test_auto_gives_way_and_on_says_why(tmp_path):
         trainer_of(model_of("llama"), tmp_path, "mmce:lam=2", linear_loss="on")
     model = model_of("llama")
     model.lm_head = nn.Sequential(model.lm_head)
-    with pytest.raises(ValueError, match=r"no plain nn\.Linear"):
+    with pytest.raises(ValueError, match=r"not a plain nn\.Linear"):
         trainer_of(model, tmp_path, linear_loss="on")
     assert trainer_of(model, tmp_path).train_dataset
     with pytest.raises(ValueError, match="linear_loss must be 'auto', 'on' or 'off', got 'yes'"):

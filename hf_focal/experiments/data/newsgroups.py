@@ -1,10 +1,12 @@
-"""Strip the posts of 20 Newsgroups of what gives their group away.
+"""Stripping posts of 20 Newsgroups of headers, footers and quotes, which give their group away.
 
 The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can
 be compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
 """
 
 import re
+
+from datasets import DatasetDict
 
 _QUOTE = re.compile(r"writes in|(?:writes|wrote|says|said):|^(?:In article|Quoted from|\||>)")
 
@@ -34,3 +36,40 @@ def strip_quotes(text: str) -> str:
 def strip_newsgroup(text: str) -> str:
     """The post without headers, then without signature, then without quotes; some posts end up empty."""
     return strip_quotes(strip_footers(strip_headers(text)))
+
+
+_STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": strip_quotes}
+
+
+def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
+    """Strip the posts in the column "text".
+
+    Args:
+        splits: of raw posts.
+        parts: what to remove: some of "headers,footers,quotes", or "none".
+
+    Raises:
+        ValueError: an unknown part, or stripping leaves most texts of a split empty: they are no newsgroup posts.
+    """
+    if parts == "none":
+        return splits
+    names = [part.strip() for part in parts.split(",")]
+    for name in names:
+        if name not in _STRIPPERS:
+            raise ValueError(f"strip must name some of {', '.join(_STRIPPERS)}, or be 'none', got {name!r}")
+
+    def strip(sample: dict) -> dict:
+        for name, stripper in _STRIPPERS.items():
+            if name in names:
+                sample["text"] = stripper(sample["text"])
+        return sample
+
+    stripped = splits.map(strip, desc="stripping")
+    for name, split in stripped.items():
+        empty = sum(not text.strip() for text in split["text"])
+        if 2 * empty > len(split):  # a few posts consist of nothing else
+            raise ValueError(
+                f"strip must be 'none' for texts that are not newsgroup posts, got {parts!r}, which leaves {empty} of "
+                f"the {len(split)} texts of {name} empty"
+            )
+    return stripped

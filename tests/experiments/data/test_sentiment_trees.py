@@ -238,6 +238,7 @@ class TestEncoding:
 
 
 @pytest.mark.real_data
+@pytest.mark.slow
 def test_the_treebank(real_data):
     sizes = {"train": (8544, 6920), "dev": (1101, 872), "test": (2210, 1821)}
     splits = load_dataset("parquet", data_files={name: str(real_data / "sst" / f"{name}.parquet") for name in sizes})

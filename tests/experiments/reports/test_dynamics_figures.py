@@ -103,6 +103,7 @@ def test_histograms_of_gradient_norms():
     assert figure.axes[0].get_xlim() == pytest.approx((0.001, 1))
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     paths = write_dynamics(tmp_path / "one", HISTORY, title="a run")
     assert [path.name for path in paths] == [
