@@ -32,10 +32,10 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer
-from hf_focal.data.pretrained_models import check_seq2seq_model
-from hf_focal.data.sentence_pair_data import load_parallel
-from hf_focal.data.sentence_pair_encoding import encode_pairs
 from hf_focal.experiments.data.generated_translations import generate_translations
+from hf_focal.experiments.data.parallel_corpora import load_parallel
+from hf_focal.experiments.data.pretrained_models import check_seq2seq_model
+from hf_focal.experiments.data.sentence_pair_encoding import encode_pairs
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.experiments.models import transformer_config
 from hf_focal.experiments.runs import recipe_checks as check

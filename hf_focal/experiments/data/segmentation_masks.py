@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict, Image
+from datasets import Dataset, DatasetDict
 from PIL import Image as PILImage
 from torch import Tensor
 from transformers import AutoImageProcessor
 
-from ...data.dataset_splits import Inputs, check_disjoint, cut_validation, read_splits, select_both
-from ...data.image_data import image_inputs, open_image, with_images
+from ...cli.column_selection import Column
+from ...cli.input_encoding import open_image
+from .dataset_splits import check_disjoint, cut_validation, read_splits, select_splits
 
 IGNORED = 255
 
@@ -56,15 +57,14 @@ def load_mask_splits(
     Raises:
         FileNotFoundError, ValueError: as `load_splits` does for images.
     """
-    if image_column == mask_column:
-        raise ValueError(f"mask_column must be another column than image_column, got {mask_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
-    images = image_inputs(image_column)
-    masks = Inputs("mask_column", mask_column, "mask", "images", lambda feature: isinstance(feature, Image), list)
-    raw = {name: with_images(with_images(split, image_column), mask_column) for name, split in raw.items()}
-    splits = DatasetDict({name: select_both(sources[name], split, images, masks) for name, split in raw.items()})
-    check_disjoint(splits, sources, "images", images.keys)
+    columns = (
+        Column("image_column", image_column, "image", "images"),
+        Column("mask_column", mask_column, "mask", "images"),
+    )
+    splits = select_splits(raw, sources, *columns)
+    check_disjoint(splits, sources, "images", "image")
     return cut_validation(splits, sources["train"], validation_size, seed)
 
 

@@ -19,9 +19,9 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput
 
-from ...data.image_data import collate, prepare_batch
-from ...data.pixel_format import PixelFormat
 from ...trainer import FocalTrainer
+from ..data.image_batches import collate, prepare_batch
+from ..data.pixel_format import PixelFormat
 from . import recipe_checks as check
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.sentiment_trees import (
     Tree,
     TreeCollator,
@@ -19,6 +18,7 @@ from hf_focal.experiments.data.sentiment_trees import (
     read_trees,
     train_leaf_tokenizer,
 )
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 
 ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"

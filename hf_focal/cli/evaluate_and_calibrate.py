@@ -1,4 +1,4 @@
-"""Calibration of models that are trained already: their figures, their temperature, and what is saved of both."""
+"""Evaluation and calibration of trained models, with what is saved and published."""
 
 import os
 import shutil
@@ -19,19 +19,16 @@ from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
 from ..reports import RunResult, write_report
-from ..reports.text_summary import summary
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
-from .labelled_split import Place, place_of
-from .model_inputs import row_keys
+from .labelled_inputs import input_keys
 from .trained_model import TrainedModel, trained_model
-
-__all__ = ["InputError", "NotPublishedError", "calibrate_model", "evaluate_model", "summary"]
 
 
 class NotPublishedError(InputError):
-    """The model was measured, and then could not be corrected, saved or pushed; `result` is what was measured."""
+    """A measured model could not be corrected, saved or published. `result` is its result."""
 
     def __init__(self, message: str, result: RunResult):
         super().__init__(message)
@@ -50,37 +47,33 @@ def evaluate_model(
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    """Measure how calibrated a trained model is, as it is.
-
-    On several processes all must call.
+    """Measure the calibration of a trained model. With several processes, all must call this.
 
     Args:
-        model: an id on the Hub or a folder.
-        dataset: what `load_one_split` takes.
-        split: of a dataset that is no file; "test" if absent.
-        task: one of `TASKS`, where the model's config does not say which.
-        batch_size: rows of a batch on a device.
+        model: a Hub id or a folder.
+        dataset: a file, folder or Hub dataset as `load_one_split` takes it.
+        split: the split of a dataset; "test" by default.
+        task: one of `TASKS`, if the model's config does not say it.
+        batch_size: per device.
         num_bins: bins of the calibration errors.
-        output: a new folder for the report, as ``report``.
-        on_result: called with the result before anything is written, by every process.
-        **options: the fields of `DataOptions`.
-
-    Returns:
-        The result, of no temperature (`Temperature.unfitted`); ``details`` say what was measured.
+        output: a new folder for the report, which is written to ``report`` in it.
+        on_result: called with the result in every process before anything is written.
+        **options: the fields of `InputOptions`.
 
     Raises:
         NotPublishedError: the report could not be written; the error has the result.
-        InputError: what else the user can put right; its message is one line.
+        InputError: any other error that the user can correct; its message is one line.
     """
-    with _claimed(output), trained_model(model, task, batch_size, num_bins, options) as trained:
-        source, rows = trained.load("dataset", dataset, split, "test")
-        before, _ = trained.measure(trained.encode(source, rows))
-        notes = [*trained.cut, *trained.notes(": measured as it is", ": measured without it")]
-        result = trained.result(None, before, None, {"measured_on": source, "notes": notes})
+    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+        source, samples = trained.load("dataset", dataset, split, "test")
+        before, _ = trained.measure(trained.encode(source, samples))
+        notes = trained.calibration_notes(": measured as it is", ": measured without it")
+        details = {"measured_on": source, "notes": [*trained.truncation_notes, *notes]}
+        result = trained.result(None, before, None, details)
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
-            with _writing(output, result):
+            with _disk_errors(output, result):
                 write_report(Path(output) / "report", result)
     return result
 
@@ -102,65 +95,60 @@ def calibrate_model(
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    """Fit the temperature of a trained model to rows that it was not trained on, and save the corrected model.
+    """Fit the temperature of a trained model to data it was not trained on, and save the corrected model.
 
-    On several processes all must call; the main one writes.
+    With several processes, all must call this; the main process writes.
 
     Args:
-        model, task, batch_size, num_bins, on_result, **options: as `evaluate_model` takes them.
-        dataset, split: what the temperature is fitted to; the split "validation" if absent.
-        test_dataset: what it is measured on, `dataset` if absent; test_split: of that, "test" if absent. Without both
-            it is measured on what it was fitted to, which flatters it.
+        model, task, batch_size, num_bins, on_result, **options: as in `evaluate_model`.
+        dataset, split: the data to fit the temperature to; the split "validation" by default.
+        test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
+            the temperature is fitted to, whose results are optimistic.
         objective: "ece" or "nll".
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
-            model card, ``temperature.json`` and ``report``. A language model that T cannot be folded into has it in
-            its config, for `apply_calibrated_generation`.
-        push_to_hub: the id of a repository to publish that folder in; it is created before anything is measured.
-        private: whether nobody else sees that repository, where it is new; what the account has by default if absent.
-
-    Returns:
-        The result before and after the temperature; ``details`` say what was measured.
+            model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
+            has T, for `apply_calibrated_generation`.
+        push_to_hub: the id of a repository to publish that folder in. It is created before anything is measured.
+        private: whether a new repository is private; by default as the account's settings say.
 
     Raises:
-        NotPublishedError: the model could not be corrected, saved or pushed. The folder is kept, and the error has the
+        NotPublishedError: the model could not be corrected, saved or pushed. The folder stays; the error has the
             result.
-        InputError: what else the user can put right; its message is one line.
+        InputError: any other error that the user can correct; its message is one line.
     """
     with explained():
         check_objective(objective)
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
-    calibration = ("dataset", dataset, split, "validation")
-    test = calibration
+    fit_data = test_data = ("dataset", dataset, split, "validation")
     if test_dataset is not None or test_split is not None:
-        test = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
+        test_data = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
+    has_test = test_data is not fit_data
     with explained():
-        places = place_of(*calibration), place_of(*test)
-    if test is not calibration and places[0] == places[1]:
-        raise InputError(f"test_dataset must hold other rows than dataset, got the same ones of {dataset!r}")
-    saves = output is not None or push_to_hub is not None
-    with _claimed(output), trained_model(model, task, batch_size, num_bins, options) as trained:
-        source, rows = trained.load(*calibration)
-        measured_on, test_rows = (source, rows) if test is calibration else trained.load(*test)
-        notes = [] if test is calibration else _check_apart(trained.task, rows, test_rows)
+        locations = dataset_location(*fit_data), dataset_location(*test_data)
+    if has_test and locations[0] == locations[1]:
+        raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
+    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+        is_main, saves = trained.args.process_index == 0, output is not None or push_to_hub is not None
+        source, samples = trained.load(*fit_data)
+        test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
+        notes = _overlap_notes(trained.task, samples, test_samples) if has_test else []
         if saves and not trained.generates:
             _check_foldable(trained.model)
-        encoded = trained.encode(source, rows)
-        encoded_test = encoded if test is calibration else trained.encode(measured_on, test_rows)
-        repository = None
-        if push_to_hub is not None and trained.args.process_index == 0:
-            repository = _repository(push_to_hub, private)
+        encoded = trained.encode(source, samples)
+        encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
+        repository = _create_repository(push_to_hub, private) if push_to_hub is not None and is_main else None
 
         temperature = trained.fit(encoded, objective)
         before, after = trained.measure(encoded_test)
         product = trained.calibration.get("temperature", 1.0) * temperature.value
-        notes += trained.cut
-        notes += trained.notes(
+        notes += trained.truncation_notes
+        notes += trained.calibration_notes(
             f"; the one fitted here comes on top, {product:.4g} together", "; the one here replaces it"
         )
-        details = {"fitted_on": source, "measured_on": measured_on, "notes": notes}
+        details = {"fitted_on": source, "measured_on": test_source, "notes": notes}
         result = trained.result(temperature, before, after, details)
-        saves = saves and trained.args.process_index == 0
+        saves = saves and is_main
         try:
             folded = saves and _correct(trained, result)
         finally:
@@ -168,8 +156,8 @@ def calibrate_model(
                 on_result(result)
         if saves:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            with _writing(folder, result):
-                _save(folder, trained, result, repository or folder.resolve().name, places, folded)
+            with _disk_errors(folder, result):
+                _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
             if repository is not None:
                 try:
                     result.details["url"] = str(publish(folder, repository, private=private).repo_url)
@@ -181,16 +169,16 @@ def calibrate_model(
 
 
 @contextmanager
-def _claimed(output: str | Path | None) -> Iterator[None]:
-    """Have a folder, which is new or empty and writable, to this process, or raise `InputError`."""
+def _new_folder(output: str | Path | None) -> Iterator[None]:
+    """Create and lock a folder, or raise `InputError` if it is not empty or not writable."""
     if output is None:
         yield
         return
     folder = Path(output)
+    is_main = int(os.environ.get("RANK", 0)) == 0
     with explained():
         if folder.exists() and not folder.is_dir():
             raise InputError(f"output must be a new folder, got the file {str(output)!r}")
-        is_main = int(os.environ.get("RANK", 0)) == 0
         if is_main:
             lock_folder(folder, "output")
     try:
@@ -203,29 +191,29 @@ def _claimed(output: str | Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _writing(folder: str | Path, result: RunResult) -> Iterator[None]:
-    """Turn a full disk into a `NotPublishedError`."""
+def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Turn errors of the disk, such as a full one, into a `NotPublishedError`."""
     try:
         yield
-    except Exception as error:  # safetensors and tokenizers have types of their own
+    except Exception as error:  # safetensors and tokenizers raise types of their own
         cause = error if isinstance(error, OSError) else full_disk(error)
         if cause is None:
             raise
-        message = f"output must be a folder with room for what is written, got {str(folder)!r}: {one_line(cause)}"
-        raise NotPublishedError(message, result) from error
+        message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
+        raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
 
 
-def _check_apart(task: str, rows: Dataset, test_rows: Dataset) -> list[str]:
-    """A note where some of the test set's inputs are among those that T is fitted to; an error where all are."""
-    known = set(row_keys(task, rows))
-    shared = sum(key in known for key in row_keys(task, test_rows))
-    if shared == len(test_rows):
-        raise InputError("test_dataset must hold rows of its own, got only rows that dataset has too")
-    return [f"{shared:,} of the {len(test_rows):,} test rows are among those that T is fitted to"] if shared else []
+def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[str]:
+    """A note if `samples` have some of the test inputs. Raises `InputError` if they have all."""
+    known = set(input_keys(task, samples))
+    shared = sum(key in known for key in input_keys(task, test_samples))
+    if shared == len(test_samples):
+        raise InputError("test_dataset must hold samples of its own, got only samples that dataset has too")
+    return [f"{shared:,} of the {len(test_samples):,} test samples were used to fit T, too"] if shared else []
 
 
 def _check_foldable(model: PreTrainedModel) -> None:
-    """Raise, before anything is measured, where a classifier's head takes no temperature."""
+    """Raise `InputError` if no temperature can be folded into a classifier's head."""
     earlier = getattr(model.config, "calibration", None)
     try:
         fold_temperature(model, 1.0)  # changes no weight
@@ -238,10 +226,10 @@ def _check_foldable(model: PreTrainedModel) -> None:
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
-    """Change the model by its temperature; notes may come in. Returns whether the weights have it, or else the config.
+    """Fold the temperature into the weights, or put it in the config. Returns whether it is in the weights.
 
     Raises:
-        NotPublishedError: a temperature that the weights' dtype cannot take.
+        NotPublishedError: the dtype of the weights cannot represent the result.
     """
     notes = result.details["notes"]
     with warnings.catch_warnings(record=True) as caught:
@@ -256,7 +244,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
             apply_calibrated_generation(trained.model, result.temperature)
             notes.append(
                 f"T is in the config, not in the weights ({one_line(error)}): call "
-                "hf_focal.apply_calibrated_generation(model) on what is loaded"
+                "hf_focal.apply_calibrated_generation(model) after loading the model"
             )
             return False
     notes += [str(warning.message) for warning in caught if "rounding" in str(warning.message)]
@@ -264,21 +252,25 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
 
 
 def _save(
-    folder: Path, trained: TrainedModel, result: RunResult, name: str, places: tuple[Place, Place], folded: bool
+    folder: Path,
+    trained: TrainedModel,
+    result: RunResult,
+    name: str,
+    locations: tuple[DatasetLocation, DatasetLocation],
+    folded: bool,
 ) -> None:
-    """Write the corrected model and what belongs to it; the report's JSON last.
+    """Save the corrected model, its temperature, card and report.
 
     Args:
-        folder: where. trained: the model. result: of its temperature.
-        name: what the card calls the model. places: of the rows that T was fitted to, and that it is measured on.
+        name: the model's name on its card.
+        locations: of the data that T was fitted to, and that it is measured on.
         folded: whether the weights have the temperature.
     """
-    model, temperature = trained.model, result.temperature
-    model.save_pretrained(folder)
+    trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
-    temperature.save(folder / "temperature.json")
-    fitted_on, measured_on = places
-    # The card names one dataset; of two files their kind says more.
+    result.temperature.save(folder / "temperature.json")
+    fitted_on, measured_on = locations
+    # The card names one dataset; of two files it says "validation set" and "test set".
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
         result,
@@ -289,7 +281,7 @@ def _save(
         figures=[f"report/reliability_{when}.png" for when in ("before", "after")],
         folded=folded,
         fine_tuned=False,
-        own_code=type(model).__module__.startswith("hf_focal."),
+        own_code=type(trained.model).__module__.startswith("hf_focal."),
         fitted_on=fitted_on.split or "validation",
         measured_on=measured_on.split or ("validation" if dataset else "test"),
         test_dataset=measured_on.path,
@@ -299,8 +291,8 @@ def _save(
     write_report(folder / "report", result)
 
 
-def _repository(repo_id: str, private: bool | None) -> str:
-    """The whole id of the repository, which is there afterwards."""
+def _create_repository(repo_id: str, private: bool | None) -> str:
+    """Create a repository. Returns its full id."""
     try:
         return create_repository(repo_id, private=private)
     except HubError as error:

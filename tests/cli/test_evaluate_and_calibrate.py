@@ -24,11 +24,12 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature
-from hf_focal.cli.calibrate_command import InputError, NotPublishedError, calibrate_model, evaluate_model, summary
+from hf_focal.cli.evaluate_and_calibrate import InputError, NotPublishedError, calibrate_model, evaluate_model
 from hf_focal.cli.trained_model import loss_of
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.reports import RunResult
+from hf_focal.reports.text_summary import summary
 
 CLASSIFIERS = ("texts", "images", "words")
 AUTO = {
@@ -181,7 +182,7 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
-    with pytest.raises(InputError, match="dataset must have the split that is named besides"):
+    with pytest.raises(InputError, match="dataset must have the split that is also given"):
         evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
 
 
@@ -277,9 +278,9 @@ def test_texts_that_were_cut_are_said(cases, kind):
     case = cases[kind]
     result = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
     (note,) = result.details["notes"]
-    pattern = r"(\d+) of the 100 texts of dataset 'test.parquet' are cut at 2 tokens"
+    pattern = r"(\d+) of the 100 texts of dataset 'test.parquet' are truncated to 2 tokens"
     assert (
-        0 < int(re.fullmatch(pattern + (", what follows is not measured" if kind == "words" else ""), note)[1]) <= 100
+        0 < int(re.fullmatch(pattern + (", and the rest is not measured" if kind == "words" else ""), note)[1]) <= 100
     )
     assert evaluate_model(case.folder, str(case.test), **case.options).details["notes"] == []
 
@@ -302,7 +303,7 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.details["notes"] == ["1 of the 101 test rows are among those that T is fitted to"]
+    assert result.details["notes"] == ["1 of the 101 test samples were used to fit T, too"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):

@@ -3,7 +3,7 @@ import logging
 import pytest
 from datasets import Dataset, Features, Translation, Value
 
-from hf_focal.data.sentence_pair_data import load_pairs, load_parallel, select_pairs
+from hf_focal.experiments.data.parallel_corpora import load_pairs, load_parallel, select_pairs
 
 EN = [f"sentence {i}" for i in range(40)]
 DE = [f"Satz {i}" for i in range(40)]
@@ -163,7 +163,7 @@ def test_validation_cut_is_seeded_and_disjoint(write):
         (
             "t.parquet",
             {"en": ["a", None], "de": ["b", "c"]},
-            "test_file .*t.parquet' must have no nulls, got 1 of 2 in 'en'",
+            "source_lang must have no nulls, got 1 of 2 in 'en' of test_file .*t.parquet'",
         ),
         ("t.csv", {"en": ["a", "b"], "de": ["b", ""]}, "must have no nulls, got 1 of 2 in 'de'"),
         ("t.json", {"translation": [{"en": "a", "de": "b"}, {"en": "a"}]}, "must have no nulls, got 1 of 2 in 'de'"),
@@ -181,16 +181,16 @@ def test_validation_cut_is_seeded_and_disjoint(write):
         ),
         ("t.csv", {"en": ["a"], "fr": ["b"]}, r"target_lang must be one of \['en', 'fr'\], .*got 'de'$"),
         ("t.json", {"translation": ["a"]}, r"source_lang must be one of \['translation'\], .*got 'en'"),
-        ("t.csv", {"en": ["a"], "de": [1.5]}, "test_file .* must hold strings, got .*float64.* in 'de'"),
-        ("t.parquet", {"en": [["a"]], "de": ["b"]}, "test_file .* must hold strings, got List.* in 'en'"),
-        ("t.json", {"en": [None], "de": ["b"]}, "test_file .* must hold strings, got .*null.* in 'en'"),
+        ("t.csv", {"en": ["a"], "de": [1.5]}, "target_lang must hold strings, got .*float64.* in 'de' of test_file"),
+        ("t.parquet", {"en": [["a"]], "de": ["b"]}, "source_lang must hold strings, got List.* in 'en' of test_file"),
+        ("t.json", {"en": [None], "de": ["b"]}, "source_lang must have no nulls, got 1 of 1 in 'en' of test_file"),
         ("t.csv", {"en": [], "de": []}, "test_file must be csv with rows, got"),
         ("t.parquet", {"en": [], "de": []}, "test_file must be parquet with rows, got"),
         ("t", {"en": b"", "de": b""}, "test_file .* must have rows, got none"),
         (
             "t",
             {"en": ["a", "b"], "de": ["c"]},
-            "test_file must have as many lines in each language, got {'en': 2, 'de': 1} in .*t'",
+            "test_file must have equally many lines in each language, got {'en': 2, 'de': 1} in .*t'",
         ),
         ("t", {"en": ["a"], "de": "ß".encode("latin-1")}, "test_file must be UTF-8 text, got .*t.de': 'utf-8' codec"),
         (
@@ -249,7 +249,7 @@ def test_bad_arguments(write, tmp_path):
         ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
         ({"train_file": train, "validation_size": 40}, ValueError, "validation_size must be from 1 to 39, got 40"),
         ({"train_file": train, "validation_size": 0}, ValueError, "validation_size must be from 1 to 39, got 0"),
-        ({"train_file": one}, ValueError, "must have rows to cut validation from, got 1: give validation_file"),
+        ({"train_file": one}, ValueError, "must have samples to cut validation from, got 1: give validation_file"),
     ]:
         with pytest.raises(error, match=message):
             load_parallel(**{**LANGUAGES, **arguments})

@@ -1,28 +1,28 @@
-"""Images of a classification dataset: decoded once, cut and flipped in batches on the device that trains.
+"""Image classification datasets, with augmentation in batches on the training device.
 
-A batch travels as uint8, a quarter of the bytes of float32, with the boxes to be cut out of it; `prepare_batch` makes
-pixel values of it where the model is. An image's box depends on the seed, the epoch and the image alone: a resumed
-training, any number of workers and any number of processes see the same ones.
+A batch is transferred as uint8, a quarter of the bytes of float32, with the crop boxes of its images; `prepare_batch`
+turns it into pixel values on the model's device. An image's box depends only on the seed, the epoch and the image: a
+resumed training, any number of workers and any number of processes use the same boxes.
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image
+from datasets import Dataset, DatasetDict
 from PIL import Image as PILImage
-from PIL import ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from .dataset_splits import Inputs, labelled_splits, read_splits
+from ...cli.column_selection import Column
+from ...cli.input_encoding import open_image
+from .dataset_splits import labelled_splits, read_splits
 from .pixel_format import PixelFormat
 
 AUGMENTATIONS = ("none", "crop", "resized_crop")
-_PADDING = 4  # pixels around an image that "crop" may show
+_PADDING = 4  # zero pixels around an image for "crop"
 
 
 def load_image_splits(
@@ -42,15 +42,15 @@ def load_image_splits(
     """Load the train, validation and test splits of an image classification dataset.
 
     Args:
-        dataset_name: an id on the Hub, or a folder that `load_dataset` understands, such as ``train/cat/1.png``,
+        dataset_name: a Hub id, or a folder that `load_dataset` understands, such as ``train/cat/1.png``,
             ``test/dog/2.png``; it must have the splits "train" and `test_split`. Give this or `train_file`.
         dataset_config_name: its configuration.
         train_file, validation_file, test_file: parquet files (or csv, json, jsonl whose images are paths).
         image_column: a column of images: files' bytes or paths to them.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order).
         test_split: the split of `dataset_name` that is the test set: "valid" where the labels of "test" are secret.
-        validation_fraction: share of the training rows that becomes "validation" where none is given; stratified.
-        validation_size: the same as a number of rows; wins over `validation_fraction`.
+        validation_fraction: share of the training samples that becomes "validation" if none is given; stratified.
+        validation_size: the same as a number of samples; overrides `validation_fraction`.
         seed: of that cut.
 
     Returns:
@@ -58,68 +58,22 @@ def load_image_splits(
         (`ClassLabel`, the same in all splits).
 
     Raises:
-        FileNotFoundError, ValueError: as `load_splits`, with images in the place of texts.
+        FileNotFoundError, ValueError: as `load_splits`, for images.
     """
-    if image_column == label_column:
-        raise ValueError(f"label_column must be another column than image_column, got {label_column!r} for both")
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
-    raw = {name: with_images(split, image_column) for name, split in raw.items()}
-    return labelled_splits(
-        raw, sources, image_inputs(image_column), label_column, validation_fraction, validation_size, seed
-    )
-
-
-def image_inputs(column: str) -> Inputs:
-    return Inputs(
-        argument="image_column",
-        column=column,
-        name="image",
-        holds="images",
-        is_one=lambda feature: isinstance(feature, Image),
-        keys=lambda split: [image["bytes"] or (image["path"] or "").encode() for image in split["image"]],
-    )
-
-
-def with_images(split: Dataset, column: str) -> Dataset:
-    """The split with the column's images left undecoded. Paths are images, and so are structs of bytes."""
-    feature = split.features.get(column)
-    is_struct = isinstance(feature, dict) and set(feature) <= {"bytes", "path"}
-    is_path = getattr(feature, "dtype", None) in ("string", "large_string")
-    return (
-        split.cast_column(column, Image(decode=False)) if isinstance(feature, Image) or is_struct or is_path else split
-    )
-
-
-def load_digits(seed: int = 42) -> DatasetDict:
-    """The 1,797 handwritten digits of 8 × 8 grey values that come with scikit-learn [Alpaydin and Kaynak 1998].
-
-    Returns:
-        What `load_image_splits` returns: 797 "train", 500 "validation" and 500 "test" rows.
-    """
-    from sklearn.datasets import load_digits as sklearn_digits
-
-    digits = sklearn_digits()
-    rows = {"image": [], "label": digits.target.tolist()}
-    for values in digits.images:  # 0 … 16
-        file = io.BytesIO()
-        PILImage.fromarray((values * 255 / 16).round().astype(np.uint8)).save(file, format="PNG")
-        rows["image"].append({"bytes": file.getvalue(), "path": None})
-    names = [str(digit) for digit in range(10)]
-    dataset = Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=names)))
-    rest = dataset.train_test_split(500, stratify_by_column="label", seed=seed)
-    train = rest["train"].train_test_split(500, stratify_by_column="label", seed=seed)
-    return DatasetDict({"train": train["train"], "validation": train["test"], "test": rest["test"]})
+    images = [Column("image_column", image_column, "image", "images")]
+    return labelled_splits(raw, sources, images, label_column, validation_fraction, validation_size, seed)
 
 
 def decode_images(split: Dataset, size: int) -> Tensor:
-    """The images of a split as RGB, the shorter side resized to `size` (bilinear) and the middle square cut out.
+    """Decode the images of a split as RGB, resize the shorter side to `size` (bilinear) and crop the middle square.
 
     Returns:
         uint8, (N, size, size, 3).
 
     Raises:
-        ValueError: something is no image.
+        ValueError: something is not an image.
     """
     return _decode_all(split["image"], range(len(split)), size, size)
 
@@ -132,8 +86,7 @@ def _decode_all(images: Iterable[dict[str, Any]], rows: Sequence[int], size: int
 
 
 def _decode(image: dict[str, Any], size: int, seen: int, row: int) -> PILImage.Image:
-    """The middle square, `size` pixels a side, whose own middle of `seen` pixels is that of the image: to the pixel,
-    as image processors round."""
+    """Crop the middle square of `size` pixels. Its middle `seen` pixels are those that image processors crop."""
     opened = open_image(image, row)
     width, height = opened.size
     if (width, height) == (size, size):
@@ -144,34 +97,19 @@ def _decode(image: dict[str, Any], size: int, seen: int, row: int) -> PILImage.I
     return opened.crop((left, top, left + size, top + size))
 
 
-def open_image(image: dict[str, Any], row: int) -> PILImage.Image:
-    """The image as RGB and the right way up."""
-    try:
-        if image["bytes"] is None and image["path"] is None:
-            raise OSError("neither bytes nor a path")
-        opened = PILImage.open(image["path"] if image["bytes"] is None else io.BytesIO(image["bytes"]))
-        opened = ImageOps.exif_transpose(opened)
-        if opened.mode.startswith("I;16"):  # which Pillow would clip at 255
-            opened = PILImage.fromarray((np.asarray(opened) >> 8).astype(np.uint8))
-        return opened.convert("RGB")
-    except (OSError, PILImage.DecompressionBombError) as error:
-        file = f", {image['path']!r}" if image["path"] and image["path"] not in str(error) else ""
-        raise ValueError(f"image_column must hold images, got something else in row {row}{file}: {error}") from error
-
-
 class ImageDataset(torch.utils.data.Dataset):
-    """Images and labels that a `DataLoader` takes a whole batch of at a time; `collate` is its `collate_fn`.
+    """Images and labels that a `DataLoader` reads in whole batches, with `collate` as its `collate_fn`.
 
     Args:
         split: of `load_image_splits`.
-        pixels: what the model sees. Without augmentation that is the middle of each image.
+        pixels: the model's pixel format. Without augmentation the middle of each image is used.
         augmentation: "crop" (at a random place up to 4 pixels off, zeros outside), "resized_crop" (8 to 100 % of the
             area, 3:4 to 4:3) or "none"; the former two flip half of the images, left to right.
-        in_memory: decode all images at once, or each when it is asked for (in the workers of a `DataLoader`).
+        in_memory: decode all images at once, or each on access (in the workers of a `DataLoader`).
         seed: of the augmentation.
 
     Raises:
-        ValueError: what `decode_images` raises.
+        ValueError: as `decode_images`.
     """
 
     def __init__(
@@ -189,12 +127,12 @@ class ImageDataset(torch.utils.data.Dataset):
         self.labels = torch.from_numpy(split.select_columns("label").with_format("numpy")["label"][:]).long()
         self.images = self._decoded(split["image"], range(len(split))) if in_memory else split
         sees_all = augmentation == "none" and pixels.stored_size == pixels.size
-        # Shared with workers, which may outlive an epoch.
+        # In shared memory, because workers may persist across epochs.
         self.boxes = None if sees_all else torch.empty(len(self), 4).share_memory_()
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the boxes of an epoch; to be called as it begins."""
+        """Draw the boxes of an epoch. Call this at its start."""
         if self.boxes is not None:
             generator = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
             stored, size = self.pixels.stored_size, self.pixels.size
@@ -207,7 +145,7 @@ class ImageDataset(torch.utils.data.Dataset):
         return {name: values[0] for name, values in self.__getitems__([index]).items()}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """``pixel_values`` (B, S, S, 3) uint8, ``labels`` (B,) int64 and, unless all is seen, ``boxes`` (B, 4)."""
+        """``pixel_values`` (B, S, S, 3) uint8, ``labels`` (B,) int64 and, for crops, ``boxes`` (B, 4)."""
         batch = {"pixel_values": self._images(indices), "labels": self.labels[indices]}
         return batch if self.boxes is None else {**batch, "boxes": self.boxes[indices]}
 
@@ -221,16 +159,16 @@ class ImageDataset(torch.utils.data.Dataset):
 
 
 def collate(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The batch as it is: `ImageDataset` made it whole."""
+    """Return the batch: `ImageDataset` has collated it."""
     return batch
 
 
 def prepare_batch(batch: dict[str, Tensor], pixels: PixelFormat) -> dict[str, Tensor]:
-    """A batch of `ImageDataset` with the pixel values that a model takes, made where the batch's tensors are.
+    """Turn a batch of `ImageDataset` into the inputs of a model, on the device of its tensors.
 
     Args:
         batch: with ``pixel_values`` (B, S, S, 3), uint8, and perhaps ``boxes``.
-        pixels: what the model sees.
+        pixels: the model's pixel format.
 
     Returns:
         The batch with ``pixel_values`` (B, 3, pixels.size, pixels.size), float32, channels last in memory, and without
@@ -246,8 +184,8 @@ def prepare_batch(batch: dict[str, Tensor], pixels: PixelFormat) -> dict[str, Te
 
 
 def _random_boxes(kind: str, count: int, stored: int, size: int, generator: torch.Generator) -> Tensor:
-    """Boxes (count, 4), float32: middle x and y, width and height in pixels of the stored square; width < 0 flips."""
-    middle = (stored - size) // 2 + size / 2  # of whole pixels
+    """Boxes (count, 4), float32: center x and y, width and height in pixels of the stored square; width < 0 flips."""
+    middle = (stored - size) // 2 + size / 2  # at whole pixels
     boxes = torch.tensor([middle, middle, size, size]).repeat(count, 1)
     if kind == "none":
         return boxes
@@ -266,10 +204,10 @@ def _random_boxes(kind: str, count: int, stored: int, size: int, generator: torc
 
 
 def _cut_out(values: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """The boxes of images (B, C, S, S), resized to `size` (bilinear); what lies outside of an image is 0."""
+    """Crop the boxes of images (B, C, S, S), resized to `size` (bilinear); pixels outside of an image are 0."""
     stored = values.shape[-1]
     middle, extent = 2 * boxes[:, :2] / stored - 1, boxes[:, 2:] / stored
-    # Not affine_grid, a matrix product, which TF32 and autocast would round.
+    # Not affine_grid: it is a matrix product, which TF32 and autocast would round.
     steps = (2 * torch.arange(size, device=boxes.device) + 1) / size - 1
     x, y = (middle[:, [axis]] + extent[:, [axis]] * steps for axis in (0, 1))
     grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), dim=-1)

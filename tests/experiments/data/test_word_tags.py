@@ -7,9 +7,9 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import AutoTokenizer
 
-from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.data.generated_tags import TAG_NAMES, generate_tags
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer, train_tag_tokenizer
+from hf_focal.experiments.data.word_tags import encode_tags, load_tag_splits, tag_names
 
 WORDS = [["Anna", "sees", "Bonn"], ["he", "sings"], ["Bonn", "!"], ["so", "sings", "Anna"], ["no", "one"]]
 TAGS = [["PER", "O", "LOC"], ["O", "O"], ["LOC", "O"], ["O", "O", "PER"], ["O", "O"]]
@@ -103,7 +103,7 @@ def test_tags_lose_the_spaces_around_them(tmp_path, caplog):
     padded = [[f" {tag}" if tag == "PER" else tag for tag in tags] for tags in TAGS[:2]] + TAGS[2:]
     splits = load_tag_splits(train_file=file_of(tmp_path, "train", split_of(WORDS, padded)), validation_size=1)
     assert tag_names(splits) == ["LOC", "O", "PER"]
-    assert "spaces around labels of 'tags' are left out: ' PER'" in caplog.text
+    assert "spaces around labels of 'tags' are stripped: ' PER'" in caplog.text
 
 
 def test_sentences_without_words_are_left_out(tmp_path):
@@ -121,7 +121,7 @@ def test_sentences_without_words_are_left_out(tmp_path):
             WORDS,
             [*TAGS[:4], ["O"]],
             {},
-            r"must have a tag for each word, got 1 for 2 in row 4 of train_file",
+            r"must have one label for each word, got 1 for 2 in row 4 of train_file",
         ),
         (["a b"], TAGS[:1], {}, "token_column must hold lists of strings, got Value"),
         (
@@ -130,7 +130,7 @@ def test_sentences_without_words_are_left_out(tmp_path):
             {},
             "must hold lists of ClassLabel or strings, got List",
         ),
-        ([["a", None]], [["O", "PER"]], {}, "must have no nulls, got some in row 0 of train_file"),
+        ([["a", None]], [["O", "PER"]], {}, "token_column must have no nulls, got 1 of 2 in 'tokens' of train_file"),
         ([["a"], ["b"]], [["O"], ["O"]], {}, r"tag_column must hold at least two tags, got \['O'\]"),
         (WORDS, TAGS, {"validation_size": 5}, "validation_size must be from 1 to 4, got 5"),
     ],
@@ -168,7 +168,7 @@ def test_words_behind_the_last_token_are_left_out_and_told(caplog):
     with caplog.at_level(logging.WARNING):
         encoded = encode_tags(splits, train_tag_tokenizer(WORDS), max_length=2)
     assert encoded["labels"][:] == [[1, 1]] * 5
-    assert "left out 2 of 12 words: behind the first 2 tokens, or no token" in caplog.text
+    assert "dropped 2 of 12 words: after the first 2 tokens, or tokenless" in caplog.text
 
 
 def test_sentences_of_no_token_are_left_out(caplog):
@@ -176,7 +176,7 @@ def test_sentences_of_no_token_are_left_out(caplog):
     with caplog.at_level(logging.WARNING):
         encoded = encode_tags(splits, train_tag_tokenizer(WORDS), max_length=9)
     assert encoded["labels"][:] == [[1]]
-    assert "left out 4 of 5 words" in caplog.text
+    assert "dropped 4 of 5 words" in caplog.text
     with pytest.raises(ValueError, match="max_length must leave words, got 9"):
         encode_tags(splits.select([0, 2]), train_tag_tokenizer(WORDS), max_length=9)
 

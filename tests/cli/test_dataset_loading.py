@@ -6,13 +6,13 @@ import re
 import pytest
 from datasets import Dataset
 
-from hf_focal.cli.labelled_split import load_one_split
-from hf_focal.data.dataset_files import load_file
-from hf_focal.data.image_data import load_image_splits
-from hf_focal.data.sentence_pair_data import load_parallel
-from hf_focal.data.text_data import load_splits
-from hf_focal.data.word_tag_data import load_tag_splits
+from hf_focal.cli.dataset_loading import load_file, load_one_split
+from hf_focal.experiments.data.image_batches import load_image_splits
+from hf_focal.experiments.data.parallel_corpora import load_parallel
 from hf_focal.experiments.data.segmentation_masks import load_mask_splits
+from hf_focal.experiments.data.sentiment_trees import load_trees_or_table
+from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.data.word_tags import load_tag_splits
 
 PIXEL = {"bytes": b"one", "path": None}
 # A name, and files that it would stand for as a pattern, or with its variable expanded.
@@ -95,7 +95,12 @@ def test_a_suffix_may_have_capitals(ending, hub, tmp_path, monkeypatch):
 
 def test_trees_may_have_capitals(tmp_path):
     (tmp_path / "train.TXT").write_text("(1 (2 a) (0 b))\n(3 (2 c) (4 d))\n" * 4)
-    assert load_splits(train_file=tmp_path / "train.TXT", validation_size=2)["train"].num_rows == 6
+    assert (
+        load_splits(train_file=tmp_path / "train.TXT", validation_size=2, read_file=load_trees_or_table)[
+            "train"
+        ].num_rows
+        == 6
+    )
 
 
 @pytest.mark.parametrize("name", ["patients.tsv", "team/patients", "patients.csv"])

@@ -10,16 +10,16 @@ from datasets import ClassLabel, Dataset, Features, Image
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.image_data import (
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.image_batches import (
     ImageDataset,
     collate,
     decode_images,
-    load_digits,
     load_image_splits,
     prepare_batch,
 )
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.experiments.data.pixel_format import PixelFormat
 
 MEAN, STD = (0.5, 0.25, 0.4), (0.2, 0.25, 0.5)
 RNG = np.random.default_rng(0)
@@ -176,7 +176,7 @@ def rows_of(images, labels):
             rows_of(IMAGES[:1], [0]),
             "label_column must hold Value.'string'. as in train, got Value.'int64'. in ",
         ),
-        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold rows of its own, got those of train_file"),
+        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
     ],
 )
 def test_bad_test_files(write, test, message):

@@ -1,4 +1,4 @@
-"""How large the images are that a model sees, and how their values are scaled."""
+"""Size and normalization of the images that a model takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from transformers import AutoConfig, AutoImageProcessor
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """What a model sees: the middle square of an image.
+    """The middle square of an image, as a model takes it.
 
     Attributes:
-        size: its side in pixels.
-        crop_pct: that side as a share of the side that the shorter side of an image is resized to.
+        size: the side of the square in pixels.
+        crop_pct: that side divided by the side that an image's shorter side is resized to.
         mean, std: of red, green and blue, for values from 0 to 1.
     """
 
@@ -24,18 +24,18 @@ class PixelFormat:
 
     @property
     def stored_size(self) -> int:
-        """The side that images are resized to."""
+        """The side that the shorter side of images is resized to."""
         return round(self.size / self.crop_pct)
 
     @classmethod
     def of_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
-        """Of a timm model's `pretrained_cfg`."""
+        """The format in a timm model's `pretrained_cfg`."""
         crop_pct = settings.get("crop_pct") or 1.0
         return cls(settings["input_size"][-1], crop_pct, tuple(settings["mean"]), tuple(settings["std"]))
 
     @classmethod
     def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
-        """Of a saved model, as its image processor has it."""
+        """The format of a saved model's image processor."""
         config = AutoConfig.from_pretrained(model_name_or_path)
         if config.model_type == "timm_wrapper":
             return cls.of_timm(config.pretrained_cfg)

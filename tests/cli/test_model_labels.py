@@ -3,8 +3,10 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
+from hf_focal.cli.dataset_loading import DatasetLocation, dataset_location, load_one_split
 from hf_focal.cli.input_errors import InputError, explained
-from hf_focal.cli.labelled_split import Place, labels_of, load_images, load_one_split, load_texts, place_of, tags_of
+from hf_focal.cli.model_labels import labels_of, tags_of
+from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
 from hf_focal.experiments.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -61,7 +63,7 @@ def test_names_are_found_in_another_case_and_by_the_map():
         0,
         0,
     ]
-    with pytest.raises(ValueError, match="got 'neg' in 'label' of test: label_map can say which is which"):
+    with pytest.raises(ValueError, match="got 'neg' in 'label' of test: label_map can map them"):
         labels_of(SENTIMENT, "test", labelled(["neg", "positive"], Value("string")))
     unnamed = BertConfig(num_labels=2)
     switched = {"yes": "LABEL_0", "no": "LABEL_1"}
@@ -131,7 +133,7 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
 
 
 def test_a_bug_is_no_error_of_the_user():
-    with pytest.raises(ZeroDivisionError), explained("model", "x"):
+    with pytest.raises(ZeroDivisionError), explained():
         raise ZeroDivisionError
     with pytest.raises(RuntimeError), explained():
         raise RuntimeError
@@ -140,13 +142,13 @@ def test_a_bug_is_no_error_of_the_user():
 
 
 def test_places():
-    assert place_of("dataset", "glue:sst2:validation", None, "test") == Place("glue", "sst2", "validation")
-    assert place_of("dataset", "glue:sst2", "train", "test") == Place("glue", "sst2", "train")
-    assert place_of("dataset", "imdb", None, "test") == Place("imdb", "", "test")
-    file = place_of("dataset", "rows.csv", None, "test")
+    assert dataset_location("dataset", "glue:sst2:dev", None, "test") == DatasetLocation("glue", "sst2", "dev")
+    assert dataset_location("dataset", "glue:sst2", "train", "test") == DatasetLocation("glue", "sst2", "train")
+    assert dataset_location("dataset", "imdb", None, "test") == DatasetLocation("imdb", "", "test")
+    file = dataset_location("dataset", "rows.csv", None, "test")
     assert file.path.endswith("/rows.csv") and file.split == ""
     with pytest.raises(InputError, match=r"got the file 'rows.csv'"):
-        place_of("dataset", "rows.csv", "test", "test")
+        dataset_location("dataset", "rows.csv", "test", "test")
 
 
 def test_a_folder_may_have_colons(tmp_path):
@@ -154,9 +156,11 @@ def test_a_folder_may_have_colons(tmp_path):
     folder.mkdir()
     (folder / "test.csv").write_text("text,label\na,0\nb,1\n")
     for name in (str(folder), f"{folder}::test", f"{folder}:default:test"):
-        assert place_of("dataset", name, None, "test").path == str(folder)
+        assert dataset_location("dataset", name, None, "test").path == str(folder)
         assert load_one_split("dataset", name)["text"][:] == ["a", "b"]
-    assert place_of("dataset", f"{folder}:default", None, "test") == Place(str(folder), "default", "test")
+    assert dataset_location("dataset", f"{folder}:default", None, "test") == DatasetLocation(
+        str(folder), "default", "test"
+    )
 
 
 def test_splits_are_loaded_from_files_and_the_digits(tmp_path):

@@ -3,8 +3,8 @@ from collections import Counter
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.text_splits import load_splits
 
 TEXTS = [f"text {i}" for i in range(40)]
 LABELS = ["spam", "ham", "ham", "eggs"] * 10
@@ -49,8 +49,8 @@ def test_labels_lose_the_spaces_around_them(write, caplog):
     splits = load_splits(train_file=train, test_file=test)
     assert label_names(splits) == ["eggs", "ham", "spam"]
     assert splits["test"]["label"][:] == [0, 1]
-    assert f"train_file '{train}': spaces around labels of 'label' are left out: ' ham'" in caplog.text
-    assert f"test_file '{test}': spaces around labels of 'label' are left out: 'eggs '" in caplog.text
+    assert f"train_file '{train}': spaces around labels of 'label' are stripped: ' ham'" in caplog.text
+    assert f"test_file '{test}': spaces around labels of 'label' are stripped: 'eggs '" in caplog.text
 
 
 def test_integer_labels(write):
@@ -137,7 +137,7 @@ def test_dataset_folder(write, tmp_path):
         ({"text": [1.5], "label": ["ham"]}, "text_column must hold strings, got .*float64.* in 'text' of test_file"),
         (
             {"text": TEXTS[::-1], "label": LABELS[::-1]},
-            "test_file .* must hold rows of its own, got those of train_file",
+            "test_file .* must hold samples of its own, got those of train_file",
         ),
     ],
 )
@@ -156,7 +156,10 @@ def test_bad_test_file(write, columns, message):
         ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
         (["ham"] * 40, "must hold at least two labels, got 'ham' in 'label' of train_file"),
         ([0] * 40, "must hold at least two labels, got 0 in 'label' of train_file"),
-        (["ham", "spam", "egg"] + ["ham"] * 37, "train_file .* at least 2 rows of each label .* got 1 of 'egg': give"),
+        (
+            ["ham", "spam", "egg"] + ["ham"] * 37,
+            "train_file .* 2 samples of each label .* got 1 of 'egg': give",
+        ),
     ],
 )
 def test_bad_training_labels(write, labels, message):
@@ -187,7 +190,7 @@ def test_hidden_class_labels(tmp_path):
     train.to_parquet(tmp_path / "train.parquet")
     hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
     hidden.to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(ValueError, match=r"must hold labels, got -1, which is none, in 'label' of split 'test' of"):
+    with pytest.raises(ValueError, match=r"must hold labels, got none in 'label' of split 'test' of"):
         load_splits(str(tmp_path))
 
 
@@ -199,7 +202,7 @@ def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
         splits = load_splits(train_file=tmp_path / "train.parquet", validation_size=6)
     assert len(splits["train"]) + len(splits["validation"]) == 30
     assert set(splits["train"]["label"]) == {0, 1}
-    assert "left out 10 of 40 rows" in caplog.text
+    assert "dropped 10 of 40 samples, which have no label" in caplog.text
 
 
 def test_bad_arguments(write, tmp_path):
@@ -228,7 +231,7 @@ def test_bad_arguments(write, tmp_path):
         (
             {"train_file": train, "validation_fraction": 0.01},
             ValueError,
-            "validation_size must be from 3 to 37, .* got 1, 1% of the rows:",
+            "validation_size must be from 3 to 37, .* got 1, 1% of the samples:",
         ),
         (
             {"train_file": train, "validation_fraction": 1.0},
