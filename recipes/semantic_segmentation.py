@@ -39,6 +39,7 @@ from hf_focal.experiments.data.segmentation_masks import (
     count_classes,
     load_mask_splits,
 )
+from hf_focal.experiments.reports.class_tables import class_table, per_class_table
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
 from hf_focal.experiments.runs.image_training import BatchStatisticsTrainer, NextEpoch
@@ -55,7 +56,7 @@ from hf_focal.experiments.runs.recipe_checks import (
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, class_table, per_class_table, results_table
+from hf_focal.reports import RunResult, results_table
 
 # Trained from scratch: what differs from the defaults of `SegformerConfig`, which are those of B0.
 FROM_SCRATCH = {

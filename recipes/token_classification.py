@@ -34,6 +34,7 @@ from hf_focal.data.pretrained_models import input_length, label_options
 from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.data.generated_tags import generate_tags
 from hf_focal.experiments.data.tokenizer_training import train_tag_tokenizer
+from hf_focal.experiments.reports.class_tables import class_table, per_class_table
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs.classifier_results import measure_dense, show_classes, watch_classes
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_classifiers
@@ -50,7 +51,7 @@ from hf_focal.experiments.runs.recipe_checks import (
 from hf_focal.experiments.runs.recipe_command import print_written, run_recipe
 from hf_focal.experiments.runs.run_publishing import datasets_of, publish_runs
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import RunResult, class_table, per_class_table, results_table
+from hf_focal.reports import RunResult, results_table
 
 
 @dataclass

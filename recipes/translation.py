@@ -40,6 +40,7 @@ from hf_focal.data.sentence_pair_encoding import encode_pairs
 from hf_focal.experiments.data.generated_translations import generate_translations, true_translation_errors
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.experiments.models import transformer_config
+from hf_focal.experiments.reports.translation_report import write_translation_comparison, write_translation_report
 from hf_focal.experiments.runs.checkpoint_averaging import average_last_checkpoints, check_averaging
 from hf_focal.experiments.runs.loss_comparison import claim_folders, runs_of, train_runs
 from hf_focal.experiments.runs.output_folders import contents, files_of, last_complete_checkpoint, run_settings
@@ -58,8 +59,6 @@ from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import (
     TranslationResult,
     translation_table,
-    write_translation_comparison,
-    write_translation_report,
 )
 from hf_focal.trainer import gamma_history
 

@@ -34,7 +34,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
-from ..reports.run_report import known_loss
+from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from .input_errors import InputError, explained, one_line
 from .labelled_split import load_one_split, place_of

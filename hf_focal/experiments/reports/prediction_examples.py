@@ -15,13 +15,13 @@ from ...calibration.temperature import Temperature
 from ...metrics.input_checks import Array, check_count
 from ...metrics.sample_scores import read_rows
 from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
-from ...reports.markdown_cells import check_results, columns_table, format_number
-from ...reports.scaled_logits import scaled
+from ...reports.markdown_tables import check_results, columns_table, format_number
+from ...reports.run_results import scaled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...reports.run_report import RunResult
+    from ...reports import RunResult
 
 # Of the figure of examples: inches; points; characters in a line of a run's and of a label's name; colours of text.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1

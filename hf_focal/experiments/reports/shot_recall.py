@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...reports.markdown_cells import check_results, columns_table, format_number, in_bold
+from ...reports.markdown_tables import check_results, columns_table, format_number, in_bold
 
 if TYPE_CHECKING:
-    from ...reports.run_report import RunResult
+    from ...reports import RunResult
 
 # Classes with more training rows than MANY are the first group, those with fewer than FEW the last.
 GROUPS = ("many", "medium", "few")

@@ -9,10 +9,11 @@ from transformers.trainer_utils import TrainOutput
 
 from ...calibration.temperature import Temperature
 from ...losses import hits_and_rows
-from ...reports import RunResult, class_table, per_class_table
+from ...reports import RunResult
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
 from ..callbacks.training_dynamics import Dynamics, dynamics_history
+from ..reports.class_tables import class_table, per_class_table
 from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
 
 
