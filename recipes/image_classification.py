@@ -24,9 +24,10 @@ from datasets import DatasetDict
 from transformers import AutoModelForImageClassification, PreTrainedModel, set_seed
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.data.image_data import ImageDataset, load_digits, load_image_splits
-from hf_focal.data.pretrained_models import label_options
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.image_batches import ImageDataset, load_image_splits
 from hf_focal.experiments.data.long_tails import long_tailed
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import measure_classifier
 from hf_focal.experiments.runs.image_models import ImageModelArguments, new_image_model

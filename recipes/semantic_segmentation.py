@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.data.pretrained_models import label_options
 from hf_focal.experiments.data.generated_shapes import SHAPE_NAMES, generate_shapes
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import (

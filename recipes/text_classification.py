@@ -30,9 +30,10 @@ from transformers.utils import is_peft_available
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.cli.demo_corpus import generate_topics
-from hf_focal.data.pretrained_models import check_head, input_length, label_options
-from hf_focal.data.text_data import load_splits
+from hf_focal.cli.model_input_length import input_length
 from hf_focal.experiments.data.long_tails import long_tailed
+from hf_focal.experiments.data.pretrained_models import check_head, label_options
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report

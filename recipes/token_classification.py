@@ -31,10 +31,11 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data.pretrained_models import input_length, label_options
-from hf_focal.data.word_tag_data import encode_tags, load_tag_splits, tag_names
+from hf_focal.cli.model_input_length import input_length
 from hf_focal.experiments.data.generated_tags import generate_tags
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.data.tokenizer_training import train_tag_tokenizer
+from hf_focal.experiments.data.word_tags import encode_tags, load_tag_splits, tag_names
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import (
     class_tables,

@@ -20,10 +20,10 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data.pretrained_models import label_options
-from hf_focal.data.text_data import load_splits
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.newsgroups import strip_posts
+from hf_focal.experiments.data.pretrained_models import label_options
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report

@@ -38,13 +38,16 @@ from transformers import (
 import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.folding import folded_temperature
+from hf_focal.cli.dataset_loading import load_one_split
 from hf_focal.cli.input_errors import check_id_or_folder
-from hf_focal.cli.labelled_split import labels_of, load_images, load_one_split, load_texts
+from hf_focal.cli.model_input_length import input_length, model_positions
+from hf_focal.cli.model_labels import labels_of
 from hf_focal.cli.trained_model import loss_of
-from hf_focal.data.image_data import decode_images, prepare_batch
-from hf_focal.data.pixel_format import PixelFormat
-from hf_focal.data.pretrained_models import input_length, is_image_classifier, model_positions
 from hf_focal.experiments.data.corruptions import CORRUPTIONS, corrupt
+from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
+from hf_focal.experiments.data.pixel_format import PixelFormat
+from hf_focal.experiments.data.pretrained_models import is_image_classifier
+from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
 from hf_focal.experiments.reports.ood_report import (
     DetectionResult,
     detection_table,

@@ -15,14 +15,14 @@ from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.data.pretrained_models import label_options
-from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.data.sentiment_trees import (
     TreeCollator,
     encode_tree_splits,
     load_trees_or_table,
     train_leaf_tokenizer,
 )
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.models import TreeLSTMConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check

@@ -31,8 +31,9 @@ from processes import output_of, start
 
 import hf_focal.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from hf_focal import LossConfig, Temperature
-from hf_focal.data.image_data import ImageDataset, decode_images, load_digits, prepare_batch
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.image_batches import ImageDataset, decode_images, prepare_batch
+from hf_focal.experiments.data.pixel_format import PixelFormat
 from hf_focal.experiments.runs.image_models import CIFAR_NAMES, is_timm_architecture
 from hf_focal.experiments.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from hf_focal.experiments.runs.recipe_command import run_recipe

@@ -11,9 +11,10 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
 from hf_focal import CalibrationMetrics, fold_temperature
-from hf_focal.data.image_data import decode_images, load_digits, prepare_batch
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.cli.digits_dataset import load_digits
 from hf_focal.experiments.data.corruptions import corrupt
+from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
+from hf_focal.experiments.data.pixel_format import PixelFormat
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
 from hf_focal.experiments.reports.ood_report import read_detection_results

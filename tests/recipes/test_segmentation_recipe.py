@@ -157,7 +157,7 @@ def test_what_is_refused_before_anything_is_trained(shapes, compared, tmp_path, 
         ({"crop_size": [41, 8]}, r"crop_size must be at most \(40, 40\), .* got \[41, 8\]"),
         ({"crop_size": [8]}, r"crop_size must be a height and a width of at least 1, got \[8\]"),
         ({"model_name_or_path": "segformer_b1"}, "did you mean 'segformer_"),
-        ({"model_name_or_path": mobile}, "must be a model of red, green and blue scaled by mean"),
+        ({"model_name_or_path": mobile}, "must be a model of normalized RGB images"),
         ({"loss": "adafocal:bins=100000"}, "must hold at least 100000 pixels"),
     ]
     for number, (options, message) in enumerate(problems):

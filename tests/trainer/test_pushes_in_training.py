@@ -13,7 +13,7 @@ from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 from hf_focal.utils.folder_lock import unlock_all
 
 MODEL = {"config.json", "model.safetensors"}
-STATE = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+STATE = {"focal_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
 
 
 def trained(folder, **options) -> FocalTrainer:

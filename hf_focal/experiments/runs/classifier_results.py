@@ -10,16 +10,12 @@ from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ...calibration.temperature import Temperature
 from ...cli.demo_corpus import true_errors
-from ...losses import hits_and_rows
-from ...reports import (
-    RunResult,
-    class_table,
-    per_class_table,
-    results_table,
-)
+from ...losses import hits_and_counts
+from ...reports import RunResult, results_table
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import class_weight_history
 from ..callbacks.training_dynamics import dynamics_history
+from ..reports.class_tables import class_table, per_class_table
 from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
 
 
@@ -40,7 +36,7 @@ def measure_classifier(
         splits: "train" with the column "label", and "test", which may have the true "posterior".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-    hits, counts = hits_and_rows(logits, labels)
+    hits, counts = hits_and_counts(logits, labels)
     train_labels = torch.tensor(splits["train"]["label"][:])
     details = {
         "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),

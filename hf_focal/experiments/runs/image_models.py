@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoModelForImageClassification, PreTrainedModel, TimmWrapperConfig
 
-from ...data.pixel_format import PixelFormat
+from ..data.pixel_format import PixelFormat
 from ..models import CIFAR_NETWORKS, cifar_config
 from . import recipe_checks as check
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from transformers.trainer_utils import PredictionOutput
 
-from ...data.image_data import ImageDataset
 from ...losses import LossConfig
 from ...reports import RunResult, results_table
+from ..data.image_batches import ImageDataset
 from ..reports.experiment_report import write_experiment_report
 from ..reports.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
 from .loss_comparison import write_classifier_comparison

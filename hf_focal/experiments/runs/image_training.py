@@ -19,9 +19,9 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput
 
-from ...data.image_data import collate, prepare_batch
-from ...data.pixel_format import PixelFormat
 from ...trainer import FocalTrainer
+from ..data.image_batches import collate, prepare_batch
+from ..data.pixel_format import PixelFormat
 from . import recipe_checks as check
 
 
@@ -84,9 +84,9 @@ class ImageTrainer(FocalTrainer):
         self.share_buffers()
         return super().evaluation_loop(*args, **kwargs)
 
-    def _collect(self, *args: Any, **kwargs: Any) -> Any:
+    def collect(self, *args: Any, **kwargs: Any) -> Any:
         self.share_buffers()
-        return super()._collect(*args, **kwargs)
+        return super().collect(*args, **kwargs)
 
     def share_buffers(self) -> None:
         """Give all processes the batch statistics of the first one, whose model is saved."""

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
+from ...trainer.checkpoint_state import read_state
 from ...utils.atomic_write import write_whole
 from ...utils.folder_lock import lock_folder
 
@@ -168,9 +169,9 @@ def _newest_first(output_dir: str | Path) -> list[Path]:
 def _problem(checkpoint: Path) -> str | None:
     """Why training cannot resume from a checkpoint, or None if it can."""
     try:
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        # FocalTrainer saves it; a stock Trainer does not save how many processes it had.
-        num_processes = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        # The stock Trainer does not record the number of its processes.
+        num_processes = (read_state(checkpoint) or {"num_processes": 1})["num_processes"]
         indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
         shards = {shard for index in indices for shard in index["weight_map"].values()}
     except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):

@@ -13,8 +13,8 @@ from ...calibration.temperature import OBJECTIVES
 from ...hub.hub_publishing import repository_of
 from ...losses import LossConfig
 from ...trainer import FocalTrainer, FocalTrainingArguments
-from ..callbacks.class_weights_callback import ClassWeights
-from ..callbacks.training_dynamics import Dynamics
+from ..callbacks.class_weights_callback import ClassWeightsCallback
+from ..callbacks.training_dynamics import DynamicsCallback
 from . import recipe_checks as check
 from .output_folders import files_of, folder_of
 from .yaml_arguments import parse_arguments
@@ -111,7 +111,7 @@ class ClassifierArguments(RecipeArguments):
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
         """Let the trainer record what these arguments ask for."""
         if self.class_weights_steps is not None:
-            trainer.add_callback(ClassWeights(trainer, self.class_weights_steps))
+            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
 
 
 @dataclass
@@ -125,7 +125,7 @@ class SampleClassifierArguments(ClassifierArguments):
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
         super().add_callbacks(trainer)
         if self.dynamics:
-            trainer.add_callback(Dynamics(trainer, test_dataset))
+            trainer.add_callback(DynamicsCallback(trainer, test_dataset))
 
 
 def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:

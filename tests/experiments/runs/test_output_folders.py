@@ -165,14 +165,18 @@ def test_the_newest_complete_checkpoint(tmp_path, caplog):
 
 
 def test_a_checkpoint_without_all_random_states_is_incomplete(tmp_path, caplog):
-    noted = json.dumps({"stateful_callbacks": {"FocalTrainer": {"num_processes": 2}}})
+    noted = json.dumps({"stateful_callbacks": {"FocalCheckpoint": {}}})
     one = checkpoint(tmp_path / "checkpoint-1")
     two = checkpoint(tmp_path / "checkpoint-2", noted, ("rng_state_0.pth", "rng_state_1.pth"))
+    (two / "focal_state.json").write_text(json.dumps({"num_processes": 2}), encoding="utf-8")
     assert last_complete_checkpoint(tmp_path) == str(two)
     whole = (two / "rng_state_1.pth").read_bytes()
     (two / "rng_state_1.pth").write_bytes(whole[:-100])
     assert last_complete_checkpoint(tmp_path) == str(one)
     (two / "rng_state_1.pth").unlink()
+    assert last_complete_checkpoint(tmp_path) == str(one)
+    (two / "rng_state_1.pth").write_bytes(whole)
+    (two / "focal_state.json").unlink()
     assert last_complete_checkpoint(tmp_path) == str(one)
     assert "checkpoint-2 is incomplete" in caplog.text
 
