@@ -58,10 +58,7 @@ class DataArguments(GeneratedDatasetArguments):
     label_column: str = field(default="label", metadata={"help": "The column of labels."})
     imbalance: float | None = field(
         default=None,
-        metadata={
-            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
-            "largest, in the order of the labels. Validation and test data stay as they are."
-        },
+        metadata={"help": "Make the training data long-tailed: class sizes fall to this share (0.01) of the largest."},
     )
     num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
 

@@ -129,6 +129,7 @@ needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="nee
         pytest.param("deepspeed_zero3", "DEEPSPEED", 1e-6, marks=needs_deepspeed),
     ],
 )
+@pytest.mark.slow
 def test_two_processes_train_and_measure_as_one(name, distributed_type, tolerance, one_process, tmp_path):
     two = launch(name, tmp_path / "out", 2)
     assert two.keys() == one_process.keys()

@@ -32,6 +32,7 @@ def table(folder, name):
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
 
 
+@pytest.mark.slow
 def test_files(written):
     names = {"figure_4a", "figure_6", "figure_7", "figure_8", "entropy_bound", "thresholds"}
     files = {f"{name}{end}" for name in names for end in (".png", ".csv")} | {"linear_model.csv"}
@@ -47,6 +48,7 @@ def test_only_what_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("gamma", [0, 0.5, 1, 3, 5, 10])
+@pytest.mark.slow
 def test_figure_4a_is_the_paper_s_formula(gamma, written):
     columns = table(written, "figure_4a")
     p = columns["p"]
@@ -54,6 +56,7 @@ def test_figure_4a_is_the_paper_s_formula(gamma, written):
     np.testing.assert_allclose(columns[f"gamma_{gamma:g}"], expected, rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_figure_4a_crosses_1_where_the_paper_says(written):
     columns = table(written, "figure_4a")
     for gamma in (0.5, 1, 2, 3, 5, 7, 10):
@@ -64,6 +67,7 @@ def test_figure_4a_crosses_1_where_the_paper_says(written):
     assert columns["gamma_7"][columns["p"] >= 0.5].max() < 0.06  # "nearly 0 for a relatively low p (around 0.5)"
 
 
+@pytest.mark.slow
 def test_thresholds(written):
     columns = table(written, "thresholds")
     np.testing.assert_allclose(columns["g_at_p0"], 1, rtol=1e-6)
@@ -74,6 +78,7 @@ def test_thresholds(written):
 
 
 @pytest.mark.parametrize("gamma", [0, 1, 2, 3, 5])
+@pytest.mark.slow
 def test_figure_6_is_the_minimum_of_equation_5(gamma, written):
     columns = table(written, "figure_6")
 
@@ -88,6 +93,7 @@ def test_figure_6_is_the_minimum_of_equation_5(gamma, written):
         assert found.fun <= min(loss(x, q) for x in np.linspace(0.001, 0.999, 999)) + 1e-12
 
 
+@pytest.mark.slow
 def test_figure_6_is_nearer_to_a_half_the_larger_gamma_is(written):
     columns = table(written, "figure_6")
     np.testing.assert_allclose(columns["gamma_0"], columns["q"], atol=1e-6)
@@ -96,6 +102,7 @@ def test_figure_6_is_nearer_to_a_half_the_larger_gamma_is(written):
     assert all((larger[away] < smaller[away]).all() for smaller, larger in pairwise(off))
 
 
+@pytest.mark.slow
 def test_the_bound_by_hand_and_that_it_holds(written):
     p, q, gamma = np.array([0.2, 0.7, 0.1]), np.array([0.5, 0.3, 0.2]), 3
     loss, bound = recipe.loss_and_bound(torch.tensor(p).log()[None], torch.tensor(q)[None], gamma)
@@ -133,6 +140,7 @@ def test_the_linear_model_is_at_its_minimum():
         assert logits[-1] == pytest.approx(float((points @ weights).square().mean().sqrt()))
 
 
+@pytest.mark.slow
 def test_the_linear_model_shows_what_the_paper_says(written):
     norms, points = table(written, "figure_7"), table(written, "figure_8")
     assert norms["ce_weight_norm"][-1] > 1.5 * norms["fl1_weight_norm"][-1]

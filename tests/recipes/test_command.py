@@ -44,6 +44,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c(tmp_path):
     options = {"num_train_epochs": 5000, "save_strategy": "steps", "save_steps": 100}
     process = subprocess.Popen(

@@ -21,6 +21,7 @@ def command_line(folder, **options):
     return flags(values)
 
 
+@pytest.mark.slow
 def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
     sizes = {"num_generated": 120, "validation_size": 60, "max_length": 40, "vocab_size": 300}
     layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1}

@@ -226,6 +226,7 @@ class StoppedTrainer(recipe.ImageClassifierTrainer):
 
 
 @pytest.mark.parametrize("augmentation", ["crop", "resized_crop"])
+@pytest.mark.slow
 def test_a_run_that_was_stopped_amid_an_epoch_ends_as_if_it_had_not_been(augmentation, digits, tmp_path, monkeypatch):
     # Epochs of 4 steps: stopped after step 7, it goes on after step 6.
     options = digits.files | {"augmentation": augmentation, "num_train_epochs": 3, "milestones": "1/4,7/8"}
@@ -289,6 +290,7 @@ def test_a_step_on_the_sum_of_losses_with_its_gradient_clipped(decay, digits, tm
         torch.testing.assert_close(found[name].detach(), expected, rtol=1e-4, atol=2e-5, msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes(digits, tmp_path):
     folder = tmp_path / "out"
     # 100 rows: two steps of 2 × 24 and one of 4.

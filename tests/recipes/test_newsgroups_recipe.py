@@ -126,6 +126,7 @@ def test_the_config_holds_arguments_of_the_recipe():
     assert args.metric_for_best_model == "accuracy"
 
 
+@pytest.mark.slow
 def test_real_newsgroups(real_data, tmp_path):
     files = {}
     for split, size in (("train", 2000), ("test", 1000)):

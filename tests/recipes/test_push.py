@@ -38,6 +38,7 @@ def line(folder, **options):
     return flags(values)
 
 
+@pytest.mark.slow
 def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, monkeypatch):
     argv = line(tmp_path / "texts", compare="flsd53,focal:gamma=1", hub_model_id="team/texts")
     results = recipe.main(argv)
@@ -83,6 +84,7 @@ def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, mon
         recipe.main(line(tmp_path / "texts"))
 
 
+@pytest.mark.slow
 def test_a_hub_that_fails_when_the_second_run_starts_is_told_in_one_line(hub, recipe, tmp_path, monkeypatch):
     started = []
 

@@ -315,6 +315,7 @@ def test_runs_end_in_the_paper_s_table_with_ours_beside_it(tmp_path, fake, capsy
     assert (tmp_path / "out" / "paper_2.md").read_text().startswith("# Table 2 of paper")
 
 
+@pytest.mark.slow
 def test_the_same_command_again_runs_nothing_that_is_finished(tmp_path, fake):
     assert recipe.main(fake_argv(tmp_path, attempts=1)) == 1
     page = (tmp_path / "out" / "reproduction.md").read_text()
@@ -392,6 +393,7 @@ def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
 # Once with a real recipe and a real launcher
 
 
+@pytest.mark.slow
 def test_a_real_row_that_dies_and_is_resumed(tmp_path):
     data = tmp_path / "news"
     data.mkdir()

@@ -166,6 +166,7 @@ class InterruptedTrainer(FocalTrainer):
         super().__init__(*args, **kwargs, callbacks=[Interrupt()])
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "FocalTrainer", InterruptedTrainer)
@@ -185,6 +186,7 @@ def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut off"])
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
     folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
     shutil.rmtree(folder / "report")
@@ -208,6 +210,7 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
         run(folder, loss="focal:gamma=3", adam_epsilon=10)
 
 
+@pytest.mark.slow
 def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
     def fail(folder, result):
         raise OSError("disk full")
@@ -298,6 +301,7 @@ def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
+@pytest.mark.slow
 def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
     (result,) = run(
         tmp_path / "out", model_name_or_path=encoder, lora_r=4, lora_target_modules="query", num_train_epochs=1

@@ -134,6 +134,7 @@ def compared(tmp_path_factory):
     return SimpleNamespace(folder=folder, focal=folder / "focal_gamma_5", results=results, test=test)
 
 
+@pytest.mark.slow
 def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=5"]
     for result, name in zip(compared.results, ("cross_entropy", "focal_gamma_5"), strict=True):
@@ -155,6 +156,7 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=5"]
 
 
+@pytest.mark.slow
 def test_the_true_calibration_error_is_that_of_the_grammar(compared):
     """A sentence at a time, against the probability of every word."""
     before, after = compared.results[1].details["true_calibration_error"]
@@ -175,6 +177,7 @@ def test_the_true_calibration_error_is_that_of_the_grammar(compared):
     assert before - after > 0.02
 
 
+@pytest.mark.slow
 def test_the_saved_model_translates_at_its_temperature(compared):
     result, folder = compared.results[1], compared.focal
     T = result.temperature.value
@@ -193,6 +196,7 @@ def test_the_saved_model_translates_at_its_temperature(compared):
     assert sample == [f"- {title}: {text}" for title, text in expected.items()]
 
 
+@pytest.mark.slow
 def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
     result = compared.results[1]
     T = result.temperature.value
@@ -211,6 +215,7 @@ def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
     assert result.signature == score["signature"]
 
 
+@pytest.mark.slow
 def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
     monkeypatch.setattr(recipe, "FocalSeq2SeqTrainer", NoTrainer)
     options = LEARNS | {"compare": "cross_entropy,focal:gamma=5"}
@@ -229,6 +234,7 @@ def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, caps
         run(compared.folder, **LEARNS, loss="brier")
 
 
+@pytest.mark.slow
 def test_another_temperature_is_all_that_is_added(compared, tmp_path, untrained):
     shutil.copytree(compared.focal, folder := tmp_path / "run")
     kept, weights = translations_of(folder), (folder / "model.safetensors").read_bytes()
@@ -244,6 +250,7 @@ def test_another_temperature_is_all_that_is_added(compared, tmp_path, untrained)
     assert TranslationResult.load(folder / "report" / "metrics.json").bleu == result.bleu
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_it_translated_goes_on_there(compared, tmp_path, untrained):
     shutil.copytree(compared.focal, folder := tmp_path / "run")
     shutil.rmtree(folder / "report")
@@ -265,6 +272,7 @@ def test_translations_of_other_weights_are_not_reused(tmp_path):
     assert result.bleu.keys() == {1.0, result.temperature.value}
 
 
+@pytest.mark.slow
 def test_sigkill_in_the_middle_of_training(compared, tmp_path):
     options = LEARNS | {"loss": "focal:gamma=5", "bleu_temperatures": "0.5,1"}
     names = [path.name for path in checkpoints_of(compared.focal)]
@@ -363,6 +371,7 @@ def test_a_local_model_is_fine_tuned_and_its_last_checkpoints_averaged(tmp_path,
         run(tmp_path / "out", **options | {"save_strategy": "steps"})
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     files, pairs = write_files(tmp_path / "data")
     folder = tmp_path / "out"
@@ -416,7 +425,7 @@ def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe alone, got 'beams'"),
+        ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe only, got 'beams'"),
         ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
         ({"bleu_temperatures": "0,1"}, "bleu_temperatures must be positive numbers, got '0,1'"),
         ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),

@@ -87,6 +87,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_is_at_a_folder(tmp_path):
     folder, settings = tmp_path / "run", {"loss": "brier"}
     with subprocess.Popen([sys.executable, "-c", _AT_IT, str(folder)], stdout=subprocess.PIPE, text=True) as other:
