@@ -22,7 +22,7 @@ _LOSSES = ("cross_entropy", "flsd53")
 _MAX_WORDS = 80
 
 
-def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15) -> list[RunResult]:
+def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 10) -> list[RunResult]:
     """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and print their test results.
 
     It takes about a minute on one CPU core.
