@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
 # The figures that say whether a temperature calibrates.
 _JUDGED = {"ece": "ECE", "nll": "NLL"}
-# What `hf_focal.cli.dataset_loading.load_one_split` knows itself, by a name that could be a Hub id.
+# Datasets that `hf-focal` loads without the Hub, whose names could be Hub ids.
 _BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
 
