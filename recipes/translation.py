@@ -38,6 +38,7 @@ from hf_focal.experiments.data.pretrained_models import check_seq2seq_model
 from hf_focal.experiments.data.sentence_pair_encoding import encode_pairs
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.experiments.models import transformer_config
+from hf_focal.experiments.reports.translation_report import write_translation_comparison, write_translation_report
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.checkpoint_averaging import average_last_checkpoints
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
@@ -45,7 +46,6 @@ from hf_focal.experiments.runs.recipe_arguments import GeneratedDatasetArguments
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.experiments.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
 from hf_focal.experiments.runs.translation_results import measure_translator, translation_summary
-from hf_focal.reports import write_translation_comparison, write_translation_report
 
 
 @dataclass

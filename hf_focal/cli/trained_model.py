@@ -33,7 +33,7 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
-from ..reports.run_report import known_loss
+from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from .dataset_loading import dataset_location, load_one_split
 from .input_encoding import collator_of, encode_inputs

@@ -1,4 +1,4 @@
-"""Publishing a model with its card on the Hugging Face Hub."""
+"""Publishing models with their cards on the Hugging Face Hub."""
 
 from .hub_publishing import HubError, create_repository, publish
 from .model_card import model_card

@@ -1,38 +1,25 @@
-"""Figures and tables of calibration. Matplotlib is imported when the first figure is drawn."""
+"""Results, figures, tables and pages of calibrated models. Matplotlib is imported when the first figure is drawn."""
 
-from .comparison_table import markdown_table
 from .gamma_figure import gamma_heatmap
 from .html_page import comparison_page
-from .per_class_tables import class_table, per_class_table
-from .read_results import read_result
+from .markdown_tables import markdown_table, results_table, translation_table
 from .reliability_figures import comparison_figure, reliability_diagram
-from .run_report import RunResult, results_table, write_comparison, write_report
-from .translation_report import (
-    TranslationResult,
-    temperature_curves,
-    translation_table,
-    write_curves_csv,
-    write_translation_comparison,
-    write_translation_report,
-)
+from .run_report import write_comparison, write_report
+from .run_results import RunResult, TranslationResult, read_result
+from .temperature_curves_figure import temperature_curves
 
 __all__ = [
     "RunResult",
     "TranslationResult",
-    "class_table",
     "comparison_figure",
     "comparison_page",
     "gamma_heatmap",
     "markdown_table",
-    "per_class_table",
     "read_result",
     "reliability_diagram",
     "results_table",
     "temperature_curves",
     "translation_table",
     "write_comparison",
-    "write_curves_csv",
     "write_report",
-    "write_translation_comparison",
-    "write_translation_report",
 ]

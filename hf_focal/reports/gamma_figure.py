@@ -1,4 +1,4 @@
-"""How AdaFocal's γ moved over a training [Ghosh et al. 2022]."""
+"""Heat map of AdaFocal's γ over training [Ghosh et al. 2022]."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DARK_INVERSE = "#5A2800"
-# The colours reach at least over AdaFocal's default bounds, so that a colour means the same γ in every such report.
+# The color scale spans at least AdaFocal's default bounds, so a color usually means the same γ in every report.
 _LOWEST, _HIGHEST = -2.0, 20.0
-# Updates multiply γ: colours are spaced by its logarithm, below about this size evenly, as γ may cross 0.
+# Updates multiply γ, so colors follow its logarithm; below about this size they are linear, as γ may cross 0.
 _LINEAR_WIDTH = 0.5
 _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: str | Path | None = None) -> "Figure":
-    """Draw γ of each bin over the training, above the probabilities at which the bins meet.
+    """Draw γ of each bin over training, above the probabilities that separate the bins.
 
-    A column starts at its update and ends at the next; before the first, every γ is 1 and the bins are equally wide.
-    The last column, γ as the training left it, is as wide as the columns are on average. γ < 0 is hatched too.
+    Each column spans the time from one update to the next. Before the first update, every γ is 1 and the bins have
+    equal width. The last column, γ at the end of training, has the average width. γ < 0 is also hatched.
 
     Args:
-        history: one mapping an update, in their order: `"epoch"`, a float; `"gammas"`, M floats, the bin of the lowest
+        history: one mapping per update, in order: `"epoch"`, a float; `"gammas"`, M floats, the bin of the lowest
             true-class probabilities first; `"edges"`, M + 1 floats from 0 to 1.
         title: a line above the figure.
-        path: where to save the figure too, in the format that its suffix names.
+        path: also save the figure here; the suffix determines the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with three axes: the heat map, the bins' inner edges and the colour bar.
+        A `matplotlib.figure.Figure` with three axes: the heat map, the bins' inner edges and the color bar.
 
     Raises:
-        ValueError: no updates, epochs that decrease or are negative, or numbers of γ and edges that do not fit.
+        ValueError: no updates, decreasing or negative epochs, or updates with different numbers of gammas or edges.
     """
     from matplotlib.colors import AsinhNorm, LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -47,14 +47,12 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     for entry in history:
         sizes = len(entry["gammas"]), len(entry["edges"])
         if sizes != (num_bins, num_bins + 1):
-            raise ValueError(
-                f"history must have {num_bins} gammas and {num_bins + 1} edges in each update, got {sizes[0]} and "
-                f"{sizes[1]}"
-            )
+            expected = f"{num_bins} gammas and {num_bins + 1} edges in each update"
+            raise ValueError(f"history must have {expected}, got {sizes[0]} and {sizes[1]}")
     epochs = [0.0, *(entry["epoch"] for entry in history)]
     if any(before > after for before, after in pairwise(epochs)):
         raise ValueError(f"history must have epochs that do not decrease from 0, got {epochs[1:]}")
-    # Of updates in one epoch only the last has a width; were all at 0, any width would do.
+    # Any width will do if all updates are at epoch 0.
     epochs.append(epochs[-1] + (epochs[-1] / len(history) or 1.0))
     gammas = np.array([[1.0] * num_bins, *(entry["gammas"] for entry in history)]).T
     edges = np.array([np.linspace(0, 1, num_bins + 1), *(entry["edges"] for entry in history)])
@@ -63,17 +61,13 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
     lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
     bound = max(-lowest, highest)
-    # The reports' two colours, each from pale to dark without a common white: the sign shows at small γ too.
+    # The reports' two colors, each from pale to dark without a shared white, so that small γ show their sign too.
     colours = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
     corners = np.arange(num_bins + 1) + 0.5
-    mesh = heat.pcolormesh(
-        epochs,
-        corners,
-        gammas,
-        cmap=LinearSegmentedColormap.from_list("gamma", colours),
-        norm=AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound),
-    )
-    # Without colour both signs would look alike.
+    colormap = LinearSegmentedColormap.from_list("gamma", colours)
+    norm = AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound)
+    mesh = heat.pcolormesh(epochs, corners, gammas, cmap=colormap, norm=norm)
+    # Hatching shows the sign without color.
     hatched = {"facecolor": "none", "edgecolor": _DARK_INVERSE, "linewidth": 0, "hatch": "////"}
     for number, row in enumerate(gammas, start=1):
         tops = np.where(row < 0, number + 0.5, np.nan)

@@ -1,121 +1,114 @@
-"""One self-contained HTML page that compares the reports of several runs: no script, and nothing that it loads."""
+"""Self-contained HTML page that compares the reports of several runs, without scripts or external files."""
 
 import base64
-import html
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
-from .markdown_cells import format_number, unescaped
-from .read_results import read_result
+from .markdown_tables import Best, format_number, parts, results_columns, signatures, translation_columns
 from .reliability_figures import reliability_diagram
-from .run_report import RunResult, results_table
-from .translation_report import TranslationResult, temperature_curves, translation_table
+from .run_results import MeasuredRun, RunResult, TranslationResult, read_result
+from .temperature_curves_figure import temperature_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 150
-# Wider pictures, in CSS pixels, are not made to fit on a phone, where they could not be read: they scroll.
+# Images wider than this, in CSS pixels, scroll on a phone instead of shrinking until they cannot be read.
 _WIDE = 540
 
 
-@dataclass
-class _Runs:
-    """What the folders hold, each result with a name of its own."""
-
-    classification: dict[str, RunResult] = field(default_factory=dict)
-    translation: dict[str, TranslationResult] = field(default_factory=dict)
-
-    @property
-    def all(self) -> dict[str, RunResult | TranslationResult]:
-        return {**self.classification, **self.translation}
-
-
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
-    """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, curves.
+    """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, and curves over T.
 
-    It needs no other file and no network, is readable on a phone, in light and dark, and runs no script. All pictures
-    are drawn anew from the JSON.
+    The page needs no other file and no network, runs no script, and is readable on a phone, in light and dark mode.
+    All figures are drawn anew from the results.
 
     Args:
-        folders: runs' folders, with `report/metrics.json` of `write_report` or `write_translation_report`, or those
-            `report` folders themselves; the folder of a comparison stands for the runs in it, in the order of their
-            names. What is given twice is shown once. Runs of the same loss are told apart by their folders.
-        path: the file; its folder is made where it is not there.
+        folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,
+            which stand for the runs in them. A run that is given twice is shown once; runs of the same loss are told
+            apart by their folders.
+        path: the file to write; its folder is created if missing.
         title: the page's heading.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: no folders; one without a metrics.json; a metrics.json that no report wrote.
+        ValueError: no folders, a folder without metrics.json, or a metrics.json that is not a report's.
     """
     if isinstance(folders, str | Path):
         raise ValueError(f"folders must be a list of folders, got {str(folders)!r}")
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
-    runs = _read([place for folder in folders for place in _reports(Path(folder))])
-    count = len(runs.all)
-    title = title or f"Calibration of {count} run{'s' if count > 1 else ''}"
-    sections = [*_tables(runs), *_diagrams(runs), *_gammas(runs), *_curves(runs)]
-    template = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    page = template.substitute(title=html.escape(title), sections="".join(sections))
+    runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
+    classifiers = [run for run in runs if isinstance(run, RunResult)]
+    translations = [run for run in runs if isinstance(run, TranslationResult)]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["breakable"] = _breakable
+    environment.tests["best"] = lambda part: isinstance(part, Best)
+    page = environment.get_template("comparison_page.html.jinja").render(
+        title=title or f"Calibration of {len(runs)} run{'s' if len(runs) > 1 else ''}",
+        tables=[
+            *([("Results", results_columns(classifiers), [])] if classifiers else []),
+            *([("Translation", translation_columns(translations), signatures(translations))] if translations else []),
+        ],
+        zip=zip,
+        parts=parts,
+        runs=[(run, _diagrams(run)) for run in (*classifiers, *translations)],
+        gammas=_gamma_pictures([*classifiers, *translations]),
+        curves=_curves_picture([run for run in translations if run.bleu]),
+    )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
     return path
 
 
-def _reports(folder: Path) -> list[Path]:
-    """The folders that hold the reports of a run, or of the runs of a comparison."""
-    candidates = [folder / "report", folder]
-    if folder.is_dir():
-        children = sorted(child for child in folder.iterdir() if child.is_dir())
-        candidates = [*candidates, *(child / "report" for child in children), *children]
-    found = [place for place in candidates if (place / "metrics.json").is_file()]
-    if not found:
-        raise ValueError(
-            f"folder must be a run's, its report or a comparison, got {folder}, which has no metrics.json"
-        )
-    own = [place for place in found if place in candidates[:2]]
-    return own or found
-
-
-def _read(places: Sequence[Path]) -> _Runs:
-    results = []
-    for place in {place.resolve(): place for place in places}.values():
-        file = place / "metrics.json"
-        try:
-            results.append((read_result(file), place))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
-    named = list(zip(_names(results), (result for result, _ in results), strict=True))
-    return _Runs(
-        {name: result for name, result in named if isinstance(result, RunResult)},
-        {name: result for name, result in named if isinstance(result, TranslationResult)},
+def _report_folders(folder: Path) -> list[Path]:
+    """Return the report folders of a run, or of the runs of a comparison."""
+    own = [folder / "report", folder]
+    children = sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
+    for places in (own, [*(child / "report" for child in children), *children]):
+        if found := [place for place in places if (place / "metrics.json").is_file()]:
+            return found
+    raise ValueError(
+        f"folder must be the folder of a run, a report or a comparison, got {folder}, which has no metrics.json"
     )
 
 
-def _names(results: Sequence[tuple[Any, Path]]) -> list[str]:
-    """The losses; where several runs have the same, with as much of their folders' paths as differs, or numbers."""
-    losses = [" ".join(str(result.loss).split()) for result, _ in results]
+def _read_runs(places: Sequence[Path]) -> list[MeasuredRun]:
+    """Read each report once. The loss of each run becomes its unique name."""
+    places = list({place.resolve(): place for place in places}.values())
+    runs = []
+    for file in (place / "metrics.json" for place in places):
+        try:
+            runs.append(read_result(file))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
+    losses = [" ".join(run.loss.split()) for run in runs]
+    return [replace(run, loss=name) for run, name in zip(runs, _unique_names(losses, places), strict=True)]
+
+
+def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
+    """Append to each repeated loss as much of its folder's path as tells the runs apart, or else a number."""
     names = list(losses)
     for loss in {loss for loss in losses if losses.count(loss) > 1}:
         alike = [number for number, other in enumerate(losses) if other == loss]
-        parts = [results[number][1].resolve().parts for number in alike]
-        parts = [path[1:-1] if path[-1] == "report" else path[1:] for path in parts]
-        places = len(set(parts))
-        depth = next(
-            depth for depth in range(1, 1 + max(map(len, parts))) if len({p[-depth:] for p in parts}) == places
-        )
-        for number, path in zip(alike, parts, strict=True):
+        paths = [places[number].resolve().parts[1:] for number in alike]
+        paths = [path[:-1] if path[-1] == "report" else path for path in paths]
+        depth = next(n for n in range(1, 1 + max(map(len, paths))) if len({p[-n:] for p in paths}) == len(set(paths)))
+        for number, path in zip(alike, paths, strict=True):
             names[number] = f"{loss} ({'/'.join(path[-depth:])})"
     return [
         name if names.count(name) == 1 else f"{name} {1 + names[:number].count(name)}"
@@ -123,107 +116,44 @@ def _names(results: Sequence[tuple[Any, Path]]) -> list[str]:
     ]
 
 
-def _tables(runs: _Runs) -> Iterator[str]:
-    for heading, results, table in (
-        ("Results", runs.classification, results_table),
-        ("Translation", runs.translation, translation_table),
-    ):
-        if results:
-            yield f"<section>\n<h2>{heading}</h2>\n{_numbered(results, table, heading)}</section>\n"
-
-
-def _diagrams(runs: _Runs) -> Iterator[str]:
-    if not runs.all:
-        return
-    yield '<section>\n<h2>Reliability diagrams</h2>\n<div class="runs">\n'
-    for name, result in runs.all.items():
+def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
+    sides = [("Without temperature scaling", run.pre_bins, run.pre)]
+    if run.temperature.is_fitted:
         sides = [
-            ("Before temperature scaling", result.pre_bins, result.pre),
-            ("After temperature scaling", result.post_bins, result.post),
+            ("Before temperature scaling", run.pre_bins, run.pre),
+            ("After temperature scaling", run.post_bins, run.post),
         ]
-        fitted = str(result.temperature).replace("->", "→") + ", on the validation data."
-        if not result.temperature.is_fitted:
-            sides, fitted = [("As it is", result.pre_bins, result.pre)], "No temperature was fitted."
-        yield f"<div>\n<h3>{_breakable(name)}</h3>\n<p>{html.escape(fitted)}</p>\n"
-        yield '<div class="pictures">\n'
-        for when, bins, metrics in sides:
-            caption = f"{when}: ECE {format_number(metrics.get('ece'), 100, 2)} %"
-            yield _picture(reliability_diagram(metrics=bins), f"Reliability diagram of {name}. {caption}", caption)
-        yield "</div>\n</div>\n"
-    yield "</div>\n</section>\n"
+    captions = [f"{when}: ECE {format_number(metrics.get('ece'), 100, 2)} %" for when, _, metrics in sides]
+    return [
+        _picture(reliability_diagram(metrics=bins), f"Reliability diagram of {run.loss}. {caption}", caption)
+        for (_, bins, _), caption in zip(sides, captions, strict=True)
+    ]
 
 
-def _gammas(runs: _Runs) -> Iterator[str]:
-    histories = {name: result.details.get("gamma_history") for name, result in runs.all.items()}
-    pictures = [
+def _gamma_pictures(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
+    histories = {run.loss: run.details.get("gamma_history") for run in runs}
+    return [
         _picture(gamma_heatmap(history), f"γ of each bin over the training of {name}", name)
         for name, history in histories.items()
         if history
     ]
-    if pictures:
-        yield f'<section>\n<h2>γ over training</h2>\n<div class="pictures">\n{"".join(pictures)}</div>\n</section>\n'
 
 
-def _curves(runs: _Runs) -> Iterator[str]:
-    measured = [replace(run, loss=name) for name, run in runs.translation.items() if run.bleu]
-    if measured:
-        names = ", ".join(run.loss for run in measured)
-        alt = f"Test BLEU and validation ECE over the temperature: {names}"
-        yield "<section>\n<h2>BLEU and ECE over the temperature</h2>\n"
-        yield f"{_picture(temperature_curves(measured), alt)}</section>\n"
+def _curves_picture(runs: Sequence[TranslationResult]) -> dict[str, Any] | None:
+    names = ", ".join(run.loss for run in runs)
+    alt = f"Test BLEU and validation ECE over the temperature: {names}"
+    return _picture(temperature_curves(runs), alt) if runs else None
 
 
-def _numbered(runs: dict[str, Any], table: Callable[[Sequence], str], caption: str) -> str:
-    """HTML of tables in Markdown. The runs go into it as numbers: whatever their names hold, its cells stay whole."""
-    names = list(runs)
-    markdown = table([replace(run, loss=str(number)) for number, run in enumerate(runs.values())])
-    parts, rows = [], []
-    for line in [*markdown.splitlines(), ""]:
-        if line.startswith("| "):
-            rows.append(line.removeprefix("| ").removesuffix(" |").split(" | "))
-            continue
-        if rows:
-            parts.append(_table(rows, names, caption))
-            rows = []
-        if line:
-            parts.append(f"<p>{_inline(line)}</p>\n")
-    return "".join(parts)
-
-
-def _table(rows: Sequence[Sequence[str]], names: Sequence[str], caption: str) -> str:
-    titles, _, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(unescaped(title))}</th>' for title in titles)
-    lines = [
-        f'<tr><th scope="row">{_breakable(names[int(number)])}</th>'
-        + "".join(f"<td>{_inline(cell)}</td>" for cell in cells)
-        + "</tr>\n"
-        for number, *cells in body
-    ]
-    label = html.escape(caption)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n<table>\n<caption>{label}</caption>\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>\n</table>\n</div>\n"
-    )
-
-
-def _inline(text: str) -> str:
-    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", text)
-
-
-def _breakable(name: str) -> str:
-    """The name, whose lines may end behind the signs between its words."""
-    return re.sub(r"([_:,/])(?=\w)", r"\1<wbr>", html.escape(name))
-
-
-def _picture(figure: "Figure", alt: str, caption: str | None = None) -> str:
-    """The figure as a PNG in the page, half as many pixels wide as it has: sharp on a screen of two a pixel."""
+def _picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
+    """Embed a figure as a PNG, at half its width in pixels so that it is sharp on high-resolution screens."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI)
     width, height = (round(inches * _DPI / 2) for inches in figure.get_size_inches())
     source = base64.b64encode(file.getvalue()).decode("ascii")
-    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    picture = f'<img src="data:image/png;base64,{source}" width="{width}" height="{height}" alt="{html.escape(alt)}">'
-    if width > _WIDE:
-        picture = f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(alt)}">{picture}</div>'
-    return f"<figure>{picture}{below}</figure>\n"
+    return {"source": source, "width": width, "height": height, "alt": alt, "caption": caption, "wide": width > _WIDE}
+
+
+def _breakable(name: str) -> Markup:
+    """Escape a name and allow line breaks after the punctuation between its words."""
+    return Markup(re.sub(r"([_:,/])(?=\w)", r"\1<wbr>", str(escape(name))))

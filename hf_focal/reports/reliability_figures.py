@@ -1,11 +1,11 @@
 """Reliability diagrams [Niculescu-Mizil and Caruana 2005; Guo et al. 2017].
 
-Figures are made without pyplot: nothing global changes, no window opens, and they work without a display.
+Figures are made without pyplot, so they need no display and leave global settings alone.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..calibration.temperature import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics.input_checks import Array, check_positive
 from .figure_style import ACCURACY, GAP, GREY, clean_axes, finished, title_above, wrapped
-from .scaled_logits import scaled
+from .run_results import scaled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,23 +30,23 @@ def reliability_diagram(
     title: str | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw accuracy against confidence, with the ECE, over a histogram of the confidences.
+    """Draw accuracy against confidence, with the ECE, above a histogram of the confidences.
 
     Args:
-        logits: `(..., K)`, floating; with `labels`, unless `metrics` is given.
-        labels: `(...)`, integers; -100 is left out.
-        metrics: samples gathered already, or their bins, instead of logits and labels.
+        logits: `(..., K)`, floating; requires `labels`.
+        labels: `(...)`, integers; -100 is ignored.
+        metrics: accumulated metrics or their bins, instead of logits and labels.
         num_bins: equal-width bins, for logits and labels.
-        temperature: divides the logits; finite and positive.
+        temperature: divides the logits; finite and positive. Not with `metrics`.
         title: a line above the diagram.
-        path: where to save the figure too, in the format that its suffix names.
+        path: also save the figure here; the suffix determines the format.
 
     Returns:
         A `matplotlib.figure.Figure` with two axes: the diagram and the histogram.
 
     Raises:
-        TypeError: neither or both of (logits, labels) and metrics; a temperature beside metrics.
-        ValueError: no samples; a temperature that is not finite and positive; what `CalibrationMetrics.update` raises.
+        TypeError: neither or both of (logits, labels) and metrics; a temperature with metrics.
+        ValueError: no samples; a temperature that is not finite and positive; invalid logits or labels.
     """
     from matplotlib.figure import Figure
 
@@ -62,9 +62,9 @@ def reliability_diagram(
         metrics.update(logits, labels)
     elif temperature is not None:
         raise TypeError(
-            f"temperature must be None with metrics, whose logits are gone, got {temperature}: give logits and labels"
+            f"temperature must be None with metrics, which keep no logits, got {temperature}: pass logits and labels"
         )
-    assert metrics is not None  # given or made
+    assert metrics is not None
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
     figure = Figure(figsize=(5, 6.2), layout="constrained")
@@ -82,11 +82,11 @@ def reliability_diagram(
 def comparison_figure(
     runs: Mapping[str, tuple[ReliabilityBins, ReliabilityBins]], path: str | Path | None = None
 ) -> "Figure":
-    """Draw small reliability diagrams of several runs, a column each: above before, below after temperature scaling.
+    """Draw small reliability diagrams, one column per run: before T above, after T below.
 
     Args:
-        runs: name -> (bins before, bins after), as `CalibrationMetrics.bins()` gives them.
-        path: where to save the figure too, in the format that its suffix names.
+        runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`.
+        path: also save the figure here; the suffix determines the format.
 
     Returns:
         A `matplotlib.figure.Figure` with 2 rows of `len(runs)` axes.
@@ -113,58 +113,42 @@ def comparison_figure(
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
-    """Draw bars of accuracy, hatched bars from there to the mean confidence, the diagonal, and the ECE in a corner."""
+    """Draw bars of accuracy, hatched bars up to the mean confidence, the diagonal, and the ECE in a corner."""
     total = bins.count.sum()
     if not total:
         raise ValueError("metrics must hold at least one sample, got none")
     filled = bins.count > 0
     left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-    axes.bar(left, accuracy, width, align="edge", color=ACCURACY + "A6", edgecolor="white", linewidth=0.6)
-    axes.bar(
-        left,
-        confidence - accuracy,
-        width,
-        bottom=accuracy,
-        align="edge",
-        facecolor=GAP + "40",
-        edgecolor=GAP,
-        hatch="////",
-        linewidth=0.6,
-    )
+    bars: dict[str, Any] = {"width": width, "align": "edge", "linewidth": 0.6}
+    axes.bar(left, accuracy, color=ACCURACY + "A6", edgecolor="white", **bars)
+    gap = confidence - accuracy
+    axes.bar(left, gap, bottom=accuracy, facecolor=GAP + "40", edgecolor=GAP, hatch="////", **bars)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((bins.count[filled] * np.abs(confidence - accuracy)).sum() / total)
-    axes.text(
-        0.96,
-        0.05,
-        f"ECE {100 * ece:.1f} %",
-        transform=axes.transAxes,
-        ha="right",
-        va="bottom",
-        fontsize=font_size,
-        bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREY, "linewidth": 0.6, "alpha": 0.9},
-    )
+    box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREY, "linewidth": 0.6, "alpha": 0.9}
+    place: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
+    axes.text(0.96, 0.05, f"ECE {100 * ece:.1f} %", fontsize=font_size, bbox=box, **place)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     clean_axes(axes)
 
 
 def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
-    """Draw the share of the samples in each bin, in per cent."""
+    """Draw the percentage of the samples in each bin."""
     shares, widths = 100 * bins.count / bins.count.sum(), np.diff(bins.edges)
     axes.bar(bins.edges[:-1], shares, widths, align="edge", color="#B3B3B3", edgecolor="white", linewidth=0.6)
 
 
 def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
-    """Draw the share of the samples in each bin, with their mean confidence and accuracy as lines."""
+    """Draw the percentage of the samples in each bin, with the mean confidence and the accuracy as lines."""
     total, filled = bins.count.sum(), bins.count > 0
     accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
     draw_shares(axes, bins)
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
-    axes.axvline(
-        confidence, color=GAP, linewidth=1.8, linestyle="--", label=f"mean confidence {100 * confidence:.1f} %"
-    )
+    label = f"mean confidence {100 * confidence:.1f} %"
+    axes.axvline(confidence, color=GAP, linewidth=1.8, linestyle="--", label=label)
     _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
     axes.set_xlabel("Confidence")
     axes.set_ylabel("Samples, %")
@@ -172,13 +156,6 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
 
 
 def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
-    """Put the legend outside the axes, where no bar can run into it."""
-    axes.legend(
-        handles,
-        labels,
-        ncols=len(labels),
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1),
-        frameon=False,
-        columnspacing=1.2,
-    )
+    """Put the legend above the axes, so that it covers no bars."""
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": len(labels)}
+    axes.legend(handles, labels, frameon=False, columnspacing=1.2, **place)

@@ -1,12 +1,12 @@
-"""What was measured of a model that was trained already, as text: the words and the table that the commands print."""
+"""Text summary of a measured model, as the commands print it."""
 
-from .markdown_cells import format_interval, format_number
-from .run_report import RunResult
+from .markdown_tables import format_interval, format_number
+from .run_results import RunResult
 
-# What is counted where it is not rows.
+# Units other than samples.
 _UNITS = {"causal-lm": "tokens", "seq2seq-lm": "tokens", "token-classification": "words"}
-# Of a summary: key of `CalibrationMetrics.compute()`, title, factor, decimals.
-_FIGURES = (
+# Key of `CalibrationMetrics.compute()`, title, factor, decimals.
+_METRICS = (
     ("error", "error %", 100, 2),
     ("nll", "NLL", 1, 4),
     ("ece", "ECE %", 100, 2),
@@ -18,23 +18,23 @@ _FIGURES = (
 
 
 def summary(result: RunResult) -> str:
-    """What was measured, in the words and the table that the commands print."""
+    """Summarize a result in sentences and a table."""
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
-    unit = _UNITS.get(details["task"], "rows")
+    unit = _UNITS.get(details["task"], "samples")
     if "fitted_on" in details:
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {details['fitted_on']}"]
     lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
     lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
-            "These are the rows that T was fitted to, whose figures flatter it: a test set (--test_split or "
-            "--test_dataset) has those that count."
+            f"T was fitted on these same {unit}, so the results after T are optimistic. For unbiased results, pass a "
+            "test set (--test_split or --test_dataset)."
         )
     elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
         lines.append(
-            "Here both ECE and NLL are larger with T: it was fitted to too few rows, to rows unlike these, or to rows "
-            "that the model was trained on."
+            f"T increases both ECE and NLL here. It may have been fitted on too few {unit}, on {unit} unlike these, "
+            f"or on {unit} that the model was trained on."
         )
     return "\n".join(lines)
 
@@ -44,15 +44,11 @@ def _table(result: RunResult) -> str:
     if result.temperature.is_fitted:
         titles = ["", "before", f"after, T = {result.temperature.value:.4g}"]
         columns.append((result.post, result.post_intervals))
-    figures = [figure for figure in _FIGURES if figure[0] in result.pre]
-    cells = [[title for _, title, _, _ in figures]]
-    for metrics, intervals in columns:
-        bounds = [format_interval(intervals["ece"], 100, 2) if name == "ece" else "" for name, *_ in figures]
-        numbers = [format_number(metrics[name], factor, decimals) for name, _, factor, decimals in figures]
-        cells.append([number + bound for number, bound in zip(numbers, bounds, strict=True)])
-    widths = [max(map(len, [title, *column])) for title, column in zip(titles, cells, strict=True)]
-    lines = [titles, ["-" * width for width in widths], *zip(*cells, strict=True)]
-    return "".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |\n"
-        for line in lines
-    )
+    rows = [titles]
+    for key, title, factor, decimals in (metric for metric in _METRICS if metric[0] in result.pre):
+        bounds = [format_interval(intervals["ece"], 100, 2) if key == "ece" else "" for _, intervals in columns]
+        numbers = [format_number(metrics[key], factor, decimals) for metrics, _ in columns]
+        rows.append([title, *map("".join, zip(numbers, bounds, strict=True))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    return "".join(f"| {' | '.join(map(str.ljust, row, widths))} |\n" for row in rows)

@@ -38,8 +38,8 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last class that has any; -100 is left out.
 
     They are read from a column "labels" or "label" of a `datasets.Dataset`, of samples or of their tokens, or from a
-    tensor `labels` of the dataset (`ImageDataset` of the experiments). Any other dataset is collated once, each
-    process a share of it.
+    tensor `labels` of the dataset. Any other dataset is collated once, each process a
+    share of it.
 
     Args:
         trainer: the `FocalTrainer`.

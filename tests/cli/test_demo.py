@@ -1,4 +1,4 @@
-"""The demonstration, on few texts."""
+"""The demo, on few texts."""
 
 from transformers import AutoModelForSequenceClassification
 

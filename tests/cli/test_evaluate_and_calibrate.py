@@ -166,8 +166,9 @@ def test_what_is_saved(cases, kind, tmp_path):
     assert loaded.loss == "model"  # the folder's name: nobody knows its loss
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "trained" not in card.partition("## Results")[0]
-    assert "measured above, whose figures flatter it" in card and "These are the rows that T was fitted to" in summary(
-        result
+    assert (
+        "the results above, which are therefore optimistic" in card
+        and "T was fitted on these same samples" in summary(result)
     )
 
 
@@ -199,7 +200,7 @@ def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
     data = {"split": "test", "test_dataset": str(tmp_path / "second"), "output": tmp_path / "out"}
     result = calibrate_model(case.folder, str(tmp_path / "first"), **data, **case.options)
     assert result.details["fitted_on"] == "split 'test' of dataset 'first'"
-    assert "flatter" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
+    assert "optimistic" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
 
 
 def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):

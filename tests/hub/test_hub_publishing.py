@@ -56,7 +56,9 @@ def test_an_upload_that_breaks_off_is_tried_again(hub, folder, problem):
     assert getattr(hub, problem) == 0
 
 
-@pytest.mark.parametrize(("problem", "reason"), [("cut", "cannot be reached or broke off"), ("broken", "502|Gateway")])
+@pytest.mark.parametrize(
+    ("problem", "reason"), [("cut", "cannot be reached or broke the connection"), ("broken", "502|Gateway")]
+)
 def test_an_upload_that_keeps_breaking_off_ends_in_one_line(hub, folder, problem, reason):
     setattr(hub, problem, 6)
     with pytest.raises(HubError, match=f"the upload to 'me/model' failed: .*({reason})") as caught:

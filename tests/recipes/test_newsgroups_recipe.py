@@ -1,5 +1,7 @@
 """The recipe for 20 Newsgroups, on tiny networks and generated texts."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,12 @@ def files(tmp_path):
     }
 
 
+def frequent_word():
+    """The most frequent word of the training file."""
+    words = " ".join(generate_topics(90, seed=0, num_topics=3)["text"]).split()
+    return Counter(words).most_common(1)[0][0]
+
+
 def test_headers_are_stripped(files, tmp_path):
     (result,) = run(tmp_path / "stripped", **files, strip="headers")
     assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
@@ -60,7 +68,7 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
     (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
-    word = generate_topics(90, seed=0, num_topics=3)["text"][0].split()[0]  # of the training file
+    word = frequent_word()
     (tmp_path / "nan.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
     problems = [
         (
@@ -86,7 +94,7 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rate", [None, 0])
 def test_word_vectors_are_where_the_network_starts(rate, files, tmp_path):
-    word = generate_topics(90, seed=0, num_topics=3)["text"][0].split()[0]  # of the training file
+    word = frequent_word()
     (tmp_path / "vectors.txt").write_text(f"{word} {' '.join('12345678')}\n")
     options = {"embeddings_file": tmp_path / "vectors.txt", "embedding_learning_rate": rate}
     run(tmp_path / "out", **files, **options, learning_rate=0.1 if rate == 0 else 1e-9)

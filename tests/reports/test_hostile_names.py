@@ -9,6 +9,7 @@ import torch
 from matplotlib.text import Text
 
 from hf_focal import Temperature
+from hf_focal.experiments.reports.class_tables import per_class_table
 from hf_focal.experiments.reports.dynamics_figures import dynamics_figure
 from hf_focal.experiments.reports.ood_report import (
     DetectionResult,
@@ -16,17 +17,15 @@ from hf_focal.experiments.reports.ood_report import (
     roc_figure,
     shift_figure,
     shift_table,
-    write_detection_report,
 )
 from hf_focal.reports import (
     RunResult,
     comparison_figure,
     comparison_page,
-    per_class_table,
     reliability_diagram,
     results_table,
 )
-from hf_focal.reports.markdown_cells import columns_table, escaped, unescaped
+from hf_focal.reports.markdown_tables import columns_table, escaped
 
 NAMES = ["m|x", "a\nb", "<script>alert(1)</script>", "`x` **y**", r"a$\frac$b", "[name](x)", "_x_ é☃ |"]
 LABELS = torch.arange(40) % 4
@@ -60,7 +59,6 @@ def test_a_table_keeps_its_rows_and_cells(name):
             assert len({row.count("|") for row in rows}) == 1 and (rows[0][0] == "|" or len(rows) == 1)
         assert f"| {escaped(name)} |" in table
         assert "<script" not in table.replace("\\<script", "")
-    assert unescaped(escaped(name)) == " ".join(name.split())
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "focal:gamma=3", "label_smoothing:alpha=0.05,convention=paper"])
@@ -72,12 +70,10 @@ def test_the_names_of_losses_need_no_escape(name):
 def test_the_page_shows_names_as_they_are(name, tmp_path):
     (tmp_path / "run" / "report").mkdir(parents=True)
     run_of(name).save(tmp_path / "run" / "report" / "metrics.json")
-    write_detection_report(tmp_path / "run" / "report", [detection_of(name)])
     path = comparison_page([tmp_path / "run"], tmp_path / "page.html", title=name)
     page = path.read_text(encoding="utf-8").replace("<wbr>", "")
     shown = escape(" ".join(name.split()))
     assert "<script" not in page and f">{shown}</th>" in page
-    assert f"<h3>Out of distribution: {shown}</h3>" in page
 
 
 def test_figures_show_dollar_signs_as_they_are(tmp_path):

@@ -19,9 +19,7 @@ from matplotlib.image import imread
 
 from hf_focal import Temperature
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports.html_page import comparison_page
-from hf_focal.reports.run_report import RunResult, results_table
-from hf_focal.reports.translation_report import TranslationResult, translation_table
+from hf_focal.reports import RunResult, TranslationResult, comparison_page, results_table, translation_table
 
 VOID = {"meta", "link", "img", "wbr"}
 NASTY = '<b onclick="x">&amp;</b>|a | b|</td>**'

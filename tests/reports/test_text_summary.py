@@ -24,15 +24,17 @@ def result_of(value: float, **details) -> RunResult:
 def test_a_temperature_that_makes_it_worse_is_said():
     text = summary(result_of(5.0, fitted_on="dataset 'other.csv'"))
     assert text.startswith("m: text-classification\nnote: a note\n")
-    assert "on the 1,234 rows of dataset 'other.csv'" in text and "On the 2,000 rows of dataset 'rows.csv'" in text
+    assert (
+        "on the 1,234 samples of dataset 'other.csv'" in text and "On the 2,000 samples of dataset 'rows.csv'" in text
+    )
     assert "| before" in text and "| after, T = 5" in text
-    assert "Here both ECE and NLL are larger with T" in text and "flatter" not in text
-    assert "larger" not in summary(result_of(1.0, fitted_on="dataset 'other.csv'"))
+    assert "T increases both ECE and NLL here" in text and "optimistic" not in text
+    assert "increases" not in summary(result_of(1.0, fitted_on="dataset 'other.csv'"))
 
 
 def test_rows_that_t_was_fitted_to_are_said():
     text = summary(result_of(5.0, fitted_on="dataset 'rows.csv'"))
-    assert "These are the rows that T was fitted to" in text and "larger" not in text
+    assert "T was fitted on these same samples" in text and "increases" not in text
 
 
 def test_what_there_is_not_is_a_dash():

@@ -242,19 +242,17 @@ def test_checkpoints_have_gamma_and_what_is_due(tmp_path):
     assert {state["loss"] for state in states.values()} == {LOSS}
 
 
-@pytest.mark.parametrize("step", [3, 5, 7, 10])
 @pytest.mark.parametrize(
-    "options",
+    ("step", "options"),
     [
-        {},
-        {"restore_callback_states_from_checkpoint": True},
-        {"eval_strategy": "epoch", "logging_strategy": "epoch"},
-        {"eval_strategy": "steps", "eval_steps": 5, "gamma_update_steps": 4, "logging_steps": 4},
-        {"loss": "focal:schedule=5/3/2", "logging_steps": 4},
-        {"train_sampling_strategy": "random", "logging_steps": 2},
-        {"train_sampling_strategy": "group_by_length"},
+        *((step, {}) for step in (3, 5, 10)),
+        (7, {"restore_callback_states_from_checkpoint": True}),
+        (5, {"eval_strategy": "epoch", "logging_strategy": "epoch"}),
+        (7, {"eval_strategy": "steps", "eval_steps": 5, "gamma_update_steps": 4, "logging_steps": 4}),
+        (7, {"loss": "focal:schedule=5/3/2", "logging_steps": 4}),
+        (7, {"train_sampling_strategy": "random", "logging_steps": 2}),
+        (3, {"train_sampling_strategy": "group_by_length"}),
     ],
-    ids=["plain", "restored callbacks", "epochs", "steps", "schedule", "shuffled", "by length"],
 )
 def test_a_resumed_training_is_the_same(step, options, tmp_path):
     options = {"optim": "adamw_torch", "learning_rate": 0.01, "save_strategy": "steps", "save_steps": 1} | options

@@ -129,7 +129,7 @@ def test_without_a_test_set_the_card_is_about_validation(hub, tmp_path):
     trainer.push_to_hub()
     card = card_in(tmp_path / "model")
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
-    assert "whose figures flatter it" in card.text
+    assert "which are therefore optimistic" in card.text
 
 
 def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path, caplog):
@@ -143,7 +143,7 @@ def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path,
     assert saved.config.calibration["temperature"] == temperature.value
     assert "without a temperature" not in caplog.text
     card = card_in(tmp_path / "model")
-    assert f"T = {temperature.value:.6g} is folded into the weights; the results are those with it" in card.text
+    assert f"T = {temperature.value:.6g} is folded into the weights; the results above include it" in card.text
     # Measured once more, T is applied once.
     assert trainer.measure(rows(40, seed=1))[1] is None
 
@@ -164,7 +164,7 @@ def test_a_model_without_temperature_is_published_with_a_warning(hub, tmp_path, 
         trainer.push_to_hub()
     assert "published without a temperature: none was fitted, see fit_temperature" in caplog.text
     card = card_in(tmp_path / "model")
-    assert "None was fitted" in card.text and not any("before" in name for name in values_of(card))
+    assert "No temperature was fitted" in card.text and not any("before" in name for name in values_of(card))
     assert "temperature.json" not in hub.repositories["me/model"]
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     torch.testing.assert_close(logits_of(saved, rows(5)), logits_of(trainer.model, rows(5)))

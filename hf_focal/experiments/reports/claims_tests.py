@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from ...reports.markdown_cells import MISSING, columns_table
+from ...reports.markdown_tables import MISSING, columns_table
 from .paper_tables import Results, measured
 
 FAMILY = "focal family"

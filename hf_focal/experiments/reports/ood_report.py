@@ -15,11 +15,17 @@ import numpy as np
 import torch
 
 from ...metrics.input_checks import Array, check_positive
-from ...reports.comparison_table import markdown_table
 from ...reports.figure_style import COLOURS, GREY, MARKERS, clean_axes, finished, wrapped
-from ...reports.markdown_cells import before_after, check_results, columns_table, escaped, format_number, in_bold
-from ...reports.result_json import nan_for_null, write_json
-from ...reports.scaled_logits import scaled
+from ...reports.markdown_tables import (
+    before_after,
+    check_results,
+    columns_table,
+    escaped,
+    format_number,
+    in_bold,
+    markdown_table,
+)
+from ...reports.run_results import nan_for_null, scaled, write_json
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
 
 if TYPE_CHECKING:

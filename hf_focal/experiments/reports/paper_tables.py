@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...reports.markdown_cells import MISSING, columns_table
-from ...reports.run_report import RunResult
-from ...reports.translation_report import TranslationResult
+from ...reports import RunResult, TranslationResult
+from ...reports.markdown_tables import MISSING, columns_table
 
 # (dataset, model, loss), and the runs of each by seed.
 Name = tuple[str, str, str]

@@ -14,8 +14,8 @@ from ...metrics.input_checks import Array
 from ...metrics.sample_scores import read_samples
 from ...reports import RunResult
 from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
-from ...reports.markdown_cells import check_results, columns_table, format_number
-from ...reports.scaled_logits import scaled
+from ...reports.markdown_tables import check_results, columns_table, format_number
+from ...reports.run_results import scaled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

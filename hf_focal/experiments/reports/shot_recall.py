@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...reports import RunResult
-from ...reports.markdown_cells import check_results, columns_table, format_number, in_bold
+from ...reports.markdown_tables import check_results, columns_table, format_number, in_bold
 
 # Classes with more than MANY training samples are many-shot, and those with fewer than FEW are few-shot.
 GROUPS = ("many", "medium", "few")

@@ -95,7 +95,7 @@ def training_arguments(args: TrainingArguments) -> None:
 
 def _metrics() -> list[str]:
     """The names of the metrics that an evaluation computes."""
-    logits, labels = torch.eye(2), torch.arange(2)
+    logits, labels = 2 * torch.eye(2), torch.arange(2)  # not taken for probabilities
     measured: list[str] = ["loss"]
     for sums in (CalibrationMetrics(), ConfusionMatrix()):
         sums.update(logits, labels)

@@ -1,4 +1,4 @@
-"""The weights of classes that a training records."""
+"""Records of `ClassWeightsCallback`."""
 
 import json
 import math

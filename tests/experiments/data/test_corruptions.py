@@ -1,4 +1,4 @@
-"""Corruptions of images: the noise's moments, the exact formulas of the others, and what must not matter."""
+"""Image corruptions: moments of the noise, exact formulas of the others, and independence of batch and device."""
 
 import colorsys
 

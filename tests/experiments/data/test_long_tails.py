@@ -1,3 +1,5 @@
+"""Long-tailed subsets."""
+
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value

@@ -1,4 +1,4 @@
-"""Images with a class for each pixel: generated ones, and files from their bytes to a batch."""
+"""Generated shapes, and segmentation data from files to batches."""
 
 import io
 import itertools

@@ -1,3 +1,5 @@
+"""Parsing, encoding and batching of sentiment trees."""
+
 import sys
 
 import pytest

@@ -1,3 +1,5 @@
+"""Trained tokenizers."""
+
 import pytest
 from datasets import load_dataset
 from transformers import AutoTokenizer

@@ -1,4 +1,4 @@
-"""The networks for small images, beside references written from `torch.nn.functional` and counts by formula."""
+"""Networks for small images, against references in `torch.nn.functional` and formulas of their sizes."""
 
 import copy
 import math

@@ -1,3 +1,5 @@
+"""The global-pooling CNN."""
+
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError

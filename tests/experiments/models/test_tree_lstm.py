@@ -1,3 +1,5 @@
+"""The Tree-LSTM, against recursion."""
+
 import random
 
 import pytest

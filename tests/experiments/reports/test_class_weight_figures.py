@@ -1,4 +1,4 @@
-"""Figures 4 and 5 of recall loss's paper."""
+"""Figures of class weights and training losses."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the figures of a training's dynamics hold: the numbers of the history, in their panels."""
+"""Figures of training dynamics, against the numbers of the history."""
 
 import numpy as np
 import pytest

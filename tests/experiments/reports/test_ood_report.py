@@ -1,4 +1,4 @@
-"""The report of detection and of shifted data: what is read back, the exact tables, and what the figures hold."""
+"""Report of out-of-distribution detection: files, tables and contents of figures."""
 
 import csv
 import json

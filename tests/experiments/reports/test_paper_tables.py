@@ -1,4 +1,4 @@
-"""Printed tables with runs beside them, against numpy."""
+"""Tables of a paper with runs beside the printed values."""
 
 import csv
 import math

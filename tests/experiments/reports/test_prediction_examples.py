@@ -1,4 +1,4 @@
-"""What runs say of each sample: exact numbers and tables, which examples are drawn, and what their figure holds."""
+"""Predictions, confidence tables, and the figure of examples."""
 
 from dataclasses import fields, replace
 

@@ -1,4 +1,4 @@
-"""Recall of large and small classes."""
+"""Recall of many-shot, medium-shot and few-shot classes."""
 
 import math
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, Temperature
+from hf_focal.experiments.reports.class_tables import class_table, per_class_table
 from hf_focal.metrics import ConfusionMatrix
-from hf_focal.reports import RunResult, class_table, per_class_table, results_table, write_comparison, write_report
+from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
 NAMES = ["sky", "road", "sign", "train"]  # no pixel is a train
 

@@ -12,15 +12,13 @@ from matplotlib.image import imread
 from readable import assert_apart, assert_inside, tick_boxes
 
 from hf_focal import LossConfig, Temperature
-from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports.translation_report import (
-    TranslationResult,
-    temperature_curves,
-    translation_table,
+from hf_focal.experiments.reports.translation_report import (
     write_curves_csv,
     write_translation_comparison,
     write_translation_report,
 )
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports import TranslationResult, temperature_curves, translation_table
 
 GRID = (np.arange(1, 101) / 10).tolist()
 EDGES = np.linspace(0, 1, 4)
@@ -236,7 +234,7 @@ def test_errors(tmp_path):
     ):
         with pytest.raises(ValueError, match="results must hold at least one run, got none"):
             refuse([])
-    with pytest.raises(ValueError, match="results must have BLEU at one temperature at least, got none"):
+    with pytest.raises(ValueError, match="results must have BLEU for at least one temperature, got none"):
         temperature_curves([replace(FOCAL, bleu={})])
     assert not list(tmp_path.iterdir())
 

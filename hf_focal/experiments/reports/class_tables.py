@@ -1,0 +1,54 @@
+"""Tables of accuracy and IoU by class, for classifiers of pixels or tokens."""
+
+from collections.abc import Sequence
+
+from ...reports import RunResult
+from ...reports.markdown_tables import check_results, columns_table, format_number, in_bold
+
+_CLASS_MEANS = {
+    "accuracy %": "accuracy",
+    "mean class accuracy %": "mean_accuracy",
+    "mean IoU %": "mean_iou",
+    "macro-F1 %": "macro_f1",
+}
+
+
+def class_table(results: Sequence[RunResult]) -> str:
+    """Compare runs by accuracy and by means over the classes (`ConfusionMatrix.compute`), one row per run.
+
+    With several runs, the largest printed value of each column is in bold. A temperature changes none of them.
+
+    Raises:
+        ValueError: no results.
+    """
+    check_results(results)
+    columns = [[format_number(run.pre.get(key), 100, 2) for run in results] for key in _CLASS_MEANS.values()]
+    names = [run.loss for run in results]
+    return columns_table(["Loss", *_CLASS_MEANS], [names, *(in_bold(column, True, max) for column in columns)])
+
+
+def per_class_table(results: Sequence[RunResult], key: str = "accuracy") -> str:
+    """Compare runs class by class, the most frequent class first.
+
+    Args:
+        results: runs on one test set, whose `details["classes"]` lists "name", "count", "accuracy" and "iou" of each
+            class.
+        key: "accuracy" or "iou".
+
+    Returns:
+        Each class's share of the test samples and its accuracy or IoU in each run. With several runs, the largest
+        value of each class is in bold.
+
+    Raises:
+        ValueError: no results.
+    """
+    check_results(results)
+    classes = [run.details["classes"] for run in results]
+    count = classes[0]["count"]
+    order = sorted(range(len(count)), key=lambda index: -count[index])
+    names = [classes[0]["name"][index] for index in order]
+    shares = [format_number(count[index] / max(1, sum(count)), 100, 2) for index in order]
+    rows = [in_bold([format_number(own[key][index], 100, 2) for own in classes], True, max) for index in order]
+    return columns_table(
+        ["Class", "share %", *(run.loss for run in results)], [names, shares, *zip(*rows, strict=True)]
+    )

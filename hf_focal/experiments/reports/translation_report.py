@@ -1,0 +1,75 @@
+"""Report folder of a translation run, and of the comparison of several [Mukhoti et al. 2020, section 5.2]."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...reports import TranslationResult, temperature_curves, translation_table
+from ...reports.markdown_tables import check_results, escaped
+from ...reports.run_report import write_comparison_files, write_run_files
+
+
+def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:
+    """Write the curves as CSV with columns loss, temperature, bleu (0 to 100) and validation_ece (a fraction).
+
+    There is one line per run and temperature, ascending. Values that are NaN or were not measured are empty.
+
+    Raises:
+        ValueError: no results.
+    """
+    check_results(results)
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["loss", "temperature", "bleu", "validation_ece"])
+        for run in results:
+            for temperature in sorted({*run.bleu, *run.validation_ece}):
+                values = (curve.get(temperature, math.nan) for curve in (run.bleu, run.validation_ece))
+                writer.writerow([run.loss, temperature, *("" if math.isnan(value) else value for value in values)])
+
+
+def write_translation_report(
+    folder: str | Path, result: TranslationResult, samples: Sequence[Mapping[str, str]]
+) -> list[Path]:
+    """Write the report of one run: that of `write_report`, curves.png, curves.csv and samples.md.
+
+    Args:
+        folder: created if missing.
+        result: the run.
+        samples: sentences with the keys `"source"`, `"reference"`, and `"before"` and `"after"`, their translations at
+            T = 1 and at the fitted T.
+
+    Returns:
+        The files. metrics.json is written last: if it exists, the report is complete.
+
+    Raises:
+        KeyError: a sample lacks one of the keys.
+        ValueError: a result without BLEU, or bins without samples.
+    """
+    folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
+    paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
+    keys = {"source": "Source", "reference": "Reference", "before": "T = 1"}
+    keys["after"] = f"T = {result.temperature.value:.4g}"
+    lines = [f"# Translations, {escaped(result.loss)}\n"]
+    for number, sample in enumerate(samples, start=1):
+        lines += [f"\n## {number}\n\n", *(f"- {title}: {escaped(sample[key])}\n" for key, title in keys.items())]
+    examples.write_text("".join(lines), encoding="utf-8")
+    result.save(metrics)
+    return [*paths, metrics]
+
+
+def write_translation_comparison(folder: str | Path, results: Sequence[TranslationResult]) -> list[Path]:
+    """Write the comparison of several runs: table.md, comparison.png, curves.png and curves.csv.
+
+    Raises:
+        ValueError: no results, no BLEU in any of them, or bins without samples.
+    """
+    folder = Path(folder)
+    return [*write_comparison_files(folder, results, translation_table(results)), *_write_curves(folder, results)]
+
+
+def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Path]:
+    figure, table = folder / "curves.png", folder / "curves.csv"
+    temperature_curves(results, figure)
+    write_curves_csv(table, results)
+    return [figure, table]

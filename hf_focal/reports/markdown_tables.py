@@ -1,0 +1,184 @@
+"""Markdown tables that compare runs. The best numbers are in bold, and names appear literally."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .run_results import RunResult, TranslationResult
+
+MISSING = "–"  # not measured, or NaN
+
+# Key of `CalibrationMetrics.compute()`, title, factor, decimals.
+_METRICS = (
+    ("nll", "NLL", 1, 3),
+    ("ece", "ECE %", 100, 2),
+    ("adaece", "AdaECE %", 100, 2),
+    ("classwise_ece", "classwise ECE %", 100, 2),
+    ("mce", "MCE %", 100, 2),
+)
+_TRUE_ERROR = ("true_calibration_error", "true ECE %", 100, 2)
+
+
+class Best(str):
+    """The best number of a column."""
+
+
+Cell = str | tuple[str, ...]  # one part or several; the best numbers are parts of their own
+
+
+def parts(cell: Cell) -> tuple[str, ...]:
+    """Return the parts of a cell."""
+    return (cell,) if isinstance(cell, str) else cell
+
+
+def columns_table(titles: Sequence[str], columns: Sequence[Sequence]) -> str:
+    """Write columns as Markdown: names in the first one, and `Cell`s of Markdown, aligned right, in the others."""
+    names, *others = columns
+    bodies = [
+        ["".join(f"**{part}**" if isinstance(part, Best) else part for part in parts(cell)) for cell in column]
+        for column in others
+    ]
+    lines = [map(escaped, titles), ["---", *["---:"] * len(others)], *zip(map(escaped, names), *bodies, strict=True)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def format_number(value: float | None, factor: float, decimals: int) -> str:
+    """Format a value times a factor."""
+    return MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
+
+
+def format_interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:
+    """Format an interval to follow its number: " [low, high]", or "" without one."""
+    return "" if bounds is None else f" [{', '.join(format_number(bound, factor, decimals) for bound in bounds)}]"
+
+
+def in_bold(cells: list[str], wanted: bool, best: Callable = min) -> list[str]:
+    """Mark the best numbers of a column, ties included, if `wanted` and if there are at least two numbers."""
+    numbers = [float(cell) for cell in cells if cell != MISSING]
+    if not wanted or len(numbers) < 2:
+        return cells
+    return [Best(cell) if cell != MISSING and float(cell) == best(numbers) else cell for cell in cells]
+
+
+def before_after(pairs: Sequence[tuple], factor: float, decimals: int, best: Callable) -> list[Any]:
+    """Format (before, after) pairs as one column, with the best of each side marked."""
+    sides = ([format_number(value, factor, decimals) for value in side] for side in zip(*pairs, strict=True))
+    before, after = (in_bold(cells, True, best) for cells in sides)
+    return [(first, " → ", second) for first, second in zip(before, after, strict=True)]
+
+
+def escaped(text: str) -> str:
+    """Escape a text so that Markdown shows it literally, on one line."""
+    # An underscore inside a word and a < before a space have no meaning in Markdown.
+    return re.sub(r"([\\`*\[\]&~$|]|<(?=\S)|(?<!\w)_|_(?!\w))", r"\\\1", " ".join(text.split()))
+
+
+def check_results(results: Sequence) -> None:
+    """Raise `ValueError` if there are no results."""
+    if not results:
+        raise ValueError("results must hold at least one run, got none")
+
+
+def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
+    """Compare runs: error, then NLL and calibration errors before → after temperature scaling, and T.
+
+    Args:
+        rows: one mapping per run:
+            `"loss"`: its name;
+            `"pre"`, `"post"`: metrics before and after temperature scaling, from `CalibrationMetrics.compute()`
+            (fractions; nats for NLL). `"post"` is optional. The error comes from `"pre"`, as T does not change it;
+            `"temperature"`: optional number;
+            `"true_calibration_error"`: optional (before, after) fractions, if the true probabilities are known;
+            `"intervals"`, `"post_intervals"`: optional mappings of a metric to (low, high), fractions.
+        bold_best: put the smallest printed value of each column in bold, before and after T separately (ties
+            included), if there are at least two runs.
+
+    Returns:
+        The table, ending in a newline. Missing values and NaN appear as "–".
+
+    Raises:
+        ValueError: no rows.
+    """
+    columns = _comparison_columns(rows, bold_best)
+    return columns_table(list(columns), list(columns.values()))
+
+
+def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
+    """Return the columns of `results_table` by their titles."""
+    rows = []
+    for run in results:
+        row: dict[str, Any] = {"loss": run.loss, "pre": run.pre, "intervals": {"ece": run.pre_intervals.get("ece")}}
+        if run.temperature.is_fitted:
+            row |= {"post": run.post, "post_intervals": {"ece": run.post_intervals.get("ece")}}
+            row["temperature"] = run.temperature.value
+        if run.true_calibration_error is not None:
+            row["true_calibration_error"] = run.true_calibration_error
+        rows.append(row)
+    return _comparison_columns(rows)
+
+
+def results_table(results: Sequence[RunResult]) -> str:
+    """Compare results in a `markdown_table`, one row per run."""
+    columns = results_columns(results)
+    return columns_table(list(columns), list(columns.values()))
+
+
+def translation_columns(results: Sequence[TranslationResult]) -> dict[str, list[Cell]]:
+    """Return the columns of `translation_table` by their titles."""
+    check_results(results)
+    ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
+    bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
+    return {
+        "Loss": [run.loss for run in results],
+        "ECE % (T)": [(*cell, f" ({run.temperature.value:.2f})") for cell, run in zip(ece, results, strict=True)],
+        "NLL": before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
+        "BLEU": before_after(bleu, 1, 2, max),
+    }
+
+
+def signatures(results: Sequence[TranslationResult]) -> list[str]:
+    """Return the distinct sacreBLEU signatures of the results, each on one line."""
+    return list(dict.fromkeys(" ".join(run.signature.split()) for run in results))
+
+
+def translation_table(results: Sequence[TranslationResult]) -> str:
+    """Compare translation runs: ECE, NLL and BLEU before → after T [Mukhoti et al. 2020, table 3].
+
+    With several runs, the smallest ECE and NLL and the largest BLEU are in bold, before and after T separately.
+
+    Returns:
+        The table in Markdown, followed by one line per distinct sacreBLEU signature. Missing values and NaN appear
+        as "–".
+
+    Raises:
+        ValueError: no results.
+    """
+    columns = translation_columns(results)
+    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures(results))
+    return f"{columns_table(list(columns), list(columns.values()))}\n{lines}"
+
+
+def _comparison_columns(rows: Sequence[Mapping], bold_best: bool = True) -> dict[str, list[Cell]]:
+    if not rows:
+        raise ValueError("rows must hold at least one run, got none")
+    metrics = [*_METRICS, *([_TRUE_ERROR] if any("true_calibration_error" in row for row in rows) else [])]
+    errors = [format_number(row["pre"].get("error"), 100, 2) for row in rows]
+    columns: dict[str, list[Cell]] = {"Loss": [row["loss"] for row in rows], "Error %": [*in_bold(errors, bold_best)]}
+    for key, title, factor, decimals in metrics:
+        sides = []
+        for side, intervals in (("pre", "intervals"), ("post", "post_intervals")):
+            numbers = in_bold([format_number(_value(row, key, side), factor, decimals) for row in rows], bold_best)
+            bounds = [format_interval(row.get(intervals, {}).get(key), factor, decimals) for row in rows]
+            sides.append(list(zip(numbers, bounds, strict=True)))
+        columns[title] = [
+            (*before, " → ", *after) if row.get("post") else before
+            for row, before, after in zip(rows, *sides, strict=True)
+        ]
+    return columns | {"T": [format_number(row.get("temperature"), 1, 2) for row in rows]}
+
+
+def _value(row: Mapping, key: str, side: str) -> float | None:
+    if key == "true_calibration_error":
+        return row[key][side == "post"] if key in row else None
+    return (row.get(side) or {}).get(key)
