@@ -80,7 +80,7 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
             values = pc.list_flatten(values)
         if values.null_count:
             raise ValueError(f"{argument} must have no nulls, got {values.null_count} of {len(values)} {where}")
-        if holds == "images" and (_is_path(feature) or _is_image_struct(feature) or isinstance(feature, Image)):
+        if holds == "images" and _may_be_image(feature):
             selected = selected.cast_column(name, Image(decode=False))
         elif (plain := _plain(feature)) != feature:
             selected = selected.cast_column(name, plain)
@@ -92,12 +92,9 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
     return selected
 
 
-def _is_path(feature: Any) -> bool:
-    return getattr(feature, "dtype", None) in ("string", "large_string")
-
-
-def _is_image_struct(feature: Any) -> bool:
-    return isinstance(feature, dict) and set(feature) <= {"bytes", "path"}
+def _may_be_image(feature: Any) -> bool:
+    is_struct = isinstance(feature, dict) and set(feature) <= {"bytes", "path"}
+    return is_struct or isinstance(feature, Image) or getattr(feature, "dtype", None) in ("string", "large_string")
 
 
 def _plain(feature: Any) -> Any:

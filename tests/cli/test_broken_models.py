@@ -49,8 +49,10 @@ def line_of(command, case, folder):
     return [command, str(folder), "--dataset", str(case.test), *case.arguments]
 
 
-@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
-@pytest.mark.parametrize("name", ["classifier.weight", "bert.embeddings.word_embeddings.weight"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("evaluate", "classifier.weight"), ("calibrate", "bert.embeddings.word_embeddings.weight")],
+)
 def test_nan_weights(capsys, texts, broken, command, name):
     folder = broken()
     fill(folder, name, torch.nan)
@@ -71,7 +73,7 @@ def test_constant_logits(capsys, texts, broken):
     [
         *(
             ({"calibration": value}, "its config's calibration must have a finite and positive temperature, got ")
-            for value in ("x", 3, [], True, *({"temperature": t} for t in (0, -1, "x", None, [1], torch.inf, True)))
+            for value in ("x", *({"temperature": t} for t in (0, None, torch.inf, True)))
         ),
         ({"calibration": {"temperature": 2, "folded": "no"}}, "calibration must have folded as true or false"),
         ({"id2label": ["a", "b", "c"]}, "cannot be loaded: AttributeError"),
@@ -95,7 +97,7 @@ def test_pickled_weights(capsys, texts, broken, content):
     assert "cannot be loaded: Weights only load failed" in error_of(capsys, line_of("evaluate", texts, folder))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "5", "name: focal\ngamma: x", "? [a]\n: b"])
+@pytest.mark.parametrize("content", ["", "{", "name: focal\ngamma: x", "? [a]\n: b"])
 def test_a_report_whose_loss_is_none(capsys, texts, broken, content):
     folder = broken()
     (folder / "report").mkdir()
@@ -104,7 +106,7 @@ def test_a_report_whose_loss_is_none(capsys, texts, broken, content):
     assert f"{folder / 'report' / 'loss.yaml'} must hold the loss of a run's report, got " in message
 
 
-@pytest.mark.parametrize("name", ["x.yaml", "[name]", "name"])
+@pytest.mark.parametrize("name", ["x.yaml", "[name]"])
 def test_folders_with_names_that_yaml_could_read(capsys, texts, broken, name, tmp_path, monkeypatch):
     (tmp_path / "beside").mkdir()
     monkeypatch.chdir(tmp_path / "beside")
@@ -134,6 +136,7 @@ input()
 """
 
 
+@pytest.mark.slow
 def test_two_commands_at_one_folder(capsys, texts, tmp_path, monkeypatch):
     output = tmp_path / "out"
     line = [*line_of("calibrate", texts, texts.folder), "--output", str(output)]

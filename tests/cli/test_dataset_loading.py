@@ -6,12 +6,14 @@ import re
 import pytest
 from datasets import Dataset
 
-from hf_focal.cli.dataset_loading import load_file, load_one_split
+from hf_focal.cli.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
+from hf_focal.cli.input_errors import InputError
 from hf_focal.experiments.data.image_batches import load_image_splits
 from hf_focal.experiments.data.parallel_corpora import load_parallel
 from hf_focal.experiments.data.segmentation_masks import load_mask_splits
 from hf_focal.experiments.data.sentiment_trees import load_trees_or_table
 from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
 from hf_focal.experiments.data.word_tags import load_tag_splits
 
 PIXEL = {"bytes": b"one", "path": None}
@@ -68,8 +70,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("load", ROWS)
-@pytest.mark.parametrize("ending", ["parquet", "JSONL"])
+@pytest.mark.parametrize(("load", "ending"), [*((load, "JSONL") for load in ROWS), (load_image_splits, "parquet")])
 def test_every_loader_reads_the_file_that_is_named(load, ending, tmp_path):
     rows = Dataset.from_dict(ROWS[load])
     for name, kept in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0]))):
@@ -139,3 +140,44 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
     assert load_file("train_file", file).cache_files == first.cache_files  # prepared once
     write(file, "second")
     assert load_file("train_file", file)["text"][:] == ["second"] and first["text"][:] == ["first"]
+
+
+def test_places():
+    assert dataset_location("dataset", "glue:sst2:dev", None, "test") == DatasetLocation("glue", "sst2", "dev")
+    assert dataset_location("dataset", "glue:sst2", "train", "test") == DatasetLocation("glue", "sst2", "train")
+    assert dataset_location("dataset", "imdb", None, "test") == DatasetLocation("imdb", "", "test")
+    file = dataset_location("dataset", "rows.csv", None, "test")
+    assert file.path.endswith("/rows.csv") and file.split == ""
+    with pytest.raises(InputError, match=r"got the file 'rows.csv'"):
+        dataset_location("dataset", "rows.csv", "test", "test")
+
+
+def test_a_folder_may_have_colons(tmp_path):
+    folder = tmp_path / "C:data"
+    folder.mkdir()
+    (folder / "test.csv").write_text("text,label\na,0\nb,1\n")
+    for name in (str(folder), f"{folder}::test", f"{folder}:default:test"):
+        assert dataset_location("dataset", name, None, "test").path == str(folder)
+        assert load_one_split("dataset", name)["text"][:] == ["a", "b"]
+    assert dataset_location("dataset", f"{folder}:default", None, "test") == DatasetLocation(
+        str(folder), "default", "test"
+    )
+
+
+def test_splits_are_loaded_from_files_and_the_digits(tmp_path):
+    file = tmp_path / "texts.csv"
+    file.write_text("words,label\nA small text.,1\nAnother.,0\n")
+    assert load_texts("out", str(file), "words")["text"][:] == ["A small text.", "Another."]
+    assert len(load_images("out", "digits")) == len(load_one_split("out", "digits")) == 500
+    with pytest.raises(ValueError, match=r"text_column must be one of .*, got 'word'; did you mean 'words'"):
+        load_texts("out", str(file), "word")
+    with pytest.raises(ValueError, match="image_column must hold images"):
+        load_images("out", str(file), "label")
+    with pytest.raises(FileNotFoundError, match="out must be an existing file"):
+        load_one_split("out", str(tmp_path / "none.csv"))
+    with pytest.raises(ValueError, match="out must be a file, or a dataset"):
+        load_one_split("out", "a:b:c:d")
+    with pytest.raises(
+        ValueError, match="the split of out 'digits' must be one of train, validation, test, got 'dev'"
+    ):
+        load_one_split("out", "digits", "dev")

@@ -106,7 +106,12 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "objective"), [*((kind, "ece") for kind in trained_models.KINDS), ("texts", "nll"), ("causal", "nll")]
+    ("kind", "objective"),
+    [
+        *((kind, "ece") for kind in trained_models.KINDS),
+        ("texts", "nll"),
+        pytest.param("causal", "nll", marks=pytest.mark.slow),
+    ],
 )
 def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
     case = cases[kind]

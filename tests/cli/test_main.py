@@ -381,6 +381,7 @@ def test_errors_of_the_command_line_are_one_line(capsys, line, message):
     assert out == "" and err.count("\n") == 1 and message in err
 
 
+@pytest.mark.slow
 def test_help_needs_nothing_heavy():
     script = (
         "import sys; from hf_focal.cli import main; main._parser(); print({'torch', 'transformers'} & {*sys.modules})"

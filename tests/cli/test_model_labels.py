@@ -3,10 +3,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
-from hf_focal.cli.dataset_loading import DatasetLocation, dataset_location, load_one_split
-from hf_focal.cli.input_errors import InputError, explained
 from hf_focal.cli.model_labels import labels_of, tags_of
-from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
 from hf_focal.experiments.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -119,64 +116,3 @@ def test_tags(values, feature, expected):
 def test_tags_that_the_model_has_not(values, feature, message):
     with pytest.raises(ValueError, match=message):
         tags_of(SENTIMENT, "test", labelled(values, feature, "tags"))
-
-
-def test_what_cannot_be_loaded_is_named(tmp_path):
-    (tmp_path / "ragged").mkdir()
-    (tmp_path / "ragged" / "test.csv").write_text("text,label\na,x\nb,y,z\n")
-    for name, split, message in (
-        (tmp_path / "none.xlsx", "test", "dataset must be an existing folder or a Hub id, got '.*none.xlsx'$"),
-        (tmp_path / "ragged", "test", "dataset '.*ragged' cannot be loaded: .*Expected 2 fields in line 3, saw 3"),
-    ):
-        with pytest.raises(InputError, match=message), explained("dataset", str(name)):
-            load_one_split("dataset", str(name), split)
-
-
-def test_a_bug_is_no_error_of_the_user():
-    with pytest.raises(ZeroDivisionError), explained():
-        raise ZeroDivisionError
-    with pytest.raises(RuntimeError), explained():
-        raise RuntimeError
-    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), explained("model", "x"):
-        raise ValueError("one\n  two")
-
-
-def test_places():
-    assert dataset_location("dataset", "glue:sst2:dev", None, "test") == DatasetLocation("glue", "sst2", "dev")
-    assert dataset_location("dataset", "glue:sst2", "train", "test") == DatasetLocation("glue", "sst2", "train")
-    assert dataset_location("dataset", "imdb", None, "test") == DatasetLocation("imdb", "", "test")
-    file = dataset_location("dataset", "rows.csv", None, "test")
-    assert file.path.endswith("/rows.csv") and file.split == ""
-    with pytest.raises(InputError, match=r"got the file 'rows.csv'"):
-        dataset_location("dataset", "rows.csv", "test", "test")
-
-
-def test_a_folder_may_have_colons(tmp_path):
-    folder = tmp_path / "C:data"
-    folder.mkdir()
-    (folder / "test.csv").write_text("text,label\na,0\nb,1\n")
-    for name in (str(folder), f"{folder}::test", f"{folder}:default:test"):
-        assert dataset_location("dataset", name, None, "test").path == str(folder)
-        assert load_one_split("dataset", name)["text"][:] == ["a", "b"]
-    assert dataset_location("dataset", f"{folder}:default", None, "test") == DatasetLocation(
-        str(folder), "default", "test"
-    )
-
-
-def test_splits_are_loaded_from_files_and_the_digits(tmp_path):
-    file = tmp_path / "texts.csv"
-    file.write_text("words,label\nA small text.,1\nAnother.,0\n")
-    assert load_texts("out", str(file), "words")["text"][:] == ["A small text.", "Another."]
-    assert len(load_images("out", "digits")) == len(load_one_split("out", "digits")) == 500
-    with pytest.raises(ValueError, match=r"text_column must be one of .*, got 'word'; did you mean 'words'"):
-        load_texts("out", str(file), "word")
-    with pytest.raises(ValueError, match="image_column must hold images"):
-        load_images("out", str(file), "label")
-    with pytest.raises(FileNotFoundError, match="out must be an existing file"):
-        load_one_split("out", str(tmp_path / "none.csv"))
-    with pytest.raises(ValueError, match="out must be a file, or a dataset"):
-        load_one_split("out", "a:b:c:d")
-    with pytest.raises(
-        ValueError, match="the split of out 'digits' must be one of train, validation, test, got 'dev'"
-    ):
-        load_one_split("out", "digits", "dev")

@@ -472,6 +472,7 @@ def test_digits():
     assert load_digits(seed=1)["test"]["label"][:] != splits["test"]["label"][:]
 
 
+@pytest.mark.slow
 def test_real_cifar10(real_data):
     folder = real_data / "cifar10"
     files = {f"{name}_file": folder / f"{name}.parquet" for name in ("train", "test")}

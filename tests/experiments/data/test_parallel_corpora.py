@@ -255,6 +255,7 @@ def test_bad_arguments(write, tmp_path):
             load_parallel(**{**LANGUAGES, **arguments})
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_multi30k(real_data):
     folder = real_data / "multi30k"

@@ -244,6 +244,7 @@ def test_bad_arguments(write, tmp_path):
             load_splits(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_newsgroups(real_data):
     folder = real_data / "newsgroups"

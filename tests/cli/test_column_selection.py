@@ -1,0 +1,50 @@
+"""Selected columns, and what they must not hold."""
+
+import pytest
+from datasets import Dataset, Features, Image, LargeList, List, Value
+
+from hf_focal.cli.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns
+
+TOKENS = Column("token_column", "words", "tokens", "lists of strings")
+TEXT = Column("text_column", "text", "text", "strings")
+
+
+@pytest.mark.parametrize("feature", [LargeList(Value("large_string")), List(Value("string"))])
+def test_lists_get_the_same_type_whatever_the_format(feature):
+    split = Dataset.from_dict({"words": [["a", "b"], []], "id": [1, 2]}, Features(words=feature, id=Value("int8")))
+    selected = select_columns("test", split, TOKENS, Column("label_column", "id", "label", "labels"))
+    assert selected.features == Features(tokens=List(Value("string")), label=Value("int64"))
+    assert selected[:] == {"tokens": [["a", "b"], []], "label": [1, 2]}
+
+
+def test_nulls_are_found_within_lists_and_outside_of_them():
+    for words, message in (([["a", None]], "got 1 of 2 in 'words' of test"), ([["a"], None], "got 1 of 2 in 'words'")):
+        with pytest.raises(ValueError, match=f"token_column must have no nulls, {message}"):
+            select_columns("test", Dataset.from_dict({"words": words}), TOKENS)
+
+
+def test_a_column_is_named_once():
+    split = Dataset.from_dict({"text": ["a"]})
+    with pytest.raises(ValueError, match="label_column must be another column than text_column, got 'text' for both"):
+        select_columns("test", split, TEXT, Column("label_column", "text", "label", "labels"))
+
+
+def test_keys_are_equal_for_equal_samples():
+    images = [{"bytes": b"x", "path": "a"}, {"bytes": None, "path": "b"}, {"bytes": b"x", "path": None}]
+    split = Dataset.from_dict({"image": images, "words": [["a"], ["b"], ["a"]]}).cast_column(
+        "image", Image(decode=False)
+    )
+    assert sample_keys(split, "image", "words") == [(b"x", ("a",)), (b"b", ("b",)), (b"x", ("a",))]
+
+
+def test_samples_without_a_label_are_dropped():
+    split = Dataset.from_dict({"text": ["a", "b", "c"], "labels": [-100, 0, 2]})
+    assert drop_unlabelled("test", split, "labels", "label")["text"][:] == ["b", "c"]
+    with pytest.raises(ValueError, match="label_column must hold labels, got none in 'label' of test"):
+        drop_unlabelled("test", split.select([0]), "labels", "label")
+
+
+def test_mappings_become_columns_unless_the_column_is_there():
+    split = Dataset.from_list([{"en": "x", "translation": {"en": "a", "de": "b"}}])
+    assert flatten_translations(split, "de")[:] == {"en": ["a"], "de": ["b"]}
+    assert flatten_translations(split, "en") is split

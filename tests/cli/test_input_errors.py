@@ -1,0 +1,26 @@
+"""One-line errors of the user, and tracebacks of bugs."""
+
+import pytest
+
+from hf_focal.cli.dataset_loading import load_one_split
+from hf_focal.cli.input_errors import InputError, explained
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "ragged").mkdir()
+    (tmp_path / "ragged" / "test.csv").write_text("text,label\na,x\nb,y,z\n")
+    for name, split, message in (
+        (tmp_path / "none.xlsx", "test", "dataset must be an existing folder or a Hub id, got '.*none.xlsx'$"),
+        (tmp_path / "ragged", "test", "dataset '.*ragged' cannot be loaded: .*Expected 2 fields in line 3, saw 3"),
+    ):
+        with pytest.raises(InputError, match=message), explained("dataset", str(name)):
+            load_one_split("dataset", str(name), split)
+
+
+def test_a_bug_is_no_error_of_the_user():
+    with pytest.raises(ZeroDivisionError), explained():
+        raise ZeroDivisionError
+    with pytest.raises(RuntimeError), explained():
+        raise RuntimeError
+    with pytest.raises(InputError, match=r"^model 'x' cannot be loaded: one two$"), explained("model", "x"):
+        raise ValueError("one\n  two")

@@ -1,0 +1,29 @@
+"""Folders that one run at a time may write to."""
+
+import pytest
+from filelock import FileLock
+
+from hf_focal.utils.folder_lock import LOCK, lock_folder, unlock_all, unlock_folder
+
+
+def test_a_folder_is_locked_once(tmp_path):
+    folder = tmp_path / "new"
+    lock_folder(folder)
+    lock_folder(folder)  # the same process may
+    unlock_folder(folder)
+    assert list(folder.iterdir()) == []
+    with (
+        FileLock(folder / LOCK),
+        pytest.raises(ValueError, match=r"output must be a folder that no other run is writing to, got .*new"),
+    ):
+        lock_folder(folder, "output")
+    lock_folder(folder)
+    unlock_all()
+    with FileLock(folder / LOCK, timeout=0):
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"output_dir must be a folder to write in, got .*file/x"):
+        lock_folder(tmp_path / "file" / "x")
