@@ -1,24 +1,24 @@
 # Everything runs in .venv, which the first target that needs it creates.
 VENV ?= .venv
 PYTHON ?= python3
-# The version that tests and figures were last run with; any torch >= 2.11 will do: make demo TORCH=torch
+# The version that the tests and figures last ran with. Any torch >= 2.11 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-all coverage fuzz test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
 	cifar10 imbalance reproduce clean
 
-# One thread: the network is small, and on busy cores threads that wait for each other take many times as long.
+# One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/text_classification.py --config recipes/configs/demo.yaml --output_dir out/demo \
 		--compare cross_entropy,label_smoothing,focal:gamma=3,flsd53,adafocal
 
-# The image recipe on scikit-learn's digits, and what the models make of other images.
+# The image recipe on scikit-learn's digits.
 digits: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/image_classification.py --config recipes/configs/digits.yaml \
 		--output_dir out/digits --compare cross_entropy,focal:gamma=3
 
-# Classes of very unequal frequency: pixels of generated shapes, words of generated sentences.
+# Classes with very unequal frequencies: pixels of generated shapes, words of generated sentences.
 IMBALANCE_LOSSES := cross_entropy,focal:gamma=2,recall,recall:ema=0.1,class_balanced
 shapes: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/semantic_segmentation.py --config recipes/configs/segmentation_demo.yaml \
@@ -28,33 +28,33 @@ tags: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
 		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
 
-# A file's tests share what they train; in the files' order no long one is left to the end.
+# Tests in one file share trained models; keeping the order of the files starts the long ones early.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-# All tests, the slow ones too: several processes, whole recipes, every guide.
+# All tests, including the slow ones: several processes, whole recipes, every guide.
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
-# Which lines of hf_focal the tests run, those in processes that they start too.
+# The lines of hf_focal that the tests run, including in the processes that they start.
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
 
-# Attacks with broken files and hostile names. One that fails is repeated with tests/fuzz/fuzz.py --seed.
+# Broken files and hostile names. Repeat a failure with tests/fuzz/fuzz.py --seed.
 FUZZ_MINUTES ?= 15
 fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(FUZZ_MINUTES)
 
-# The tests with the oldest versions that pyproject.toml admits, in an environment of their own. uv finds them.
-# Transformers 5.17 makes image processors only beside torchvision; later ones need none.
+# The tests with the oldest versions that pyproject.toml allows, resolved by uv, in a separate environment.
+# Transformers 5.17 needs torchvision for its image processors; later releases do not.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.26"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
-# What a release uploads, in dist/.
+# The files of a release, in dist/.
 dist: $(VENV)/.installed-test
 	$(BIN)/python -m build
 
@@ -76,26 +76,26 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
 
-# benchmarks/peers.md, in an environment of its own: the peers pull in much. It needs a torchvision whose build matches
-# that of torch, as the releases of both on PyPI do.
+# benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. It needs a
+# torchvision whose build matches that of torch, as the releases of both on PyPI do.
 PEERS_VENV ?= .venv-peers
 bench-peers: $(PEERS_VENV)/.installed
 	$(PEERS_VENV)/bin/python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md
 
-# The documentation's site, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
+# The website, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The table of docs/results/newsgroups.md, in half of the paper's epochs: about an hour on two cores. DATA holds
+# The table of docs/results/newsgroups.md, with half of the paper's epochs: about an hour on two cores. DATA contains
 # train.parquet and test.parquet.
 DATA ?= ../shared/data/newsgroups
 newsgroups: $(VENV)/.installed
-	$(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml \
+	$(BIN)/python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml \
 		--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --output_dir out/newsgroups \
 		--num_train_epochs 25 \
 		--compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53,adafocal"
 
-# The table of docs/results/multi30k.md: some three hours on two cores.
+# The table of docs/results/multi30k.md: about three hours on two cores.
 MULTI30K ?= ../shared/data/multi30k
 NEWSTEST ?= ../shared/data/wmt14/newstest2014.parquet
 multi30k: $(VENV)/.installed
@@ -108,11 +108,11 @@ multi30k: $(VENV)/.installed
 SST ?= ../shared/data/sst
 SST_FOCAL := focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
 sst: $(VENV)/.installed
-	$(BIN)/python recipes/text_classification.py --config recipes/configs/sst/tree_lstm.yaml \
+	$(BIN)/python recipes/papers/sst_trees.py --config recipes/configs/sst/tree_lstm.yaml \
 		--train_file $(SST)/train.parquet --validation_file $(SST)/dev.parquet --test_file $(SST)/test.parquet \
 		--output_dir out/sst --compare "cross_entropy,brier,mmce:lam=8,label_smoothing:alpha=0.05,convention=paper,$(SST_FOCAL)"
 
-# The tables of docs/results/cifar10.md: an hour and a half on two cores, a run on each.
+# The tables of docs/results/cifar10.md: an hour and a half on two cores, one run on each.
 CIFAR10 ?= ../shared/data/cifar10
 CIFAR10_LOSSES := label_smoothing:alpha=0.05,convention=paper,focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
 cifar10: $(VENV)/.installed-test
@@ -123,7 +123,7 @@ cifar10: $(VENV)/.installed-test
 		--out gaussian_noise:5 digits --shift gaussian_noise --max_samples 2000 --output_dir out/cifar10_ood
 
 # The tables of docs/results/imbalance.md: an hour on one busy core.
-IMBALANCED := $(BIN)/python recipes/text_classification.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
+IMBALANCED := $(BIN)/python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml --imbalance 0.01 \
 	--train_file $(DATA)/train.parquet --test_file $(DATA)/test.parquet --max_length 200 --per_device_train_batch_size 32 \
 	--num_train_epochs 15 --class_weights_steps 76
 imbalance: $(VENV)/.installed
@@ -132,7 +132,7 @@ imbalance: $(VENV)/.installed
 	$(IMBALANCED) --output_dir out/imbalance_last --eval_strategy no --load_best_model_at_end False \
 		--compare cross_entropy,recall:ema=0.1,recall:ema=1,recall:ema=0.01
 
-# The page of docs/results/reproduction.md: 39 runs, one after the other; with a GPU one on each.
+# The page docs/results/reproduction.md: 39 runs, one at a time, or one per GPU.
 # `make reproduce REPRODUCE=--dry_run` shows the plan.
 REPRODUCE ?=
 reproduce: $(VENV)/.installed

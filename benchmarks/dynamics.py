@@ -1,12 +1,13 @@
-"""What `Dynamics` costs at its default sample: trainings with it and without, in turn, in one process.
+"""Cost of `DynamicsCallback` at its default sample size: trainings with and without it.
 
     python benchmarks/dynamics.py [--threads 1] [--rounds 3] [--json FILE]
 
-The global-pooling CNN and a small BERT learn generated texts, all of one length. CPU seconds of this process, so that
-a busy machine counts less; drawing the figures at the end, once a training, is timed apart. Beside the ratio of the
-fastest whole trainings, which measure once more than they have epochs: the measurement at an epoch's end over an epoch
-of the training without it, and the same by counting: samples measured over samples trained, times a forward pass's
-share of an epoch.
+The global-pooling CNN and a small BERT train on generated texts of equal length. Trainings with and without the
+callback alternate in one process. CPU seconds are measured, because they depend less on the load of the machine. The
+figures, drawn once per training, are timed separately. Three costs are reported: the ratio of the fastest trainings,
+which have one measurement more than epochs; the time of the measurement at the end of an epoch, as a share of an epoch
+without the callback; and an estimate of this share: samples measured per sample trained, times the share of a forward
+pass in an epoch.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.training_dynamics import Dynamics
+from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
@@ -44,8 +45,8 @@ def small_bert() -> nn.Module:
 CASES = (("global-pooling CNN, 200 words", gp_cnn, 200), ("BERT, 2 layers of 128, 64 words", small_bert, 64))
 
 
-class TimedDynamics(Dynamics):
-    """The CPU seconds of each measurement and of the figures."""
+class TimedDynamics(DynamicsCallback):
+    """Measures the CPU seconds of each measurement and of the figures."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -69,7 +70,7 @@ def texts(count: int, length: int, seed: int) -> Dataset:
 
 
 def train(build: Callable[[], nn.Module], length: int, with_dynamics: bool) -> tuple[float, TimedDynamics | None]:
-    """CPU seconds of a training without the figures, and the callback."""
+    """Return the CPU seconds of a training without the figures, and the callback."""
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         args = FocalTrainingArguments(
@@ -107,7 +108,7 @@ def forward_seconds(build: Callable[[], nn.Module], length: int) -> float:
 
 
 def measure(name: str, build: Callable[[], nn.Module], length: int, rounds: int) -> dict:
-    _, dynamics = train(build, length, with_dynamics=True)  # what is done once in a process
+    _, dynamics = train(build, length, with_dynamics=True)  # warm-up
     seconds, shares, drawing = {False: [], True: []}, [], []
     for number in range(rounds):
         for with_dynamics in (False, True) if number % 2 else (True, False):

@@ -1,7 +1,7 @@
-"""Cases in which implementations have been seen to go wrong: ours and the peers' values beside the exact one.
+"""Cases in which implementations are known to fail: our values and the peers' beside the exact ones.
 
-`peers.py` runs this. The exact values are those of the tests' references, in float64 or more, which use none of the
-package's code, and of Newton's method in float64 for the temperatures.
+Run by `peers.py`. The exact values come from the reference implementations of the tests, which compute in float64 or
+higher precision without code of the package, and from Newton's method in float64 for temperatures.
 """
 
 import math
@@ -27,13 +27,13 @@ LOSSES = SimpleNamespace(**runpy.run_path(str(TESTS / "losses" / "reference.py")
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `exact` is None where there is no value: NaN and a refusal are right, any number is wrong."""
+    """A line of the table. If `exact` is None, NaN and an exception are correct, and any number is wrong."""
 
     name: str
-    kind: str  # which of a column's functions
+    kind: str  # selects the function of a column
     inputs: tuple
     exact: float | None
-    convention: bool = False  # peers that differ follow another definition
+    convention: bool = False  # differing peers follow another definition
 
 
 # --- samples -------------------------------------------------------------------------------------------------------
@@ -120,7 +120,9 @@ def ece_cases() -> Iterator[Case]:
         yield of_confidences(f"Beta(5, 1), float32, {size:,}", beta, hits_of(beta))
     size = 40_000_000
     alternating = torch.arange(size, dtype=torch.int32).bitwise_and_(1).bool()
-    exact = METRICS.ece(torch.full((2,), 0.7).double().numpy(), alternating[:2].numpy())  # two samples tell the same
+    exact = METRICS.ece(
+        torch.full((2,), 0.7).double().numpy(), alternating[:2].numpy()
+    )  # two samples give the same value
     inputs = (torch.full((size,), 0.7), alternating, NUM_BINS)
     yield Case("confidence 0.7, every other a hit, 40,000,000", "confidences", inputs, float(exact))
     yield of_logits("10 classes, only labels 0 and 1 occur", ordinary, labels_of(ordinary[:, :2]))
@@ -220,7 +222,7 @@ def focal_cases() -> Iterator[Case]:
 
 # --- the tables ----------------------------------------------------------------------------------------------------
 
-# Title, cases, columns, and how far from the exact value, relatively and absolutely, a value is right.
+# Title, cases, columns, relative and absolute tolerance.
 GROUPS = (
     ("ECE, 15 bins", ece_cases, ECE_COLUMNS, 1e-3, 1e-6),
     ("AdaECE, 15 bins", adaece_cases, ADAECE_COLUMNS, 1e-3, 1e-6),
@@ -237,7 +239,7 @@ GROUPS = (
 
 
 def cell(function: Callable | None, inputs: tuple) -> float | str | None:
-    """What the function gives, the type of its exception, None for what a library lacks; JSON has NaN only as text."""
+    """Return the value, NaN as text, the type of an exception, or None for what a library lacks."""
     if function is None:
         return None
     try:
@@ -250,7 +252,7 @@ def cell(function: Callable | None, inputs: tuple) -> float | str | None:
 
 
 def is_right(value: float | str | None, exact: float | None, relative: float, absolute: float) -> bool | None:
-    """Whether the value is right; None where there is none: an exception for a case that has a value."""
+    """Whether the value is correct; None for an exception in a case that has a value."""
     if value is None:
         return None
     if exact is None:
@@ -261,7 +263,7 @@ def is_right(value: float | str | None, exact: float | None, relative: float, ab
 
 
 def edge_cases() -> list[dict]:
-    """One table a group; prints each row as it comes."""
+    """Return a table for each group, and print its lines."""
     tables = []
     for title, cases, columns, relative, absolute in GROUPS:
         rows = []

@@ -1,11 +1,11 @@
-"""How far a step is from the step of one batch with the same rows, when it is cut into micro-batches and processes.
+"""Difference between an optimizer step in micro-batches and processes and the step of one batch with the same samples.
 
     python benchmarks/exactness.py [--json FILE]
 
-One step of SGD of a small BERT in float64: by the stock Trainer, by a Trainer whose `compute_loss` returns the mean of
-the rows (what is commonly written), both with their defaults, and by FocalTrainer. The reference is the plain loop:
-the mean over the items of all rows as one batch. Two processes are started for what needs them. The figures do not
-depend on the machine.
+One SGD step of a small BERT in float64 is taken by the stock Trainer, by a Trainer whose `compute_loss` returns the
+mean over the samples, as is common practice, both with default arguments, and by FocalTrainer. The reference is a
+plain loop: the mean over all samples or tokens as one batch. Some steps start two processes. The results do not depend
+on the machine.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
 
 LEARNING_RATE = 0.1
 NUM_LABELS = 4
-# Rows of a process's micro-batch, micro-batches of a step, processes; and the rows that there are for the step.
+# (samples per micro-batch and process, micro-batches per step, processes), and the number of samples of the step.
 STEPS = {
     "whole": [((8, 1, 1), 8), ((2, 4, 1), 8), ((4, 1, 2), 8), ((2, 2, 2), 8), ((1, 4, 2), 8)],
     "incomplete accumulation": [((2, 4, 1), 6), ((1, 4, 2), 6)],
@@ -52,7 +52,7 @@ GAMMAS = {"gammas": [4.0, 1.0, -1.0], "edges": [0.0, 0.25, 0.3, 1.0]}  # as afte
 
 
 class MeanOfRows(Trainer):
-    """What is commonly written, defaults and all."""
+    """A common `compute_loss`, with default arguments."""
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         labels = inputs.pop("labels")
@@ -63,7 +63,7 @@ class MeanOfRows(Trainer):
 
 
 class WithGammas(TrainerCallback):
-    """Gives AdaFocal the γ of a training under way."""
+    """Sets the γ of AdaFocal to values from the middle of a training."""
 
     def __init__(self, trainer: FocalTrainer):
         self.trainer = trainer
@@ -73,7 +73,7 @@ class WithGammas(TrainerCallback):
 
 
 def samples(labels: str, count: int) -> list[dict]:
-    """Rows of 6 token ids with a label ("classes") or with 1 to 6 of them ("tokens")."""
+    """Samples of 6 token ids with one label ("classes") or with 1 to 6 labels ("tokens")."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for index, ids in enumerate(torch.randint(3, 30, (count, 6), generator=generator)):
@@ -93,7 +93,7 @@ def model_for(labels: str) -> nn.Module:
     kind = BertForSequenceClassification if labels == "classes" else BertForTokenClassification
     model = kind(config).double()
     with torch.no_grad():
-        model.classifier.weight.mul_(40)  # confidences that differ from each other
+        model.classifier.weight.mul_(40)  # for different confidences
     return model
 
 
@@ -102,7 +102,7 @@ def weights(model: nn.Module) -> Tensor:
 
 
 def reference(name: str, labels: str, count: int) -> Tensor:
-    """The change of the weights by the plain loop."""
+    """Return the change of the weights by the plain loop."""
     model, loss, rows = model_for(labels), build_loss(loss_of(name)), samples(labels, count)
     if "adafocal" in name:
         loss.policy.load_state_dict(GAMMAS)
@@ -116,7 +116,7 @@ def loss_of(name: str) -> str:
 
 
 def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder: str) -> Tensor:
-    """The change of the weights by a training of one epoch, which is one step."""
+    """Return the change of the weights by one epoch of training, which is one step."""
     options = {
         "output_dir": folder,
         "use_cpu": True,
@@ -152,8 +152,8 @@ def step(name: str, labels: str, split: tuple[int, int, int], count: int, folder
 
 
 def measure(num_processes: int) -> list[dict]:
-    """A line for each step and trainer."""
-    gc.freeze()  # or each training collects the garbage of all modules anew, which takes longer than itself
+    """Measure each step with each trainer."""
+    gc.freeze()  # garbage collection of all modules would take longer than each training
     lines = []
     with tempfile.TemporaryDirectory() as folder:
         for labels in LABELS:
@@ -203,7 +203,7 @@ def work(path: Path) -> None:
 
 
 def table(lines: list[dict]) -> str:
-    """Markdown: a row for each step, a column for each trainer."""
+    """Format a Markdown table with a line for each step and a column for each trainer."""
     titles = [STOCK, f"Trainer, {NAIVE}", *(f"`{name}`" for name in LOSSES)]
     keys = ("labels", "step", "batch_size", "accumulation", "processes", "rows")
     cells = {}

@@ -3,13 +3,12 @@
     python benchmarks/linear_loss.py [--tokens 2048 4096] [--vocabularies 32000 128256] [--hidden 512] [--threads 1]
                                      [--dtypes float32] [--chunk_sizes 256 1024] [--json FILE]
 
-Gradients are those of hidden states and head. Times are medians over interleaved rounds; read the ratios, each the
-median over the rounds of that round's ratio to `F.linear` + `F.cross_entropy`. The process's CPU time is given beside
-the wall's: on busy cores, and with one thread, it is the steadier one. Peak memory is what is allocated beyond
-the inputs and the two gradients, which every implementation returns. The gradients' errors are relative (by norms) to
-those of float64, on as many tokens as float64 has memory for; in the confident setting the head is aligned with the
-labels' hidden states. Apple's cut-cross-entropy takes part where it and triton are installed; its kernels proper and
-Liger's need a GPU.
+Gradients are those of the hidden states and the head. Times are medians over interleaved rounds. Ratios to `F.linear`
++ `F.cross_entropy` are medians of the ratios within each round: read these. CPU time is reported beside wall time; on
+busy cores, and with one thread, it varies less. Peak memory excludes the inputs and the two gradients, which every
+implementation returns. Errors of the gradients are relative, by norms, to float64, on as many tokens as fit in memory;
+in the confident setting the head is aligned with the hidden states of the labels. Apple's cut-cross-entropy is
+included if it and triton are installed. Its actual kernels, and Liger's, need a GPU.
 """
 
 import argparse
@@ -53,12 +52,12 @@ def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tenso
         REFERENCE: partial(unfused, F.cross_entropy),
         "F.linear + ours, focal:gamma=3": partial(unfused, build_loss("focal:gamma=3")),
     }
-    if hasattr(nn, "LinearCrossEntropyOptions"):  # torch ≥ 2.13; its own choice of chunks is slower
+    if hasattr(nn, "LinearCrossEntropyOptions"):  # torch ≥ 2.13, whose own choice of chunks is slower
         peers |= {
             "F.linear_cross_entropy, chunks of 512": partial(torchs, CHUNKS_OF_512),
             "focal of F.linear_cross_entropy, chunks of 512": partial(torchs_focal, CHUNKS_OF_512),
         }
-    if find_spec("cut_cross_entropy") and find_spec("triton"):  # Apple's; its path for CPUs
+    if find_spec("cut_cross_entropy") and find_spec("triton"):  # Apple's, on its CPU path
         from cut_cross_entropy import linear_cross_entropy
 
         peers["cut-cross-entropy, torch_compile"] = partial(linear_cross_entropy, impl="torch_compile")
@@ -72,7 +71,7 @@ def implementations(chunk_sizes: list[int]) -> dict[str, Callable[[Tensor, Tenso
 
 
 def inputs(num_tokens: int, num_classes: int, num_features: int, confident: bool = False) -> tuple[Tensor, ...]:
-    """float64 hidden states and head, and labels; logits of standard deviation 2, or probabilities near 1."""
+    """Hidden states and head, float64, with logits of standard deviation 2 or probabilities near 1, and labels."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(num_tokens, num_features, generator=generator, dtype=torch.float64)
     weight = torch.randn(num_classes, num_features, generator=generator, dtype=torch.float64)
@@ -88,7 +87,7 @@ def gradients(implementation: Callable, hidden: Tensor, weight: Tensor, labels: 
 
 
 def seconds_of_rounds(runs: dict[str, Callable], rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Wall and CPU seconds of each run in each round."""
+    """Return the wall and CPU seconds of each run in each round."""
     wall, cpu = ({name: [] for name in runs} for _ in range(2))
     for _ in range(rounds):
         for name, run in runs.items():
@@ -100,12 +99,12 @@ def seconds_of_rounds(runs: dict[str, Callable], rounds: int) -> tuple[dict[str,
 
 
 def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype: str, args) -> list[dict]:
-    """One line an implementation, also printed."""
+    """Return and print a line for each implementation."""
     hidden, weight, labels = inputs(num_tokens, num_classes, args.hidden)
     hidden, weight = (tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in (hidden, weight))
     runs = {name: partial(gradients, step, hidden, weight, labels) for name, step in steps.items()}
     gradient_bytes = sum(tensor.numel() * tensor.element_size() for tensor in (hidden, weight))
-    peaks = {name: (peak_bytes(run) - gradient_bytes) / 2**20 for name, run in runs.items()}  # and the warm-up
+    peaks = {name: (peak_bytes(run) - gradient_bytes) / 2**20 for name, run in runs.items()}  # also warms up
     wall, cpu = seconds_of_rounds(runs, args.repeats)
     lines = []
     for name in runs:
@@ -133,7 +132,7 @@ def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype
 
 
 def gradient_errors(steps: dict[str, Callable], num_classes: int, confident: bool, args) -> list[dict]:
-    """Of float32 cross-entropies and focal losses, also printed."""
+    """Return and print the errors of cross-entropy and focal loss in float32."""
     hidden, weight, labels = inputs(ERROR_TOKENS, num_classes, args.hidden, confident)
     exact = {
         kind: gradients(partial(unfused, build_loss(kind)), hidden.requires_grad_(), weight.requires_grad_(), labels)
@@ -169,7 +168,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports each of its starts
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
 
     figures = {"machine": machine("cpu"), "errors": [], "losses": []}
     print(figures["machine"])

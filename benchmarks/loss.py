@@ -1,13 +1,13 @@
-"""Time and memory of the losses, forward and backward, against `F.cross_entropy` and what is commonly written.
+"""Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
     python benchmarks/loss.py [--shapes 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
                               [--only gamma]
 
-Times are medians over interleaved rounds, so that a busy machine slows all alike: read the ratios, each the median
-over the rounds of that round's ratio to `F.cross_entropy`. Threads that wait for each other make small operations very
-slow on busy cores: --threads 1 is steadier. Peak memory is what is allocated beyond the logits and labels, in units of
-the logits' size; the gradient, which every implementation returns, is 1 of them. AdaFocal's choice of γ alone is
-measured beside the loop over rows of published code.
+Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
+`F.cross_entropy` are medians of the ratios within each round: read these. On busy cores, small operations with several
+threads are very slow; use --threads 1. Peak memory excludes logits and labels, in units of the logits' size. It
+includes the gradient, one such unit, which every implementation returns. The choice of γ of AdaFocal is also measured
+alone, against the loop over samples of published code.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from memory import peak_bytes
 from torch import Tensor
 from torch.nn import functional as F
 
-from hf_focal.losses import ByBin, build_loss, cross_entropy
+from hf_focal.losses import AdaFocalGamma, build_loss, cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16)
 REFERENCE = "F.cross_entropy"
@@ -37,7 +37,7 @@ def log_softmax_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tenso
 
 
 def sigmoid_focal(logits: Tensor, labels: Tensor) -> Tensor:
-    """torchvision's form: a binary focal loss of every logit against the one-hot target."""
+    """The binary focal loss of every logit against a one-hot target, as in torchvision."""
     targets = F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
     p = logits.sigmoid()
     ce = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
@@ -55,7 +55,7 @@ def one_hot_brier(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def dense_mmce(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy + 2 · MMCE by the definition: a matrix of batch × batch."""
+    """Cross-entropy + 2 · MMCE by its definition, with a batch × batch matrix."""
     confidence, prediction = logits.softmax(-1).max(-1)
     gap = (prediction == labels).to(confidence.dtype) - confidence
     kernel = torch.exp((confidence[:, None] - confidence[None, :]).abs() / -0.4)
@@ -97,7 +97,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def seconds_of_rounds(steps: dict[str, Callable], device: torch.device, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each step in each round; a short step is repeated to last about 20 ms."""
+    """Return the seconds of each step in each round. Short steps are repeated for about 20 ms."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     calls = {}
     for name, run in steps.items():
@@ -124,7 +124,7 @@ def median_ratio(own: list[float], reference: list[float]) -> float:
 
 
 def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
-    """One line an implementation, also printed."""
+    """Return and print a line for each implementation."""
     logits, labels = inputs(*shape, dtype, device)
     rounds = repeats if logits.numel() > 1 << 26 else 4 * repeats
     steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
@@ -149,8 +149,8 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
-def gamma_by_loop(p: Tensor, policy: ByBin) -> Tensor:
-    """As published code has it: each row asks each bin."""
+def gamma_by_loop(p: Tensor, policy: AdaFocalGamma) -> Tensor:
+    """The loop of published code over samples and bins."""
     num_bins = len(policy.gammas)
     gammas = []
     for sample in p:
@@ -169,10 +169,10 @@ def measure_gamma(num_rows: int, device: str, repeats: int) -> list[dict]:
     The bins are those after an update, whose edges are probabilities of float32: all comparisons agree.
     """
     generator = torch.Generator().manual_seed(0)
-    policy = ByBin(15)
+    policy = AdaFocalGamma(15)
     policy.update(torch.rand(2000, generator=generator), torch.rand(2000, generator=generator) < 0.5)
     p = torch.rand(num_rows, generator=generator).to(device)
-    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: ByBin": partial(policy, p)}
+    steps = {"loop over rows": partial(gamma_by_loop, p, policy), "ours: AdaFocalGamma": partial(policy, p)}
     chosen = [run() for run in steps.values()]
     if not torch.equal(*chosen) or len(chosen[0].unique()) != len(set(policy.gammas)):
         raise AssertionError("the loop and the look-up choose different γ, or the rows do not reach every bin")
@@ -233,7 +233,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports each of its starts
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
 
     figures = {"machine": machine(args.device)}
     print(figures["machine"])

@@ -1,4 +1,4 @@
-"""How much memory something takes: shared by the benchmarks."""
+"""Peak memory of a function, for the other benchmarks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def peak_bytes(run: Callable[[], Any], device: str | torch.device = "cpu") -> int:
-    """Most memory that PyTorch holds at any time of `run`, beyond what it held before."""
+    """Return the peak of the memory that PyTorch allocates during `run`."""
     device = torch.device(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -15,7 +15,7 @@ def peak_bytes(run: Callable[[], Any], device: str | torch.device = "cpu") -> in
         run()
         return torch.cuda.max_memory_allocated(device) - before
     # The profiler reports each allocation and release of PyTorch's CPU allocator, also of buffers inside kernels.
-    # Unlike the process's resident size, that counts neither malloc's free lists nor pages not yet touched.
+    # Unlike the resident size of the process, this excludes free lists of malloc and untouched pages.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     held = peak = 0

@@ -1,9 +1,9 @@
-"""Calibration metrics against torchmetrics and against the loops that calibration papers' code uses.
+"""Calibration metrics against torchmetrics and the loops of calibration papers.
 
     python benchmarks/metrics.py --json benchmarks/results/metrics.json
 
-Each line times ours and its peers in turn, several rounds, and prints the median of each and the ratio peer / ours.
-The file holds the value of each beside its time.
+Each line times our metric and its peers in turn for several rounds, and prints the medians and the ratio peer / ours.
+The file holds each value beside its time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHAPES = ((1_000_000, 10), (100_000, 1000))
 
 
 def loop_ece(confidence: torch.Tensor, correct: torch.Tensor) -> float:
-    """ECE by one mask a bin."""
+    """ECE with a mask for each bin."""
     edges = torch.linspace(0, 1, NUM_BINS + 1)
     return masked_error(confidence, correct, edges)
 
@@ -55,14 +55,14 @@ def top_label(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def loop_adaece(confidence: torch.Tensor, correct: torch.Tensor) -> float:
-    """AdaECE by edges interpolated in the sorted confidences, then one mask a bin."""
+    """AdaECE with edges interpolated in the sorted confidences, and a mask for each bin."""
     n = len(confidence)
     edges = np.interp(np.linspace(0, n, NUM_BINS + 1), np.arange(n), np.sort(confidence.numpy()))
     return masked_error(confidence, correct, torch.from_numpy(edges))
 
 
 def loop_classwise(probabilities: torch.Tensor, labels: torch.Tensor, num_classes: int) -> float:
-    """Classwise ECE by one mask for each of the first `num_classes` classes and each bin."""
+    """Classwise ECE with a mask for each bin and each of the first `num_classes` classes."""
     return float(np.mean([loop_ece(probabilities[:, k], labels == k) for k in range(num_classes)]))
 
 
@@ -75,7 +75,7 @@ def torchmetrics_classwise(probabilities: torch.Tensor, labels: torch.Tensor, nu
 
 
 def compare(name: str, runs: dict[str, Callable[[], float]], rounds: int, **notes) -> dict:
-    """Time the runs, the first of which is ours, in turn; print and return their medians and ratios."""
+    """Time the runs in turn, ours first; print and return medians and ratios."""
     values = {who: float(run()) for who, run in runs.items()}  # also warms up
     times: dict[str, list[float]] = {who: [] for who in runs}
     for _ in range(rounds):
@@ -160,7 +160,7 @@ def classwise(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
     name = f"classwise ECE {shape(logits)}"
     if timed == k:
         return agree(compare(name, runs, rounds), 1e-4)
-    # The loops take minutes: time some classes, and scale what is not the softmax, which is done once.
+    # The loops take minutes: time some classes, and extrapolate all but the softmax, which is computed once.
     start = time.perf_counter()
     logits.softmax(1)
     softmax = time.perf_counter() - start
@@ -178,7 +178,7 @@ def classwise(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
 
 
 def all_metrics(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
-    """All metrics but classwise ECE, streamed, against a torchmetrics collection of the five that it also has."""
+    """Stream all metrics except classwise ECE, against the five that torchmetrics also has."""
     k = logits.shape[1]
     batches = list(zip(logits.split(1000), labels.split(1000), strict=True))
 
@@ -234,7 +234,7 @@ def main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     print(machine())
-    # First, as in a process of its own: what the large lines leave with the allocator speeds the loop up threefold.
+    # First: memory that the large lines leave with the allocator would speed the loop up threefold.
     grid = grid_results(arguments.rounds)
     print("\n".join(temperature_grid_lines(results=grid)))
     results = []

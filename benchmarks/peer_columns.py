@@ -1,7 +1,7 @@
-"""Ours and the peers, each called as its documentation has it, under one signature a kind of input.
+"""Our functions and those of the peers, called as documented, under one signature for each kind of input.
 
-torchmetrics is given logits, torch-uncertainty and netcal probabilities. The "papers' loop" is what calibration
-papers' code does: one mask a bin, (l, u]. `COLUMNS[who][kind]`; what a library does not have is left out.
+torchmetrics takes logits; torch-uncertainty and netcal take probabilities. The "papers' loop" is the code of
+calibration papers: one mask per bin, (l, u]. `COLUMNS[library][kind]` has no entry for what a library lacks.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.losses import build_loss
 
 OURS = "ours"
-GRADIENT_SCALE = 2.0**12  # as a gradient scaler has it, so that float16 has digits for small gradients
+GRADIENT_SCALE = 2.0**12  # as a gradient scaler does, to keep small gradients in float16
 
 
 def updated(metric, scores: Tensor, labels: Tensor, batch_size: int | None = None):
-    """The metric of the rows, given at once or in batches."""
+    """Compute a metric of samples, given at once or in batches."""
     size = batch_size or max(1, len(scores))
     for batch in zip(scores.split(size), labels.split(size), strict=True):
         metric.update(*batch)
@@ -87,7 +87,7 @@ ECE_COLUMNS = {
 
 
 def uncertainty_adaece(confidence: Tensor, hits: Tensor, num_bins: int):
-    # Its binary form takes a probability below one half for the other class; a single column is taken as it is.
+    # Its binary form reads a probability below one half as the other class; a single column is used unchanged.
     metric = AdaptiveCalibrationError("multiclass", num_bins, num_classes=2)
     return updated(metric, confidence[:, None], (~hits).long())
 
@@ -119,13 +119,13 @@ CLASSWISE_COLUMNS = {
     "torchmetrics": {"probabilities": lambda p, y: torchmetrics_classwise(p, y, p.shape[1])},
     "torch-uncertainty": {"probabilities": lambda p, y: ClasswiseCalibrationError(p.shape[1], NUM_BINS)(p, y)},
     "netcal": {"probabilities": lambda p, y: np.mean([netcal_ece(p[:, k], y == k) for k in range(p.shape[1])])},
-    # Classes up to the largest label: it does not ask how many there are.
+    # It takes the classes up to the largest label.
     "papers' loop": {"probabilities": lambda p, y: loop_classwise(p, y, int(y.max()) + 1)},
 }
 
 
 def uncertainty_temperature(logits: Tensor, labels: Tensor) -> float:
-    scaler = TemperatureScaler(nn.Sequential())  # no layers; of nn.Identity it warns
+    scaler = TemperatureScaler(nn.Sequential())  # no layers; nn.Identity raises a warning
     scaler.fit([(logits, labels)], progress=False)
     return scaler.temperature[0].item()
 

@@ -1,14 +1,14 @@
-"""hf_focal beside torchmetrics, torch-uncertainty, netcal and what is commonly written in plain PyTorch.
+"""Comparison of hf_focal with torchmetrics, torch-uncertainty, netcal and common plain PyTorch code.
 
     python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md [--only loss ...]
 
-Time, peak memory, and the table of edge cases, in which every value is computed while it runs. The peers come with
-`pip install -e ".[peers]"`, best in an environment of their own: `make bench-peers`. With --only the other parts stay
-as they are in the JSON file. What stands above the mark in the Markdown file stays too.
+The script measures time and peak memory, and computes a table of edge cases. The peers are installed with
+`pip install -e ".[peers]"`, best in a separate environment: `make bench-peers`. With --only, the other parts of the
+JSON file are kept. Text above the mark in the Markdown file is kept, too.
 
-Time is the median over interleaved rounds, so that a busy machine slows all alike: read the ratios. Memory is what
-PyTorch (by its profiler) and NumPy (by tracemalloc) hold at their peaks beyond the inputs, added up. A run fails where
-one of our own values is not the exact one.
+Times are medians over interleaved rounds, so that the load of the machine affects all alike: read the ratios. Memory
+is the sum of the peaks of PyTorch (by its profiler) and NumPy (by tracemalloc), without the inputs. The run fails if
+one of our values is not exact.
 """
 
 import argparse
@@ -52,7 +52,7 @@ LOSS_SHAPES = ((4096, 1000), (8192, 32000))
 
 
 def peak_mib(run: Callable) -> float:
-    """Peaks of PyTorch's and of NumPy's allocations, which need not be at the same time: no less than what is held."""
+    """Sum of the peaks of PyTorch's and NumPy's allocations, an upper bound of the peak of both."""
     tracemalloc.start()
     run()
     arrays = tracemalloc.get_traced_memory()[1]
@@ -61,7 +61,7 @@ def peak_mib(run: Callable) -> float:
 
 
 def line(name: str, runs: dict[str, Callable], rounds: int, **notes) -> dict:
-    """`metrics.compare` of the runs, and the peak memory of each."""
+    """Compare the runs with `metrics.compare`, and measure the peak memory of each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {**compare(name, runs, rounds, **notes), "peak_mib": {who: peak_mib(run) for who, run in runs.items()}}
@@ -91,7 +91,7 @@ def metric_lines(rounds: int) -> list[dict]:
 
 
 def streams(logits: Tensor, labels: Tensor) -> dict[str, Callable]:
-    """18 metrics of ours, 5 of torchmetrics, 5 of torch-uncertainty; all give the ECE."""
+    """Streams of our 18 metrics, 5 of torchmetrics and 5 of torch-uncertainty; each returns the ECE."""
     batches = list(zip(logits.split(1000), labels.split(1000), strict=True))
     k = logits.shape[1]
 
@@ -187,7 +187,7 @@ def edge_case_tables(tables: list[dict]) -> str:
 
 
 def timing_table(lines: list[dict]) -> str:
-    """Ours: time and memory. Peers: how many times as long, memory, and the value where it is another."""
+    """Format our time and memory, and for peers the ratio of times, memory, and the value if it differs."""
     columns = list(dict.fromkeys(who for figures in lines for who in figures["seconds"]))
     rows = []
     for figures in lines:
@@ -235,7 +235,7 @@ def page(figures: dict) -> str:
 
 
 def ours_wrong(tables: list[dict]) -> list[str]:
-    """The cases in which ours is not right; a refusal of what has a value is not."""
+    """List the cases in which our value is wrong or missing."""
     return [f"{group['title']}: {row['case']}" for group in tables for row in group["rows"] if not row["right"][OURS]]
 
 
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the tables there, below its mark")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler reports each of its starts
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs each start
 
     facts = machine() | {peer: importlib.metadata.version(peer) for peer in PEERS}
     facts["date"] = datetime.date.today().isoformat()

@@ -1,8 +1,8 @@
-"""Temperature fits against what is commonly written: the papers' loop over the grid, and a short LBFGS run.
+"""Temperature fits against common implementations: the papers' loop over the grid, and a short LBFGS run.
 
     python benchmarks/temperature.py [--repeats 3] [--threads 2] [--json FILE]
 
-Times are medians of interleaved repeats, so that a busy machine slows both sides alike: read the ratios.
+Times are medians of interleaved repeats, so that the load of the machine affects both alike: read the ratios.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TRUE_TEMPERATURES = (0.05, 0.3, 1.7, 5.0, 20.0)
 
 
 def sample(num_rows: int, num_classes: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits that are calibrated at about `temperature`."""
+    """Logits that are calibrated at a temperature of about `temperature`."""
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(num_rows, num_classes, generator=generator)
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
@@ -30,7 +30,7 @@ def sample(num_rows: int, num_classes: int, temperature: float) -> tuple[torch.T
 
 
 def grid_loop(logits: torch.Tensor, labels: torch.Tensor, num_bins: int = 15) -> float:
-    """T of the smallest ECE, as the papers' code finds it: a softmax a temperature, a mask a bin."""
+    """Find the T of the smallest ECE as the papers' code does: a softmax for each T, a mask for each bin."""
     edges = torch.linspace(0, 1, num_bins + 1).tolist()
     best, smallest = 1.0, float("inf")
     for step in range(1, 101):
@@ -48,7 +48,7 @@ def grid_loop(logits: torch.Tensor, labels: torch.Tensor, num_bins: int = 15) ->
 
 
 def lbfgs(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    """T of the smallest NLL, by the recipe that many repositories copy."""
+    """Find the T of the smallest NLL with LBFGS, as in many repositories."""
     temperature = torch.tensor(1.5, requires_grad=True)
     optimizer = torch.optim.LBFGS([temperature], lr=0.01, max_iter=50)
 
@@ -63,7 +63,7 @@ def lbfgs(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def compare(ours, peer, repeats: int) -> dict[str, float]:
-    """Median seconds of both, interleaved, their ratio, and both results."""
+    """Return the median seconds of interleaved runs, their ratio, and both results."""
     seconds: dict = {ours: [], peer: []}
     results = {}
     for _ in range(repeats):
@@ -82,7 +82,7 @@ def compare(ours, peer, repeats: int) -> dict[str, float]:
 
 
 def grid_results(repeats: int = 3) -> list[dict]:
-    """The ECE grid against the loop, for each of `GRID_SHAPES`."""
+    """Compare the ECE grid with the loop for each of `GRID_SHAPES`."""
     results = []
     for rows, classes in GRID_SHAPES:
         logits, labels = sample(rows, classes, 1.7)
@@ -96,7 +96,7 @@ def grid_results(repeats: int = 3) -> list[dict]:
 
 
 def temperature_grid_lines(repeats: int = 3, results: list[dict] | None = None) -> list[str]:
-    """One line a shape: seconds of both, ratio and both optima."""
+    """Format a line for each shape: seconds of both, ratio and both optima."""
     return [
         f"ECE grid {r['rows']:>6} x {r['classes']:<5} ours {r['ours_s']:.3f} s, loop {r['peer_s']:.2f} s: "
         f"{r['ratio']:.1f}x, T {r['ours_T']:.1f} and {r['peer_T']:.1f}"
@@ -105,7 +105,7 @@ def temperature_grid_lines(repeats: int = 3, results: list[dict] | None = None) 
 
 
 def nll_results(repeats: int = 3) -> list[dict]:
-    """The NLL fit against LBFGS; `exact_T` is the fit of the same logits in float64."""
+    """Compare the NLL fit with LBFGS; `exact_T` is the fit in float64."""
     results = []
     for temperature in TRUE_TEMPERATURES:
         logits, labels = sample(10_000, 10, temperature)
@@ -119,7 +119,7 @@ def nll_results(repeats: int = 3) -> list[dict]:
 
 
 def newton(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    """T of the smallest NLL in float64, by Newton steps on log(1/T): the reference for both."""
+    """Find the T of the smallest NLL in float64 by Newton steps on log(1/T): the reference for both."""
     gaps = logits.double().amax(1, keepdim=True) - logits.double()
     label_gap = gaps.gather(1, labels[:, None]).mean()
     log_beta = -label_gap.log()

@@ -1,11 +1,11 @@
-"""100 temperatures of a vocabulary of 37,000 in one pass, beside a loop over them and the model that makes the logits.
+"""One pass for 100 temperatures and a vocabulary of 37,000, against a loop and the model's forward pass.
 
     python benchmarks/token_calibration.py [--rounds 5] [--threads 1] [--json FILE]
 
-The model is a randomly initialised Transformer-base in Marian's form, 6 + 6 layers of width 512, on sentences of 32
-tokens; what is calibrated are as many rows with the tail of a trained model's. Each round runs all of them in turn, so
-that a busy machine slows all alike: read the ratios, each the median over the rounds of that round's ratio. The loop
-is timed on its first temperatures and scaled up. Peak memory is what is allocated beyond the logits, at any time.
+The model is a randomly initialised Transformer-base as a Marian model, 6 + 6 layers of width 512, on sentences of 32
+tokens. The calibrated logits are generated, with the tail of those of a trained model. Each round runs all of them in
+turn. Ratios are medians of the ratios within each round: read these. The loop is timed on its first temperatures and
+extrapolated. Peak memory excludes the logits.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from hf_focal import TemperatureStream
 from hf_focal.calibration.temperature import PAPER_GRID
 
 VOCABULARY, LENGTH = 37_000, 32
-LOOPED = 5  # temperatures of the loop that are timed in a round
+LOOPED = 5  # number of temperatures that the loop is timed on
 
 
 def base_model() -> MarianMTModel:
-    """The Transformer (base) of the papers, with one vocabulary for both languages."""
+    """The base Transformer of the papers, with one vocabulary for both languages."""
     torch.manual_seed(0)
     sizes = {"encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 8, "decoder_attention_heads": 8}
     sizes |= {"d_model": 512, "encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048, "max_position_embeddings": 512}
@@ -40,7 +40,7 @@ def base_model() -> MarianMTModel:
 
 
 def language_model_rows(num_rows: int) -> tuple[Tensor, Tensor]:
-    """Logits by Zipf's law with some classes far above the rest, overconfident by a temperature of 1.5."""
+    """Logits with a Zipf distribution and some large values, overconfident by a temperature of 1.5."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(num_rows, VOCABULARY, generator=generator) - torch.arange(1, VOCABULARY + 1).log()
     raised = torch.randint(VOCABULARY, (num_rows, 4), generator=generator)
@@ -50,7 +50,7 @@ def language_model_rows(num_rows: int) -> tuple[Tensor, Tensor]:
 
 
 def loop(logits: Tensor, labels: Tensor, temperatures: np.ndarray, num_bins: int = 15) -> tuple[list, list]:
-    """ECE and NLL of each temperature by a log_softmax for each, in the dtype of the logits."""
+    """ECE and NLL with a log_softmax for each temperature, in the dtype of the logits."""
     eces, nlls = [], []
     for temperature in temperatures.tolist():
         log_p = torch.log_softmax(logits / temperature, 1)
@@ -69,7 +69,7 @@ def seconds(run: Callable) -> float:
 
 
 def time_results(rounds: int, sentences: int) -> dict:
-    """Milliseconds of forward, one pass and loop for so many sentences, and the median ratios of the rounds."""
+    """Measure the milliseconds of forward pass, one pass and loop, and the median ratios of the rounds."""
     model = base_model()
     tokens = torch.randint(2, VOCABULARY, (sentences, LENGTH), generator=torch.Generator().manual_seed(0))
     logits, labels = language_model_rows(sentences * LENGTH)
@@ -106,9 +106,9 @@ def time_results(rounds: int, sentences: int) -> dict:
 
 
 def memory_results() -> list[dict]:
-    """Peak memory of streams of more and more tokens, in batches and as one batch, in MiB."""
+    """Measure the peak memory in MiB for increasing numbers of tokens, in batches and as one batch."""
     logits, labels = language_model_rows(2048)
-    TemperatureStream().update(logits[:64], labels[:64])  # the table of the bins, 6 MiB, which stays
+    TemperatureStream().update(logits[:64], labels[:64])  # allocates the table of bins, 6 MiB, once
     results = []
     for num_tokens in (128, 512, 2048):
         batches = list(zip(logits[:num_tokens].split(128), labels[:num_tokens].split(128), strict=True))
@@ -125,7 +125,7 @@ def memory_results() -> list[dict]:
 
 
 def accuracy_results(num_rows: int = 200) -> dict:
-    """The largest differences to the loop in float64, and both optima."""
+    """Return the largest differences from the loop in float64, and both optima."""
     logits, labels = language_model_rows(num_rows)
     stream = TemperatureStream()
     stream.update(logits, labels)

@@ -1,19 +1,20 @@
-"""Training throughput of the Tree-LSTM, all trees of a batch height by height, against node by node recursion.
+"""Training throughput of the Tree-LSTM, computed height by height for all trees of a batch, against recursion.
 
     python benchmarks/tree_lstm.py [--file TRAIN.txt|TRAIN.parquet] [--threads 1] [--json FILE]
 
-A step is a forward pass over 25 trees, the cross-entropy of all their nodes, a backward pass and AdaGrad's update, in
-the sizes of Tai et al. (2015): words of 300, memories of 150. All models hold the same weights, and their losses are
-checked to be equal. "layer a gate" is the recursion of published code, with linear layers of its own for each gate and
-child; "fused gates" has one matrix product for all gates of a node, as ours has for all nodes of a height. Both look
-up the words of a batch at once. AdaGrad updates a dense gradient of all word vectors, which takes all the same time:
-"fused AdaGrad" is PyTorch's faster kernel for it, and "words frozen", without it, the ratio of the trees themselves.
+A step is a forward pass over 25 trees, the cross-entropy of all their nodes, a backward pass and an AdaGrad update,
+with the sizes of Tai et al. (2015): word vectors of 300, memories of 150. All models have the same weights, and their
+losses are checked to be equal. "layer a gate" is the recursion of published code, with a linear layer for each gate
+and child; "fused gates" has one matrix product for all gates of a node, where ours has one for all nodes of a height.
+Both look up the words of a batch at once. AdaGrad updates a dense gradient of all word vectors, which takes all
+implementations the same time: "fused AdaGrad" uses PyTorch's faster kernel, and "words frozen" leaves it out to
+compare the trees alone.
 
-Times are of interleaved rounds, so that a busy machine slows both alike: read the ratios, each the median over the
-rounds. CPU seconds are those of this process.
+Times are of interleaved rounds, so that the load of the machine affects all alike. Ratios are medians of the ratios
+within each round: read these. CPU seconds are those of this process.
 
-Without a file trees are generated: of random shapes, and with sizes and words like those of the Stanford Sentiment
-Treebank. A file has one bracketed tree a line, or is parquet with a column `tree`.
+Without a file, trees are generated: with random shapes, and sizes and words like those of the Stanford Sentiment
+Treebank. A file has one bracketed tree per line, or is parquet with a column `tree`.
 """
 
 import argparse
@@ -46,7 +47,7 @@ Row = Mapping[str, Sequence[int]]
 
 
 def generated_tree(rng: random.Random) -> Tree:
-    """5 to 35 words, 20 in the mean, of some 18,000, a few of which are frequent; joined in random order."""
+    """Join 5 to 35 words, 20 on average, in random order, from about 18,000 of which a few are frequent."""
     num_words = rng.randint(5, 35)
     parts = [f"({rng.randrange(5)} w{int(18_000 * rng.random() ** 4)})" for _ in range(num_words)]
     while len(parts) > 1:
@@ -65,7 +66,7 @@ def training_trees(file: Path | None) -> list[Tree]:
 
 
 class LayerPerGate(nn.Module):
-    """The model of `TreeLSTMForSequenceClassification` as a module for each gate and child."""
+    """The Tree-LSTM with a linear layer for each gate and child."""
 
     def __init__(self, model: TreeLSTMForSequenceClassification):
         super().__init__()
@@ -91,7 +92,7 @@ class LayerPerGate(nn.Module):
 
 
 class FusedGates(nn.Module):
-    """The same with one matrix product for all gates of a node."""
+    """The Tree-LSTM with one matrix product for all gates of a node."""
 
     def __init__(self, model: TreeLSTMForSequenceClassification):
         super().__init__()
@@ -110,7 +111,7 @@ def chunks(layer: nn.Linear, count: int) -> tuple[Sequence[Tensor], Sequence[Ten
 
 
 def recursive_logits(model: LayerPerGate | FusedGates, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-    """Logits of all nodes, (nodes of all trees, K), and their labels."""
+    """Return the logits of all nodes, (nodes of all trees, K), and their labels."""
     device = model.classifier.weight.device
     words = torch.tensor([word for row in rows for word in row["input_ids"]], device=device)
     word_vectors = iter(model.embeddings(words).unbind())
@@ -130,13 +131,13 @@ def recursive_logits(model: LayerPerGate | FusedGates, rows: Sequence[Row]) -> t
 
     for row in rows:
         state(row, len(row["left"]) - 1)
-    # Children come before their parents, the left ones first: the order of the labels.
+    # Post-order, as the labels: children before parents, left before right.
     labels = torch.tensor([label for row in rows for label in row["labels"]], device=device)
     return torch.stack(logits), labels
 
 
 def batched_logits(model: TreeLSTMForSequenceClassification, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-    """Logits and labels of all nodes and padding, the making of the batch included."""
+    """Make a batch, and return the logits and labels of all nodes and padding."""
     batch = {name: tensor.to(model.device) for name, tensor in TreeCollator()(rows).items()}
     labels = batch.pop("labels")
     return model(**batch).logits.flatten(0, 1), labels.flatten()
@@ -148,7 +149,7 @@ IMPLEMENTATIONS = {
     "fused gates": (FusedGates, recursive_logits),
     "ours": (nn.Identity(), batched_logits),
 }
-# By name: whether the words learn, and the options of AdaGrad.
+# Name -> whether word vectors are trained, and the options of AdaGrad.
 TASKS = {"AdaGrad": (True, {}), "fused AdaGrad": (True, {"fused": True}), "words frozen": (False, {})}
 
 
@@ -161,7 +162,7 @@ def train_step(logits_of: Callable, model: nn.Module, optimizer: torch.optim.Opt
 
 
 def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -> list[dict]:
-    """One line an implementation, also printed: each batch is a round."""
+    """Return and print a line for each implementation. Each batch is a round."""
     words_learn, options = TASKS[task]
     steps: dict[str, Callable[[list[Row]], Tensor]] = {}
     losses: dict[str, list[Tensor]] = {}
@@ -174,7 +175,7 @@ def measure(task: str, batches: list[list[Row]], vocab_size: int, device: str) -
         model.embeddings.requires_grad_(words_learn)
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
         steps[who] = partial(train_step, logits_of, model, torch.optim.Adagrad(learned, lr=0.05, **options))
-        losses[who] = [steps[who](batches[0])]  # the warm-up
+        losses[who] = [steps[who](batches[0])]  # warm-up
     for rows in batches[1:]:
         for who, step in steps.items():
             synchronize(torch.device(device))

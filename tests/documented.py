@@ -1,4 +1,4 @@
-"""The Python examples of the README and of the guides, and what they take for granted."""
+"""The Python examples of the README and the guides, and the names that they assume."""
 
 import re
 from pathlib import Path
@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def examples_of(page: Path) -> list[str]:
-    """The blocks of Python code of a page."""
+    """The Python code blocks of a page."""
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 def run_example(example: str, page: Path, names: dict[str, Any]) -> None:
-    """Run a block in the namespace `names`, which keeps what it defines; a traceback names its page."""
+    """Run a block in the namespace `names`, which keeps its definitions; tracebacks name the page."""
     exec(compile(example, str(page), "exec"), names)
 
 

@@ -39,11 +39,20 @@ def imported_modules(name: str, path: Path) -> set[str]:
 IMPORTS = {name: imported_modules(name, path) for name, path in FILES.items()}
 
 
-def test_imports_of_all_kinds_are_read():
-    assert "hf_focal.experiments.models" in IMPORTS[ALIAS]  # from ..experiments.models import X
-    assert "hf_focal.losses" in IMPORTS["hf_focal"]  # under TYPE_CHECKING
-    assert ALIAS in IMPORTS[REGISTERS_MODELS]  # import hf_focal.models, in a function
-    assert "hf_focal.losses.functional" in IMPORTS["hf_focal.losses.loss_modules"]  # from . import functional
+def test_imports_of_all_kinds_are_read(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import hf_focal.models\n"
+        "from . import functional\n"
+        "from ..metrics import CalibrationMetrics\n"
+        "from ..experiments.models import *\n"
+        "if TYPE_CHECKING:\n    from .loss_config import LossConfig\n"
+        "def load():\n    from hf_focal.calibration import temperature\n"
+    )
+    assert imported_modules("hf_focal.losses.module", path) == {
+        *("hf_focal.models", "hf_focal.losses.functional", "hf_focal.metrics", "hf_focal.experiments.models"),
+        *("hf_focal.losses.loss_config", "hf_focal.calibration.temperature"),
+    }
 
 
 def test_the_product_does_not_import_the_experiments():

@@ -1,5 +1,6 @@
-"""The guides' examples run as they stand, and whatever the documentation names is there."""
+"""The guides' examples run, and the files, names and options in the documentation exist."""
 
+import dataclasses
 import re
 from importlib import import_module
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import ROOT, classifier, examples_of, run_example
+from recipe_modules import import_recipe
 
 import hf_focal
 from hf_focal import FocalTrainer, FocalTrainingArguments
@@ -15,22 +17,27 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 INDEX = DOCS / "paper_index.md"
 API = sorted((DOCS / "api").glob("*.md"))
-# Its first example trains for a quarter of an hour: `test_guide.py` runs the others.
+# Its first example trains for 16 minutes; `test_guide.py` runs the others.
 ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
-# These say themselves which model and data they take; the others go on with a model and splits that are there.
+# These guides build their own model and data; the others continue from an existing model and splits.
 COMPLETE = ("first_model", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
-STATUSES = {"reproduced", "run in small", "implemented, not run", "not built"}
+STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
+
+# Files with commands that are not part of the site.
+OTHER_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")]
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+all_pages = pytest.mark.parametrize("page", PAGES + OTHER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_examples_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
+def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(page)
     names = {} if page.stem in COMPLETE else classifier()
-    if page.stem in ("launching", "exactness"):  # which begin with a training script that is there
+    if page.stem in ("launching", "exactness"):  # they continue a training script
         names["args"] = FocalTrainingArguments(output_dir="out", report_to="none", num_train_epochs=1)
         names["trainer"] = FocalTrainer(
             names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
@@ -44,7 +51,7 @@ def test_examples_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
         assert saved.config.calibration["temperature"] == names["temperature"].value
         (shown,) = re.findall(r"error ([\d.]+)%, ECE ([\d.]+)% -> ([\d.]+)%", page.read_text(encoding="utf-8"))
         measured = [names["figures"][name] for name in ("eval_error", "eval_ece", "eval_ece_post_t")]
-        # Other versions round otherwise.
+        # Other versions round differently.
         assert measured == pytest.approx([float(value) / 100 for value in shown], abs=0.03)
     if page.stem == "translation":
         assert names["folded"].config.calibration["folded"]
@@ -60,7 +67,7 @@ def test_examples_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
         assert all(line.startswith(number) for line, number in zip(printed, shown, strict=True))
 
 
-def test_which_guides_have_examples():
+def test_guides_with_examples():
     assert {page.stem for page in GUIDES} == {
         *("adafocal", "first_model", "gamma", "losses", "reliability_diagram", "translation"),
         *("exactness", "launching"),
@@ -77,23 +84,23 @@ def leaves(nav) -> list[str]:
     return [page for entry in (nav.values() if isinstance(nav, dict) else nav) for page in leaves(entry)]
 
 
-def test_the_site_has_every_page_once():
+def test_site_has_every_page_once():
     assert sorted(leaves(site()["nav"])) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
 def without_code(page: Path) -> str:
-    """The text of a page without its blocks of code."""
+    """The text of a page without its code blocks."""
     return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pages
-def test_links_stay_within_the_documentation_and_lead_somewhere(page):
-    # A link that leaves docs/ works on a code host and not on the site: such files are named as code.
+def test_links_stay_within_the_documentation_and_exist(page):
+    # A link that leaves docs/ breaks on the site, so pages name such files as code.
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
         if not target.startswith(("https://", "#")):
             path = (page.parent / target.partition("#")[0]).resolve()
             assert path.is_relative_to(DOCS.resolve()), f"{target} leaves docs/"
-            assert path.is_file(), f"{target} is not there"
+            assert path.is_file(), f"{target} does not exist"
 
 
 def tables(page: Path) -> list[list[list[str]]]:
@@ -106,13 +113,13 @@ def tables(page: Path) -> list[list[list[str]]]:
 
 
 @pages
-def test_tables_have_as_many_cells_in_each_row(page):
+def test_table_rows_have_equally_many_cells(page):
     for header, dashes, *rows in tables(page):
         assert all(re.fullmatch(r":?-+:?", cell) for cell in dashes)
         assert {len(row) for row in rows} == {len(header)}, header
 
 
-def rows_of_the_index() -> list[dict[str, str]]:
+def index_rows() -> list[dict[str, str]]:
     return [
         dict(zip(header, row, strict=True))
         for header, _, *rows in tables(INDEX)
@@ -126,32 +133,63 @@ def test_no_cell_of_the_index_is_empty():
 
 
 def test_each_row_of_the_index_has_a_status():
-    for row in rows_of_the_index():
+    for row in index_rows():
         assert row["Status"].partition(":")[0] in STATUSES, row
-        if row["Status"] != "not built":
+        if row["Status"] != "not implemented":
             assert row["Code"] != "–", row
             assert row["Test"] != "–", row
 
 
-def test_the_index_has_every_equation_table_and_figure():
-    first = " ".join(next(iter(row.values())) for row in rows_of_the_index())
+def test_index_has_every_equation_table_and_figure():
+    first = " ".join(next(iter(row.values())) for row in index_rows())
     for kind, last in (("Equation", 13), ("Table", 13), ("Figure", 10), ("Proposition", 2)):
         for number in range(1, last + 1):
             assert re.search(rf"{kind} {number}\b", first), f"{kind} {number}"
 
 
-def test_the_files_of_the_index_are_there():
-    named = re.findall(r"`((?:hf_focal|recipes|tests|benchmarks|docs)/[^`\s]+)`", INDEX.read_text(encoding="utf-8"))
-    assert len(named) > 50
-    for name in named:
+def named_files(page: Path) -> list[str]:
+    """Paths in the repository that a page names anywhere, with "::test" where it names a test."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"(?<![\w/.-])((?:hf_focal|recipes|tests|benchmarks|docs)/[\w/.-]+\.[a-z]+(?:::\w+)?)", text)
+
+
+@all_pages
+def test_named_files_exist(page):
+    for name in named_files(page):
         path, _, test = name.partition("::")
         assert (ROOT / path).exists(), name
         if test:
             assert re.search(rf"^def {test}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), name
 
 
+def test_index_names_files():
+    assert len(named_files(INDEX)) > 50
+
+
+def recipe_commands(page: Path) -> list[tuple[str, list[str]]]:
+    """The recipe and the options of each command in a page's code blocks, or in the Makefile."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    if page.suffix == ".md":
+        text = "\n".join(re.findall(r"```(?:\n|console\n).*?```", text, re.DOTALL))
+    commands = re.findall(r"recipes/((?:papers/)?\w+)\.py(.*)", text)
+    return [(recipe, re.findall(r" --(\w+)", rest)) for recipe, rest in commands]
+
+
+@all_pages
+def test_options_of_recipe_commands_exist(page):
+    for recipe, options in recipe_commands(page):
+        classes = [value for value in vars(import_recipe(recipe)).values() if dataclasses.is_dataclass(value)]
+        fields = {field.name for value in classes for field in dataclasses.fields(value)}
+        if recipe != "papers/analysis":  # it uses argparse
+            assert set(options) <= fields | {"config"}, recipe
+
+
+def test_commands_of_pages_are_found():
+    assert len([command for page in PAGES + OTHER_PAGES for command in recipe_commands(page)]) > 10
+
+
 def resolve(name: str):
-    """The module, class or attribute that a dotted name stands for."""
+    """The module, class or attribute of a dotted name."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -173,8 +211,15 @@ def test_names_of_the_package_resolve(page):
 def test_every_public_name_is_in_the_reference():
     directives = [re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE) for page in API]
     modules = [resolve(name) for names in directives for name in names]
-    documented = [getattr(module, name) for module in modules for name in module.__all__]
+    documented = [getattr(module, name) for module in modules for name in getattr(module, "__all__", ())]
     missing = [name for name in hf_focal.__all__ if not any(getattr(hf_focal, name) is found for found in documented)]
     assert missing == []
-    packages = {module.parent.name for module in (ROOT / "hf_focal").glob("*/__init__.py")}
-    assert {f"hf_focal.{package}" for package in packages} <= {module.__name__ for module in modules}
+    product = {"losses", "metrics", "calibration", "trainer", "reports", "hub"}
+    assert {f"hf_focal.{package}" for package in product} <= {module.__name__ for module in modules}
+
+
+def test_architecture_is_one_short_page_with_one_picture():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert 60 <= len(page.splitlines()) <= 120
+    assert len(re.findall(r"!\[", page)) == 1
+    assert "```" not in page

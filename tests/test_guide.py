@@ -1,4 +1,4 @@
-"""The commands of the guide on calibrating a trained model, on a tiny one, and that its figures are of one run."""
+"""The commands of the guide on calibrating a trained model, run on a tiny model, and the figures it shows."""
 
 import re
 import shlex
@@ -16,18 +16,18 @@ CONSOLE = re.findall(r"```console\n\$ hf-focal (.*?)\n\n(.*?)```", GUIDE, flags=
 
 @pytest.fixture
 def as_in_the_guide(tmp_path, monkeypatch):
-    """A tiny model and its files where the guide has them."""
+    """A tiny model and its files under the names in the guide."""
     case = trained_models.build("texts", tmp_path)
     case.folder.rename(tmp_path / "newsgroups_bert")
     (tmp_path / "newsgroups").mkdir()
     for file, name in ((case.validation, "calibration"), (case.test, "test")):
-        rows = load_dataset("parquet", data_files=str(file), split="train").rename_column("premise", "text")
-        rows.to_parquet(tmp_path / "newsgroups" / f"{name}.parquet")
+        posts = load_dataset("parquet", data_files=str(file), split="train").rename_column("premise", "text")
+        posts.to_parquet(tmp_path / "newsgroups" / f"{name}.parquet")
     monkeypatch.chdir(tmp_path)
 
 
 def shape(printed: str) -> list[str]:
-    """What is printed, without its numbers and widths, and without the note on rows that both files have."""
+    """Printed lines without numbers, column widths, and the note on samples that are in both files."""
     lines = [re.sub(r"[\d.,]+", "N", line) for line in printed.splitlines()]
     return [re.sub(r"[ -]+", " ", line) for line in lines if not line.startswith("note: N")]
 
@@ -45,7 +45,7 @@ def test_the_commands_print_what_the_guide_shows(capsys):
     assert [line.split()[0] for line in printed] == ["newsgroups_bert", "newsgroups_calibrated"]
 
 
-def test_the_figures_are_of_one_run():
+def test_the_figures_come_from_one_run():
     (before,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[0][1])
     ((also_before, after),) = re.findall(r"\| ECE % +\| ([\d.]+) \[.*?\] +\| ([\d.]+) \[", CONSOLE[1][1])
     (also_after,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[2][1])

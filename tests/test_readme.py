@@ -1,4 +1,4 @@
-"""The README's Python examples run as they stand."""
+"""The README's Python examples run."""
 
 import pytest
 from documented import ROOT, classifier, examples_of, run_example

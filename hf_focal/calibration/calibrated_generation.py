@@ -1,53 +1,45 @@
-"""Temperature in generation: beam search on softmax(z / T), re-normalised at every step.
+"""Generation from softmax(z / T): beam search whose scores are normalized again at every step.
 
-Beam search takes log_softmax of the logits before anything else is done to them, and Transformers' `temperature` only
-has an effect where `do_sample` is on; a temperature that is put among the processors alone multiplies the scores of
-all hypotheses by the same number, and changes nothing. What is needed is that the scores are normalised again after
-they were divided by T: `log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. These are two things that `generate`
-takes as arguments; `apply_calibrated_generation` has a model's own `generate` pass them.
+Beam search starts from log_softmax of the logits, and Transformers' `temperature` only acts with `do_sample`. A
+temperature among the logits processors alone multiplies the scores of all hypotheses by the same number, which changes
+nothing. The scores must be normalized again after the division: `log_softmax(log_softmax(z) / T) = log_softmax(z /
+T)`. `generate` takes both, the processor and the normalization, as arguments.
 
-A model carries its temperature in `config.calibration`: `save_pretrained` refuses a `temperature` at the top of the
-config, and in the generation config without `do_sample`, and a generation config holds no processors. Where weights
-may change, `fold_temperature` makes that superfluous: what it saves generates so by itself.
+The temperature is in `config.calibration`: `save_pretrained` refuses a `temperature` in the config, and in the
+generation config without `do_sample`, and a generation config holds no processors. If the weights may change,
+`fold_temperature` makes all of this unnecessary.
 """
 
 import functools
 from collections.abc import Iterable
-from typing import Any
-
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper
+from typing import TYPE_CHECKING, Any
 
 from ..metrics.input_checks import check_positive
-from .folding import folded_temperature
+from .folding import calibration_record, folded_temperature
 from .temperature import Temperature
 
-__all__ = ["apply_calibrated_generation", "calibrated_generation"]
+if TYPE_CHECKING:  # a fit and a fold need no Transformers
+    from transformers import LogitsProcessor, PreTrainedModel
 
 
-def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict[str, Any]:
-    """Return the arguments of `generate` for generating from softmax(z / T).
+def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> dict[str, Any]:
+    """Return arguments of `generate` for generating from softmax(z / T).
 
     ```python
     model.generate(**inputs, num_beams=4, **calibrated_generation(1.3))
     trainer.predict(dataset, **calibrated_generation(model))
     ```
 
-    The scores of beam search are then sums of log softmax(z / T), with a length penalty as ever. Other arguments that
-    change scores act before T does. Where they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens),
-    the probabilities of the others sum to 1, as without temperature they do only with `renormalize_logits=True`: pass
-    that at T = 1 too where temperatures are compared. Greedy search generates the same as without. Sampling is from
-    softmax(z / T); a `temperature` of its own acts on top, as it does on calibrated logits.
+    The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T. If
+    they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens), pass `renormalize_logits=True` at T = 1
+    too when you compare temperatures. Greedy search is not affected. A `temperature` for sampling acts on top.
 
     Args:
-        source: T, or a model that has it in `config.calibration["temperature"]`. One that is recorded as `folded`
-            into the weights is left alone.
+        source: T, or a model with `config.calibration["temperature"]`, which counts unless `folded` into the weights.
 
     Returns:
-        `logits_processor`, to which more can be appended, and `renormalize_logits`. Nothing for T = 1 and for a model
-        without a temperature: generation stays what it is.
-
-    Raises:
-        ValueError: a temperature that is not finite and positive.
+        `logits_processor`, to which more can be appended, and `renormalize_logits`; empty for T = 1 and without a
+        temperature.
     """
     if hasattr(source, "config"):
         calibration = getattr(source.config, "calibration", None) or {}
@@ -58,6 +50,8 @@ def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict
         temperature = check_positive("temperature", source)
     if temperature == 1:
         return {}
+    from transformers import LogitsProcessorList, TemperatureLogitsWarper
+
     return {
         "logits_processor": LogitsProcessorList([TemperatureLogitsWarper(temperature)]),
         "renormalize_logits": True,
@@ -65,50 +59,41 @@ def calibrated_generation(source: Temperature | float | PreTrainedModel) -> dict
 
 
 def apply_calibrated_generation(
-    model: PreTrainedModel, temperature: Temperature | float | None = None
-) -> PreTrainedModel:
+    model: "PreTrainedModel", temperature: Temperature | float | None = None
+) -> "PreTrainedModel":
     """Make plain `model.generate(...)` generate from softmax(z / T), with the T of `model.config.calibration`.
 
-    T is read at each call. Call this again on what `from_pretrained` loads: the config is saved with the model, the
-    method is not. A call that brings a temperature of its own, from `calibrated_generation`, has that in place of the
-    model's.
+    T is read at each call. The config is saved with the model, but the method is not: call this again after
+    `from_pretrained`. A call with a temperature of its own, from `calibrated_generation`, uses that instead.
 
-    Only this object's `generate` is replaced, which is what Transformers itself does to a model whose repository has
-    a `custom_generate`. (A callable for `custom_generate` would not do: `generate` then drops `synced_gpus`, and
-    processes that hold one model together would wait for each other for ever.)
+    Only this object's `generate` is replaced, as Transformers does for models whose repository has a
+    `custom_generate`. (With a callable as `custom_generate` argument, `generate` drops `synced_gpus`, and processes
+    that hold one model together deadlock.)
 
     Args:
         model: changed in place.
-        temperature: where given, it is recorded in `model.config.calibration` with the figures of its fit, in place of
-            what is there. On a model that has one folded in it acts on top, as it does where it was fitted to that
-            model; the folded one is no longer recorded, then.
-
-    Returns:
-        The model.
-
-    Raises:
-        TypeError: a model that cannot generate.
-        ValueError: a temperature that is not finite and positive.
+        temperature: recorded in `model.config.calibration` with ECE and NLL of its fit, in place of what is there. It
+            acts on top of a temperature that is folded into the weights.
     """
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:
-        figures = temperature.to_dict() if hasattr(temperature, "to_dict") else {}
-        figures.pop("value", None)
-        model.config.calibration = {"temperature": check_positive("temperature", temperature), **figures}
-    calibrated_generation(model)  # raises now rather than when it generates
+        model.config.calibration = calibration_record(temperature)
+    calibrated_generation(model)  # raises now rather than during generation
     model.generate = functools.partial(_generate, model)
     return model
 
 
 def _generate(
-    model: PreTrainedModel,
+    model: "PreTrainedModel",
     inputs: Any = None,
     generation_config: Any = None,
-    logits_processor: Iterable[LogitsProcessor] | None = None,
+    logits_processor: "Iterable[LogitsProcessor] | None" = None,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
+    from transformers import LogitsProcessorList, TemperatureLogitsWarper
+
     processors = list(logits_processor or [])
     if not any(isinstance(processor, TemperatureLogitsWarper) for processor in processors):
         calibrated = calibrated_generation(model)

@@ -1,76 +1,62 @@
-"""A fitted temperature moved into the weights of the model, so that nobody has to remember it."""
+"""Folding of a temperature into a model's weights."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from ..metrics.input_checks import check_positive
-
-if TYPE_CHECKING:
-    from .temperature import Temperature
+from .temperature import Temperature
 
 Model = TypeVar("Model", bound=Any)
 
-# Where Transformers' classification models keep their heads; the first name that a model has is its head.
+# Attributes of Transformers' classification models that hold their heads; the first one that a model has counts.
 _HEADS = (
     ("classifier",),
     ("classification_head",),
     ("score",),
     ("logits_proj",),
     ("cls_classifier", "distillation_classifier"),  # distilled DeiT: the logits are the mean of the two
-    # Of semantic segmentations: SegFormer, UperNet and BEiT; MobileNet and MobileViT; DPT.
+    # Semantic segmentation: SegFormer, UperNet and BEiT; MobileNet and MobileViT; DPT.
     ("decode_head.classifier",),
     ("segmentation_head.classifier",),
     ("head.head",),
 )
 # The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
-# Inputs on which predictions before and after are compared: features of a classifier's head, and pairs of tokens.
+# Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 
 
-def fold_temperature(model: Model, temperature: "Temperature | float") -> Model:
-    """Divide the logits by T by changing the model's weights, so that plain `from_pretrained` is calibrated.
+def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
+    """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
 
-    The logits become `logits / T` up to the rounding of the weights' dtype; the division itself is float32's at least.
-    That keeps every prediction but near-ties: hardly any are lost in float32, but in half precision of 1,000 classes
-    up to about 1 % are. A warning says which share of the predictions on random inputs changes; where it matters,
-    load and save the model in float32.
+    The logits become `logits / T` up to the rounding of the weights' dtype. This keeps every prediction but near-ties:
+    hardly any change in float32, up to about 1 % in half precision with 1,000 classes. A warning says which share of
+    the predictions on random inputs changes; if that matters, load and save the model in float32.
 
-    The temperature is recorded in `model.config.calibration`, with the figures of its fit (`{"temperature": T,
-    "objective": ..., ...}`). Folding again records the product of the temperatures and nothing else: the figures of
-    either fit are not those of the product.
+    T is recorded in `model.config.calibration` with ECE and NLL of its fit. Folding again records only the product of
+    the temperatures, to which the ECE and NLL of neither fit apply.
 
-    A classifier's last layer is divided; of a semantic segmentation, too, whose logits are interpolated afterwards,
-    which is linear. For a model that generates, so is the head, or where embeddings share its weight the norm before
-    it (the last hidden state is then divided, too, and the weights stay tied); `final_logits_bias` always. Whether
-    that divides the logits is tried on two tokens first. `"folded": True` is recorded besides, by which
-    `calibrated_generation` knows that nothing is left to do: plain `generate` is what
-    `generate(**calibrated_generation(T))` was. A temperature that `apply_calibrated_generation` recorded is in no
-    weight: T replaces it.
+    In a classifier the last layer is divided. In a language model it is the head, or if embeddings share its weight
+    the norm before it (which keeps the weights tied), and always `final_logits_bias`; two tokens show first whether
+    that divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does nothing. A temperature
+    that `apply_calibrated_generation` recorded is not in the weights: T replaces it.
 
     Args:
-        model: a Transformers model with a classification head: `classifier`, `classification_head`, `score` or
-            `logits_proj`, a Linear or Conv2d or a head that ends in one, or the like of a semantic segmentation
-            (`decode_head.classifier`, ...); or a `timm_model`; or one that generates from
-            `input_ids`: a causal or a sequence-to-sequence language model. Changed in place.
+        model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
+            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place.
         temperature: a `Temperature` or a number.
 
-    Returns:
-        The model.
-
     Raises:
-        ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (which
-            are left as they were, then); a model for regression, for several labels at once (its sigmoids are not what
-            was fitted) or of a single label.
-        TypeError: no config; no such head; a head whose last layer is not plain; weights that other layers share (a
-            classifier's with embeddings), that are not floating (quantised), that are not in memory (offloaded), or
-            that FSDP or DeepSpeed's ZeRO-3 cut up among processes. Of models that generate: adapters of PEFT that are
-            not merged; logits that do not follow the weights (a soft-cap): `apply_calibrated_generation` is for those.
+        ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
+            model is then unchanged); a model for regression, several labels at once or a single label.
+        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; PEFT adapters
+            that are not merged; logits that do not follow the weights (a soft cap), for which there is
+            `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
     if not hasattr(model, "config"):
@@ -86,21 +72,26 @@ def fold_temperature(model: Model, temperature: "Temperature | float") -> Model:
     if earlier is not None:
         model.config.calibration = {"temperature": earlier * value}
     else:
-        figures = temperature.to_dict() if hasattr(temperature, "to_dict") else {}
-        figures.pop("value", None)
-        model.config.calibration = {"temperature": value, **figures}
+        model.config.calibration = calibration_record(temperature)
     if generates:
         model.config.calibration["folded"] = True
     return model
 
 
+def calibration_record(temperature: Temperature | float) -> dict[str, Any]:
+    """What `model.config.calibration` records: T, and ECE and NLL of its fit if there was one."""
+    fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}
+    fields.pop("value", None)
+    return {"temperature": check_positive("temperature", temperature), **fields}
+
+
 def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights, None where there is none.
+    """Return the temperature that is in a model's weights, or None.
 
     Args:
-        calibration: `model.config.calibration`, if it has one.
-        generates: whether the model is a language model: the config of one has a temperature that is in no weight,
-            unless it is recorded as `folded`; that of a classifier is folded, unless it is recorded as not.
+        calibration: `model.config.calibration`, if there is one.
+        generates: whether it is a language model: its recorded temperature is in the weights only if also recorded as
+            `folded`. A classifier's is, unless recorded as not folded.
     """
     calibration = calibration or {}
     return calibration.get("temperature") if calibration.get("folded", not generates) else None
@@ -122,16 +113,16 @@ def _fold_classifier(model: Any, value: float) -> None:
 
 
 def _features(layer: Any) -> torch.Tensor:
-    """Random inputs of a Linear layer, (N, C), or a picture of N of them for a Conv2d layer."""
+    """Random inputs of a Linear layer, (N, C), or an image of N pixels for a Conv2d layer."""
     size = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     features = torch.randn(_NUM_FEATURES, size, generator=torch.Generator().manual_seed(0)).to(layer.weight)
     return features if isinstance(layer, nn.Linear) else features.T.reshape(1, size, 32, -1)
 
 
 def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Callable[[], torch.Tensor]) -> None:
-    """Divide in place, and warn where predictions change. What is not finite then raises, and nothing is changed.
+    """Divide in place, and warn if predictions change. If weights or logits overflow, restore them and raise.
 
-    `probe` returns logits (..., K) on inputs that are the same each time.
+    `probe` returns the logits (..., K) of fixed inputs.
     """
     if value == 1:
         return
@@ -189,7 +180,7 @@ def last_layers(model: Any) -> list[nn.Module]:
 
 
 def _part(model: Any, path: str) -> Any:
-    """The module at a path such as "decode_head.classifier", None where there is none."""
+    """The module at a path such as "decode_head.classifier", or None."""
     for name in path.split("."):
         model = getattr(model, name, None)
     return model
@@ -197,7 +188,7 @@ def _part(model: Any, path: str) -> Any:
 
 def _last_layer(head: nn.Module, model: Any) -> nn.Module:
     if isinstance(head, nn.Sequential):
-        layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # what is linear needs no T
+        layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
     else:
         layer = next((getattr(head, name) for name in _LAST_LAYERS if hasattr(head, name)), head)
     if not isinstance(layer, nn.Linear | nn.Conv2d):
@@ -231,12 +222,13 @@ def _fold_generative(model: Any, value: float) -> None:
     bias = getattr(model, "final_logits_bias", None)  # Marian's, BART's and their kin's: a buffer
     tensors = parameters if bias is None else [*parameters, bias]
 
-    # Halving is exact in every dtype, which dividing by T is not: whether it halves the logits shows that the right
-    # weights were found. Once more with large outputs of the head, as a soft-cap leaves small logits nearly alone.
+    # Halving is exact in every dtype, unlike dividing by T: if it halves the logits, these are the right weights. It
+    # is repeated with large outputs of the head, because a soft cap hardly changes small logits.
     large = 1e4 / peak if peak > 0 else 1.0
     before_large, *_ = _probe(model, head, ids, large)
     kept = [tensor.detach().clone() for tensor in tensors]
-    for offset, tolerance in ((0, 1e-5), (1, 2e-2)):  # Gemma's norms multiply by 1 + weight: there bfloat16 rounds
+    pairs = torch.randint(head.out_features, (_NUM_PAIRS, 2), generator=torch.Generator().manual_seed(0))
+    for offset, tolerance in ((0, 1e-5), (1, 2e-2)):  # Gemma's norms multiply by 1 + weight, which bfloat16 rounds
         try:
             _divide(tensors, 2, offset)
             halves = _is_half(_probe(model, head, ids)[0], before, tolerance)
@@ -244,23 +236,21 @@ def _fold_generative(model: Any, value: float) -> None:
         finally:
             _restore(tensors, kept)
         if halves:
-            break
-    else:
-        raise TypeError(
-            f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "
-            f"soft-cap, or layers between them): {_INSTEAD}"
-        )
-    pairs = torch.randint(head.out_features, (_NUM_PAIRS, 2), generator=torch.Generator().manual_seed(0))
-    _fold(tensors, value, offset, lambda: _probe(model, head, pairs)[0])
+            _fold(tensors, value, offset, lambda: _probe(model, head, pairs)[0])
+            return
+    raise TypeError(
+        f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "
+        f"soft-cap, or layers between them): {_INSTEAD}"
+    )
 
 
 @torch.no_grad()
 def _probe(
     model: Any, head: nn.Module, ids: torch.Tensor, scale: float = 1.0
 ) -> tuple[torch.Tensor, float, nn.Module | None]:
-    """Return the tokens' logits where the head's outputs are scaled, the largest output, and the norm before the head.
+    """Return the tokens' logits with the head's outputs scaled, the largest output, and the norm before the head.
 
-    The norm is the last layer that ran before the head and has a vector for its weight; None where none has.
+    The norm is the last layer before the head whose weight is a vector; None if there is none.
     """
     ran: list[nn.Module] = []
     outputs: list[torch.Tensor] = []
@@ -275,7 +265,7 @@ def _probe(
     hooks = [module.register_forward_hook(lambda module, *_: ran.append(module)) for module in vectors]
     hooks.append(head.register_forward_hook(at_head))
     training = [module for module in model.modules() if module.training]
-    model.eval()  # without dropout, and nothing learns from the tokens
+    model.eval()  # without dropout or updates of running statistics
     try:
         ids = ids.to(model.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -301,14 +291,14 @@ def _is_half(logits: torch.Tensor, of: torch.Tensor, tolerance: float) -> bool:
 
 
 def _parameters(layer: Any) -> list[nn.Parameter]:
-    """The weight, and the bias where there is one."""
+    """The weight, and the bias if there is one."""
     bias = getattr(layer, "bias", None)
     return [layer.weight] if bias is None else [layer.weight, bias]
 
 
 @torch.no_grad()
 def _divide(tensors: Sequence[torch.Tensor], value: float, offset: int = 0) -> None:
-    """Divide in place; the first, to which a layer adds `offset`, so that the sum is divided."""
+    """Divide in place; for the first tensor, to which its layer adds `offset`, divide the sum."""
     for tensor in tensors:
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         tensor.copy_((wide + offset) / value - offset)
@@ -316,7 +306,7 @@ def _divide(tensors: Sequence[torch.Tensor], value: float, offset: int = 0) -> N
 
 
 def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
-    """The names that the parameters go by in the model: of one that is shared, several."""
+    """The names of the parameters in the model: several for a shared one."""
     own = {id(parameter) for parameter in parameters}
     return [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
 
@@ -333,14 +323,14 @@ def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
 
 
 def _check_whole(model: Any) -> None:
-    """Raise where FSDP or ZeRO-3 cut the model up among processes."""
+    """Raise if FSDP or ZeRO-3 shards the model."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
     from torch.distributed.fsdp import FSDPModule
 
-    # FSDP's parameters are whole for a while, but copies then. ZeRO-3 marks those that it cuts up with an id.
+    # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
     if isinstance(model, FSDPModule) or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise TypeError(
-            f"the model must be whole, got a {type(model).__name__} that FSDP or ZeRO-3 cut up among processes: "
-            "save it, and fold what from_pretrained loads"
+            f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
+            "fold what from_pretrained loads"
         )

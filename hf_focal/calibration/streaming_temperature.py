@@ -1,8 +1,7 @@
-"""A temperature fitted to a stream of batches: one pass over them, no logits kept, memory that does not grow.
+"""Temperature scaling of a stream of batches, in one pass and constant memory.
 
-For tokens, each a sample with a vocabulary of classes, logits are too large to keep: those of newstest2013 (70,000
-tokens) at a vocabulary of 37,000 are 10 GB. What is kept here is, for each temperature of the grid, the sums that its
-ECE and NLL follow from.
+Logits of tokens are too large to keep: those of newstest2013 (70,000 tokens) at a vocabulary of 37,000 take 10 GB.
+Instead, the sums that ECE and NLL follow from are kept for each temperature of the grid.
 """
 
 from collections.abc import Sequence
@@ -11,11 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..metrics.input_checks import Array, Evidence, check_count
-from .temperature import NO_LOGITS, Rows, Temperature, check_grid, check_grid_end, check_objective, warn_constant
+from ..metrics.input_checks import Array, ProbabilityEvidence, check_count
+from .temperature import (
+    CalibrationSamples,
+    Temperature,
+    check_grid,
+    check_grid_end,
+    check_objective,
+    refuse_probabilities,
+    warn_constant,
+)
 from .temperature_grid import GridSums, row_sums
-
-__all__ = ["TemperatureCurves", "TemperatureStream"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +29,15 @@ class TemperatureCurves:
 
     Attributes:
         temperatures: `(G,)`, the grid, float64.
-        ece: `(G,)`, the expected calibration error at each, a fraction.
-        ece_error: `(G,)`, how far `ece` can be off: every confidence is known within 7e-5, and it is counted how
-            many are so near to the edge of a bin that they may have been put beyond it. This is the worst case; on
-            logits of language models the ECE was off by 1e-8 to 2e-6.
-        nll: `(G,)`, mean negative log-likelihood at each, nats. The label's logit is exact in it.
-        ece_before, nll_before: the same without temperature, T = 1, whether or not the grid has it.
-        num_samples: how many rows were counted.
+        ece: `(G,)`, expected calibration errors, fractions.
+        ece_error: `(G,)`, bounds of the errors of `ece`: every confidence is known within 7e-5, and samples so close
+            to a bin's edge that they may be in the wrong bin are counted. On logits of language models the ECE was off
+            by 1e-8 to 2e-6.
+        nll: `(G,)`, mean negative log-likelihoods, nats. The label's logit is exact in them.
+        ece_before, nll_before: the same before T, at T = 1, whether or not the grid has it.
+        num_samples: how many samples were counted.
         num_bins: equal-width bins of the ECE.
-        are_constant: whether all logits of each row are equal: then no temperature changes the probabilities.
+        are_constant: whether each sample's logits are all equal, so that no temperature changes the probabilities.
     """
 
     temperatures: np.ndarray
@@ -45,34 +50,37 @@ class TemperatureCurves:
     num_bins: int
     are_constant: bool = False
 
-    def fit(self, objective: str = "ece") -> Temperature:
+    def fit(self, objective: str = "ece", stacklevel: int = 2) -> Temperature:
         """Return the temperature of the grid with the smallest ECE, or with `objective="nll"` the smallest NLL.
 
-        Of several equal ones the first, as in `fit_temperature`. Unlike there, `"nll"` is as fine as the grid.
-
-        A warning says where it is the smallest or the largest of the grid, or where the logits are constant and T is
-        1. Raises `ValueError` for another objective.
+        Of several equal ones it is the first, as in `fit_temperature`. Unlike there, `"nll"` is as fine as the grid. A
+        warning, at `stacklevel`, says if it is the smallest or the largest of the grid, or if the logits are constant:
+        then T is 1. Raises `ValueError` for another objective.
         """
-        return _fit(self, objective)
+        check_objective(objective)
+        value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False
+        if self.are_constant:
+            warn_constant(stacklevel + 1)
+        else:
+            best = int((self.ece if objective == "ece" else self.nll).argmin())
+            value, ece, nll = (float(values[best]) for values in (self.temperatures, self.ece, self.nll))
+            at_grid_end = check_grid_end(value, self.temperatures, "use a wider grid", stacklevel + 1)
+        return Temperature(
+            value, objective, self.ece_before, ece, self.nll_before, nll, self.num_samples, self.num_bins, at_grid_end
+        )
 
 
 class TemperatureStream:
-    """ECE and NLL at every temperature of a grid, summed over batches and over processes.
+    """ECE and NLL at every temperature of a grid, summed over batches and processes.
 
-    Each `update` reads its logits once, in blocks of a few MiB, and keeps nothing of them but 17 sums for each
-    temperature, float64. Accuracy and the label's logit are exact; softmax's normaliser is interpolated in T for few
-    classes and counted in bins of its logits for vocabularies (see `_grid_sums`), with an error that `compute`
-    reports. Objects pickle to 17 kB: gather them as objects over ranks and `merge` them.
+    Each `update` reads its logits once, in blocks of a few MiB, and keeps 17 float64 sums per temperature. Accuracy
+    and the label's logit are exact; softmax's normalizer has an error (see `temperature_grid`) that `compute` reports.
+    Objects pickle to 17 kB: gather them over ranks and `merge` them. A batch that raises leaves the object as it was.
 
     Args:
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures, in order; 0.1, 0.2, …, 10.0 where None [Mukhoti et al. 2020].
-        ignore_index: the label of rows that do not count.
-
-    Raises:
-        TypeError, ValueError: for a num_bins that is not an int of at least 1, a grid that is empty or not finite and
-            positive. `update` raises what `fit_temperature` does of logits and labels; a batch that raises leaves the
-            object as it was.
+        grid: temperatures, in order; 0.1, 0.2, …, 10.0 if None [Mukhoti et al. 2020].
+        ignore_index: the label of samples to leave out.
     """
 
     def __init__(
@@ -83,27 +91,25 @@ class TemperatureStream:
         self.grid = check_grid(grid)
         self.ignore_index = ignore_index
         self.num_classes: int | None = None
-        # T = 1 comes first: it is what a fit is compared with.
         self._temperatures = (1.0, *self.grid.tolist())
         self._sums = GridSums.zeros(len(self._temperatures), num_bins)
-        self._are_constant = True
-        self._evidence = Evidence()
+        self._are_constant, self._evidence = True, ProbabilityEvidence()
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
-        rows = Rows(logits, labels, self.ignore_index)
-        self._check_num_classes(rows.num_classes)
-        evidence = self._evidence + rows.evidence
-        evidence.refuse(NO_LOGITS)
-        method = row_sums(self._temperatures, rows.num_classes, rows.labels.device)
-        self._sums += rows.grid_sums(method, self.num_bins).cpu()
-        self.num_classes, self._evidence = rows.num_classes, evidence
-        self._are_constant &= rows.are_constant
+        samples = CalibrationSamples(logits, labels, self.ignore_index)
+        self._check_num_classes(samples.num_classes)
+        evidence = self._evidence + samples.evidence
+        refuse_probabilities(evidence)
+        method = row_sums(self._temperatures, samples.num_classes, samples.labels.device)
+        self._sums += samples.grid_sums(method, self.num_bins).cpu()
+        self.num_classes, self._evidence = samples.num_classes, evidence
+        self._are_constant &= samples.are_constant
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
         """Add the other's samples to this object's, and return this object.
 
-        Raises TypeError for another type and ValueError where grid, num_bins, ignore_index or the number of classes
+        Raises TypeError for another type and ValueError if grid, num_bins, ignore_index or the number of classes
         differ.
         """
         if not isinstance(other, TemperatureStream):
@@ -116,12 +122,12 @@ class TemperatureStream:
             self._check_num_classes(other.num_classes)
             self.num_classes = other.num_classes
         self._sums += other._sums
-        self._are_constant &= other._are_constant
         self._evidence += other._evidence
+        self._are_constant &= other._are_constant
         return self
 
     def compute(self) -> TemperatureCurves:
-        """Return the curves of the samples so far; raise `ValueError` where there are none."""
+        """Return the curves of the samples so far; raise `ValueError` if there are none."""
         if not self._sums.count:
             raise ValueError("the stream must have samples, got no label that counts")
         temperatures = torch.tensor(self._temperatures, dtype=torch.float64)
@@ -141,30 +147,8 @@ class TemperatureStream:
 
     def fit(self, objective: str = "ece") -> Temperature:
         """Return the temperature of the samples so far, as `compute().fit(objective)` does."""
-        return _fit(self.compute(), objective)
+        return self.compute().fit(objective, stacklevel=3)
 
     def _check_num_classes(self, num_classes: int) -> None:
         if self.num_classes not in (None, num_classes):
             raise ValueError(f"logits must have {self.num_classes} classes as before, got {num_classes}")
-
-
-def _fit(curves: TemperatureCurves, objective: str) -> Temperature:
-    check_objective(objective)
-    if curves.are_constant:
-        warn_constant(stacklevel=4)
-        value, ece, nll = 1.0, curves.ece_before, curves.nll_before
-    else:
-        best = int((curves.ece if objective == "ece" else curves.nll).argmin())
-        value, ece, nll = (float(values[best]) for values in (curves.temperatures, curves.ece, curves.nll))
-    return Temperature(
-        value=value,
-        objective=objective,
-        ece_before=curves.ece_before,
-        ece_after=ece,
-        nll_before=curves.nll_before,
-        nll_after=nll,
-        num_samples=curves.num_samples,
-        num_bins=curves.num_bins,
-        at_grid_end=not curves.are_constant
-        and check_grid_end(value, curves.temperatures, "use a wider grid", stacklevel=4),
-    )

@@ -1,12 +1,12 @@
 """Temperature scaling: one number that corrects confidence and leaves every prediction alone.
 
-`softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. Two objectives: the grid
-search over the expected calibration error that the focal-loss papers' tables use [Mukhoti et al. 2020], and the
-minimum of the negative log-likelihood, which is convex in 1/T. Over resamples of the calibration set the grid's T has
-about twice the spread of the NLL's.
+`softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. There are two objectives:
+the grid search over the expected calibration error (ECE) that the tables of the focal-loss papers use [Mukhoti et al.
+2020], and the minimum of the negative log-likelihood (NLL), which is convex in 1/T. Over resamples of the calibration
+set, the grid's T varies about twice as much as the NLL's.
 
-Everything here rests on one identity: with the gaps `d = max z - z >= 0` of a row and `β = 1/T`, the confidence at T
-is `1 / S(β)` and the row's NLL is `log S(β) + β d_y`, where `S(β) = Σ_k exp(-β d_k)`.
+With the gaps `d = max z - z >= 0` of a sample, `β = 1/T` and `S(β) = Σ_k exp(-β d_k)`, the confidence at T is `1 /
+S(β)` and the NLL is `log S(β) + β d_y`.
 """
 
 import difflib
@@ -21,11 +21,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 from scipy.optimize import brentq
+from torch import Tensor
 
 from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
     Array,
-    Evidence,
+    ProbabilityEvidence,
     check_count,
     check_largest,
     check_positive,
@@ -33,34 +34,28 @@ from ..metrics.input_checks import (
     probability_tolerance,
 )
 from ..utils.atomic_write import write_whole
-from .folding import fold_temperature
 from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
-__all__ = ["OBJECTIVES", "PAPER_GRID", "Temperature", "fit_temperature", "fold_temperature"]
-
-ArrayT = TypeVar("ArrayT", torch.Tensor, np.ndarray)
+ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
 OBJECTIVES = ("ece", "nll")
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
-# Within these, 1/T and the logits over T that matter are numbers in float32, which a grid is screened in.
-_TEMPERATURES = (1e-30, 1e30)
+# Within these, float32 can represent 1/T and the relevant logits over T.
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
-NO_LOGITS = "give the logits, or the logarithms of the probabilities"
-
-# Elements of the largest array that a block of rows makes: few large operations, but sized for a CPU's cache; more on
-# accelerators, where launches are what costs.
+# Elements of the largest array of a block of samples: few large operations, but sized for a CPU's cache; more on
+# accelerators, where kernel launches cost time.
 _BLOCK_ELEMENTS = 2**18
 _DEVICE_BLOCK_ELEMENTS = 2**22
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """A fitted temperature and what it did to the set that it was fitted on.
+    """A fitted temperature, and ECE (fractions) and NLL (nats per sample) of its calibration set before and after T.
 
-    `ece_*` are fractions, `nll_*` nats a sample; "before" is T = 1. `at_grid_end` says that `value` is the smallest or
-    the largest of the temperatures tried, so that the best one may lie beyond. The `objective` of what `unfitted`
-    returns is "none". Raises `ValueError` for a `value` that is not finite and positive.
+    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it. The
+    `objective` of `unfitted` temperatures is "none".
     """
 
     value: float
@@ -88,17 +83,17 @@ class Temperature:
 
     @classmethod
     def unfitted(cls, metrics: Mapping[str, float], num_bins: int) -> "Temperature":
-        """T = 1, of logits that are left as they are, with what `CalibrationMetrics.compute()` says of them."""
+        """T = 1 for logits that stay as they are, with their ECE and NLL from `CalibrationMetrics.compute()`."""
         ece, nll = metrics["ece"], metrics["nll"]
         return cls(1.0, "none", ece, ece, nll, nll, int(metrics["num_samples"]), num_bins)
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is a before and an after: not of what `unfitted` returns."""
+        """False for what `unfitted` returns."""
         return self.objective != "none"
 
     def apply(self, logits: ArrayT) -> ArrayT:
-        """Divide logits, a torch tensor or a NumPy array of a floating dtype, which is kept, by T."""
+        """Divide logits by T, a torch tensor or a NumPy array of a floating dtype, which is kept."""
         return logits / self.value
 
     def to_dict(self) -> dict:
@@ -137,26 +132,23 @@ def fit_temperature(
     """Fit the temperature of `softmax(logits / T)` on a calibration set.
 
     Args:
-        logits: `(..., K)`, any floating dtype, on any device. A class may be masked with -inf.
-        labels: `(...)`, integers in `[0, K)`; positions equal to `ignore_index` are left out.
-        objective: `"ece"`: the T of `grid` with the smallest ECE; where several tie, the first one, as in the
-            papers' loop, so the smallest T of an ascending grid [Mukhoti et al. 2020]. `"nll"`: the T that minimises
-            the mean negative log-likelihood, to float64 accuracy and with no limit on its size [Guo et al. 2017].
+        logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
+        labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
+        objective: `"ece"`: the T of `grid` with the smallest ECE, the first one of several, as in the papers' loop
+            [Mukhoti et al. 2020]. `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017].
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 where None. Only for `"ece"`.
-        ignore_index: the label of positions that do not count.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Only for `"ece"`.
+        ignore_index: the label to leave out.
 
     Returns:
-        A `Temperature`, whose ECE and NLL are computed in float64. The ECE grid's T is the one that a float64 loop
-        over the grid finds, although most of the grid is only evaluated approximately (see `_screen`). A warning says
-        where it is the smallest or the largest of the grid, or where the logits are constant: T is then 1.
+        A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
+        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or if the
+        logits are constant: then T is 1.
 
     Raises:
-        TypeError: logits that are not floating, labels that are not integers.
-        ValueError: shapes that do not fit, no label left, labels out of range, NaN or +inf logits, a row whose
-            logits are all -inf, probabilities in place of logits, an unknown objective, a grid that is empty or not
-            within 1e-30 and 1e30, `num_bins` below 1; for `"nll"`, a grid, or a set whose likelihood has no maximum:
-            all labels on the largest logit (T -> 0), or accuracy no better than chance (T -> ∞).
+        TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
+            left; for `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no
+            better than chance (T -> ∞).
     """
     check_objective(objective)
     check_count("num_bins", num_bins)
@@ -164,32 +156,28 @@ def fit_temperature(
         raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = check_grid(grid)
 
-    rows = Rows(logits, labels, ignore_index)
-    rows.evidence.refuse(NO_LOGITS)
-    if not len(rows):
+    samples = CalibrationSamples(logits, labels, ignore_index)
+    refuse_probabilities(samples.evidence)
+    if not len(samples):
         raise ValueError(
-            f"labels must have at least one that is not ignore_index {ignore_index}, got none of {rows.num_given}"
+            f"labels must have at least one that is not ignore_index {ignore_index}, got none of {samples.num_given}"
         )
-    if rows.are_constant:
+    at_grid_end = False
+    if samples.are_constant:
         warn_constant()
         candidates = np.array([1.0])
+    elif objective == "ece":
+        candidates = _screen(samples, temperatures, num_bins)
     else:
-        candidates = _screen(rows, temperatures, num_bins) if objective == "ece" else np.array([_nll_optimum(rows)])
-    ece, nll = _exact(rows, [1.0, *candidates], num_bins)
+        candidates = np.array([_nll_optimum(samples)])
+    ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    of_grid = objective == "ece" and not rows.are_constant
-    at_grid_end = of_grid and check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
+    if objective == "ece" and not samples.are_constant:
+        at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
+    ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
     return Temperature(
-        value=value,
-        objective=objective,
-        ece_before=float(ece[0]),
-        ece_after=float(ece[best]),
-        nll_before=float(nll[0]),
-        nll_after=float(nll[best]),
-        num_samples=len(rows),
-        num_bins=num_bins,
-        at_grid_end=at_grid_end,
+        value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
 
 
@@ -202,16 +190,15 @@ def check_objective(objective: str) -> None:
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
-    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is positive and float32 can compute it."""
+    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is positive and float32 can represent it."""
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
         raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
     if not (np.isfinite(temperatures) & (temperatures > 0)).all():
         raise ValueError(f"grid must hold finite positive temperatures, got {grid!r}")
-    smallest, largest = _TEMPERATURES
     for end in (temperatures.min(), temperatures.max()):
-        if not smallest <= end <= largest:
-            raise ValueError(f"grid must hold temperatures from {smallest:g} to {largest:g}, got {end:g}")
+        if not _SMALLEST <= end <= _LARGEST:
+            raise ValueError(f"grid must hold temperatures from {_SMALLEST:g} to {_LARGEST:g}, got {end:g}")
     return temperatures
 
 
@@ -229,17 +216,25 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
 
 
 def warn_constant(stacklevel: int = 3) -> None:
-    """Warn, by default the caller's caller, of logits that no temperature changes."""
+    """Warn, by default the caller's caller, that no temperature changes these logits."""
     warnings.warn(
         "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
         stacklevel=stacklevel,
     )
 
 
-class Rows:
-    """The rows that count, checked, with what does not depend on T; hands out their gaps in blocks.
+def refuse_probabilities(evidence: ProbabilityEvidence) -> None:
+    evidence.refuse("give the logits, or the logarithms of the probabilities")
 
-    `are_constant` says that in every row all logits are equal, but for masked ones.
+
+class CalibrationSamples:
+    """Checked samples that are not ignored, read in blocks.
+
+    Attributes:
+        correct: (N,), float64: hits, which do not depend on T.
+        label_gaps: (N,), float64: d_y.
+        are_constant: whether each sample's logits are all equal, apart from masked classes.
+        evidence: that the logits are probabilities.
     """
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
@@ -249,62 +244,50 @@ class Rows:
         self.num_given, self.num_classes = logits.shape
         self._logits = logits
         self._index = None if len(self.labels) == len(labels) else kept.nonzero().squeeze(1)
-        self._score_labels()
+        self.are_constant, self.evidence = True, ProbabilityEvidence()
+        self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
+        self.label_gaps = self.correct.clone()
+        for start, block in self._blocks(self._logits.dtype, self.num_classes):
+            part = slice(start, start + len(block))
+            peak, predicted = block.max(1)
+            check_largest(peak)
+            if self.are_constant:  # the first block usually decides
+                self.are_constant = bool(((block == peak[:, None]) | block.isneginf()).all())
+            self.evidence.add(block, peak, probability_tolerance(block.dtype))
+            self.correct[part] = predicted == self.labels[part]
+            self.label_gaps[part] = peak.double() - block.gather(1, self.labels[part, None]).squeeze(1)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def _score_labels(self) -> None:
-        """Set `correct` and `label_gaps`, float64: accuracy does not change with T, and NLL needs β d_y. Also note
-        whether all logits are equal (`are_constant`), and collect `evidence` that they are probabilities."""
-        self.are_constant, self.evidence = True, Evidence()
-        self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
-        self.label_gaps = self.correct.clone()
-        for start, logits in self._blocks(self._logits.dtype, self.num_classes):
-            block = slice(start, start + len(logits))
-            labels = self.labels[block]
-            peak, predicted = logits.max(1)
-            check_largest(peak)
-            if self.are_constant:  # of most logits the first block says no
-                self.are_constant = bool(((logits == peak[:, None]) | logits.isneginf()).all())
-            self.evidence.add(logits, peak, probability_tolerance(logits.dtype))
-            self.correct[block] = predicted == labels
-            self.label_gaps[block] = peak.double() - logits.gather(1, labels[:, None]).squeeze(1)
-
-    def _blocks(
-        self, dtype: torch.dtype, width: int, elements: int | None = None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def _blocks(self, dtype: torch.dtype, width: int, elements: int | None = None) -> Iterator[tuple[int, Tensor]]:
         if self.labels.device.type != "cpu":
             elements = _DEVICE_BLOCK_ELEMENTS
-        elif elements is None:
-            elements = _BLOCK_ELEMENTS
-        step = max(1, elements // width)
+        step = max(1, (elements or _BLOCK_ELEMENTS) // width)
         for start in range(0, len(self), step):
-            block = slice(start, start + step)
-            logits = self._logits[block] if self._index is None else self._logits[self._index[block]]
+            part = slice(start, start + step)
+            logits = self._logits[part] if self._index is None else self._logits[self._index[part]]
             yield start, logits.to(torch.promote_types(logits.dtype, dtype))
 
-    def gaps(
-        self, dtype: torch.dtype, width: int = 0, elements: int | None = None
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Blocks of `max z - z` in `dtype`, so many rows that `max(K, width)` numbers a row make up `elements`."""
+    def gaps(self, dtype: torch.dtype, width: int = 0, elements: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of `max z - z` in `dtype`, sized so that `max(K, width)` numbers per sample make up `elements`."""
         for start, logits in self._blocks(dtype, max(self.num_classes, width), elements):
             yield slice(start, start + len(logits)), (logits.amax(1, keepdim=True) - logits).to(dtype)
 
     def grid_sums(self, method: Interpolated | Binned, num_bins: int) -> GridSums:
-        """What ECE and NLL at each temperature of `method` follow from, in one pass."""
+        """The sums that ECE and NLL at each temperature of `method` follow from, in one pass."""
         sums = GridSums.zeros(len(method.error), num_bins, self.labels.device)
-        for block, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
-            sums.add(method, gaps, self.correct[block], self.label_gaps[block])
+        for part, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
+            sums.add(method, gaps, self.correct[part], self.label_gaps[part])
         return sums
 
 
-def _exact(rows: Rows, temperatures: Sequence[float], num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+def _exact(samples: CalibrationSamples, temperatures: Sequence[float], num_bins: int) -> tuple[np.ndarray, np.ndarray]:
     """ECE and mean NLL at each temperature, float64."""
-    surplus = torch.zeros(len(temperatures), num_bins, dtype=torch.float64, device=rows.labels.device)
-    nll = torch.zeros(len(temperatures), dtype=torch.float64, device=rows.labels.device)
-    for block, gaps in rows.gaps(torch.float64):
-        correct, label_gaps = rows.correct[block], rows.label_gaps[block]
+    surplus = torch.zeros(len(temperatures), num_bins, dtype=torch.float64, device=samples.labels.device)
+    nll = surplus.new_zeros(len(temperatures))
+    for part, gaps in samples.gaps(torch.float64):
+        correct, label_gaps = samples.correct[part], samples.label_gaps[part]
         terms = torch.empty_like(gaps)
         for i, temperature in enumerate(temperatures):
             sums = torch.exp2(torch.mul(gaps, -LOG2E / temperature, out=terms), out=terms).sum(1)
@@ -312,42 +295,42 @@ def _exact(rows: Rows, temperatures: Sequence[float], num_bins: int) -> tuple[np
             surplus[i] += sum_by_bin(bin_index(confidence, num_bins), confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
     # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
-    return (surplus.abs().sum(1) / len(rows)).cpu().numpy(), (nll / len(rows)).cpu().numpy()
+    return (surplus.abs().sum(1) / len(samples)).cpu().numpy(), (nll / len(samples)).cpu().numpy()
 
 
-def _screen(rows: Rows, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
+def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
     """The temperatures, in order, that may have the smallest ECE; all others provably do not.
 
-    One pass over the logits gives the ECE at every temperature within a known error. Only temperatures whose interval
-    reaches below the lowest upper end are kept.
+    One pass over the logits gives the ECE at every temperature within a known error. Temperatures are kept if their
+    interval reaches below the lowest upper end.
     """
-    method = row_sums(tuple(temperatures), rows.num_classes, rows.labels.device)
-    sums = rows.grid_sums(method, num_bins)
+    method = row_sums(tuple(temperatures), samples.num_classes, samples.labels.device)
+    sums = samples.grid_sums(method, num_bins)
     ece, slack = sums.ece(), sums.ece_error(method.error)
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
 
 
-def _nll_optimum(rows: Rows) -> float:
-    """The T with the smallest mean NLL, where `mean d_y - mean E_β[d]` is 0: the derivative in β, which only grows."""
-    label_gap = float(rows.label_gaps.mean())
+def _nll_optimum(samples: CalibrationSamples) -> float:
+    """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
+    label_gap = float(samples.label_gaps.mean())
     advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
         raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     if label_gap == 0:
         raise ValueError(
-            f"labels must not all have the largest logit, got a perfectly separated set of {len(rows)} samples: the "
-            "NLL has no minimum, it falls as T -> 0" + advice
+            f"labels must not all have the largest logit, got a perfectly separated set of {len(samples)} samples: "
+            "the NLL has no minimum, it falls as T -> 0" + advice
         )
-    if label_gap >= (1 - 1e-9) * _mean_expected_gap(rows, 0.0):
+    if label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
         raise ValueError(
             "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
             "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
         )
 
     def slope(log_beta: float) -> float:
-        return label_gap - _mean_expected_gap(rows, math.exp(log_beta))
+        return label_gap - _mean_expected_gap(samples, math.exp(log_beta))
 
-    # From the scale of the gaps, so that logits times c give c times T; a geometric search is at home at any scale.
+    # The search is geometric and starts at the scale of the gaps, so logits times c give c times T.
     low = high = -math.log(label_gap)
     falling, step = slope(low) < 0, 1.0
     while falling == (slope(high if falling else low) < 0):
@@ -356,11 +339,11 @@ def _nll_optimum(rows: Rows) -> float:
     return math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))
 
 
-def _mean_expected_gap(rows: Rows, beta: float) -> float:
-    """Mean over the rows of E[d] under softmax(βz), float64; β = 0 is the plain mean over the unmasked classes."""
-    total = torch.zeros((), dtype=torch.float64, device=rows.labels.device)
-    for _, gaps in rows.gaps(torch.float64):
+def _mean_expected_gap(samples: CalibrationSamples, beta: float) -> float:
+    """Mean of E[d] under softmax(βz), float64; β = 0 is the plain mean over the unmasked classes."""
+    total = torch.zeros((), dtype=torch.float64, device=samples.labels.device)
+    for _, gaps in samples.gaps(torch.float64):
         masked = gaps.isinf()
         terms = torch.exp2(gaps * (-LOG2E * beta)).masked_fill_(masked, 0)
         total += ((terms * gaps.masked_fill_(masked, 0)).sum(1) / terms.sum(1)).sum()
-    return float(total) / len(rows)
+    return float(total) / len(samples)

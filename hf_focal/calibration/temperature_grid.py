@@ -1,9 +1,8 @@
-"""ECE and NLL of a whole grid of temperatures, from one pass over the rows.
+"""ECE and NLL at a whole grid of temperatures, from one pass over the samples.
 
-A row is given by its gaps `d = max z - z >= 0`; what is wanted of it at each `β = 1/T` of the grid is
-`S(β) = Σ_k exp(-β d_k)`: the confidence is `1 / S(β)`, the NLL `log S(β) + β d_y`. Two ways lead to S, and the number
-of classes chooses between them: `Interpolated` evaluates it at a few β and interpolates, `Binned` counts the gaps in
-narrow bins. Both know how far off their confidences can be. What is summed over the rows is a few thousand numbers.
+With the gaps `d = max z - z >= 0` of a sample and `β = 1/T`, each temperature needs `S(β) = Σ_k exp(-β d_k)`: the
+confidence is `1 / S(β)`, the NLL `log S(β) + β d_y`. `Interpolated` evaluates S at a few β and interpolates; `Binned`,
+for many classes, counts the gaps in narrow bins. Both know how far off their confidences can be.
 """
 
 import math
@@ -17,23 +16,23 @@ from torch import Tensor
 
 LOG2E = math.log2(math.e)
 
-# From so many classes on counting is faster: 2 against 8 ns a class, and 55 µs a row for its bins.
+# From this many classes on, counting is faster: 2 against 8 ns per class, and 55 µs per sample for its bins.
 _BINNED_FROM = 8192
-# Of `Interpolated`: nodes to an octave of β, points of the local polynomial, nodes from one exp2.
+# `Interpolated`: nodes per octave of β, points of the local polynomial, nodes from one exp2.
 _NODES_PER_OCTAVE, _STENCIL, _CHAIN = 5, 12, 3
-# What is smaller than 2^-31 counts as that. Squared twice it is still no subnormal number, which would be slow.
+# Smaller terms count as 2^-31. Squared twice, it is still not a subnormal number, which would be slow.
 _SMALLEST_EXPONENT = -31
-# Of `Binned`: bits of a float32's mantissa that choose the bin, and those below, which say where in the bin it lies.
+# `Binned`: bits of a float32's mantissa that choose the bin, and the lower bits, which are the position in the bin.
 _BIN_BITS = 8
 _FRACTION_BITS = 23 - _BIN_BITS
-_CPU_BLOCK = 2**18  # classes of all rows that are counted at once
-# One int64 of a bin holds the sum of the fractions below this bit, and the number of classes above it.
+_CPU_BLOCK = 2**18  # classes of all samples that are counted at once
+# The int64 of a bin holds the sum of the positions below this bit, and the number of classes above it.
 _COUNT_BIT = 40
 
 
 @lru_cache(maxsize=8)
 def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.device) -> "Interpolated | Binned":
-    """What computes S(1/T) of rows of so many classes. It is the same for every batch, and so kept."""
+    """What computes S(1/T) for this number of classes; cached, as it is the same for every batch."""
     method = Binned if num_classes >= _BINNED_FROM else Interpolated
     return method(np.array(temperatures), num_classes, device)
 
@@ -47,10 +46,11 @@ def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
 
 @dataclass
 class GridSums:
-    """Sums over rows at each of T temperatures, on the device of the rows.
+    """Sums over samples at each of T temperatures, on the samples' device.
 
-    surplus: `(T, M)`, of confidence - correct in each bin of confidence, float64; near: `(T,)`, rows so close to the
-    edge of a bin that they may be in the wrong one; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y; count: rows.
+    surplus: `(T, M)`, of confidence - correct in each bin of confidence, float64; near: `(T,)`, the number of samples
+    so close to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y;
+    count: the number of samples.
     """
 
     surplus: Tensor
@@ -67,14 +67,14 @@ class GridSums:
         return cls(surplus, near, near.clone(), torch.zeros((), **options))
 
     def add(self, method: "Interpolated | Binned", gaps: Tensor, correct: Tensor, label_gaps: Tensor) -> None:
-        """Add rows with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
+        """Add samples with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
         num_temperatures, num_bins = self.surplus.shape
         sums = method(gaps)
         self.log_sums += sums.log().sum(1, dtype=torch.float64)
         self.label_gap += label_gaps.sum()
         self.count += len(gaps)
         confidence = sums.reciprocal_()
-        # The upper end of the last bin is no edge that a confidence could cross.
+        # No confidence can cross the upper end of the last bin.
         position = (confidence * num_bins).clamp_(max=num_bins - 0.5)
         # 1e-6: the rounding of the bin coordinate itself.
         margin = (num_bins * (method.error + 1e-6)).to(position.dtype)[:, None]
@@ -105,8 +105,8 @@ class GridSums:
     def ece_error(self, error: Tensor) -> Tensor:
         """How far `ece` can be off (T,), where each confidence is within `error` (T,).
 
-        A row near the edge of a bin may have been put into the wrong bin, which moves the ECE by at most 2/N; all
-        others move it by at most the error of their confidences on average.
+        A sample near a bin's edge may be in the wrong bin, which moves the ECE by at most 2/N; the other samples move
+        it by at most the mean error of their confidences.
         """
         return error + 2 * self.near / self.count
 
@@ -116,32 +116,31 @@ class GridSums:
 
 
 class Binned:
-    """S(1/T) of rows of many classes: the classes are counted in narrow bins of their gaps.
+    """S(1/T) for many classes, which are counted in narrow bins of their gaps.
 
-    The bins are the top bits of the float32 `d + T_min`: as narrow as T_min allows near the largest logit, and
-    relatively so far from it. In a bin exp(-d/T) is taken for linear, so that the number of classes and the sum of
-    their places in the bin are all that is needed, and one integer holds both. S at all temperatures is a matrix
-    product with the lines' coefficients. The largest logit is taken out of the bins, so that S is exact where it is
-    alone.
+    The bins are the top bits of the float32 `d + T_min`: absolutely narrow near the largest logit, relatively narrow
+    far from it. In a bin exp(-d/T) is taken to be linear, so the number of classes and the sum of their positions in
+    the bin suffice, and one integer holds both. S at all temperatures is a matrix product with the lines'
+    coefficients. The largest logit is left out of the bins, so S is exact if it is alone.
 
     error (T,): how far a confidence can be off. A term is off by at most e(d), the height of its bin's line above the
-    curve at the bin's ends, so 1/S by at most Σ e(d_k) / S². Given S, the sum is largest where all classes but the
-    largest have the same gap, since e is concave as a function of exp(-d/T).
+    curve at the bin's ends, so 1/S by at most Σ e(d_k) / S². Given S, the sum is largest if all classes but the
+    largest have the same gap, because e is concave as a function of exp(-d/T).
     """
 
-    # Of the gaps to give at once, for the matrix product: 64 rows, fewer of more than 2^15 classes.
+    # Gaps to pass at once, for the matrix product: 64 samples, fewer with more than 2^15 classes.
     block_elements, block_width = 2**21, 2**15
 
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self._offset = float(np.float32(temperatures.min()))
-        # At this gap every term is 0 in all its digits, and so are those of larger gaps, which are counted there.
+        # At this gap every term is 0 to all digits; larger gaps are counted here too.
         self._largest = float(np.float32(self._offset + 200 * temperatures.max()))
         ends = np.array([self._offset, self._largest], np.float32).view(np.int32) >> _FRACTION_BITS
         self._first = int(ends[0])
         edges = (np.arange(ends[0], ends[1] + 2, dtype=np.int32) << _FRACTION_BITS).view(np.float32).astype(float)
         self._num_bins = len(edges) - 1
 
-        gaps = edges[:, None] - self._offset  # of the first bin below 0 where T_min is not itself an edge
+        gaps = edges[:, None] - self._offset  # below 0 in the first bin unless T_min is an edge
         terms = np.exp(-gaps / temperatures)
         low, high = terms[:-1], terms[1:]
         widths = np.diff(edges)[:, None] / temperatures
@@ -166,16 +165,16 @@ class Binned:
 
     def __call__(self, gaps: Tensor) -> Tensor:
         """S(1/T), (T, n) float64, of gaps (n, K) float32."""
-        # Counting wants few rows, so that the bins stay in a CPU's cache, the matrix product many.
-        rows = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
-        packed = torch.cat([self._pack(block) for block in gaps.split(rows)])
+        # Counting is fastest with few samples, whose bins stay in a CPU's cache, the matrix product with many.
+        size = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
+        packed = torch.cat([self._pack(block) for block in gaps.split(size)])
         contents = torch.cat([packed >> _COUNT_BIT, packed & ((1 << _COUNT_BIT) - 1)], 1).double()
         contents[:, self._num_bins :] *= 2.0**-_FRACTION_BITS
         return (self._coefficients @ contents.t()).sub_(self._largest_logit).clamp_(min=0).add_(1)
 
 
 class Interpolated:
-    """S(1/T) of rows of few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
+    """S(1/T) for few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
 
     error (T,): how far a confidence can be off; see `interpolation`.
     """
@@ -190,12 +189,12 @@ class Interpolated:
 
     def __call__(self, gaps: Tensor) -> Tensor:
         """S(1/T), (T, n) float32, of gaps (n, K) float32."""
-        # In float64: where TF32 or autocast is on, a product of float32 has three digits.
+        # In float64, because a float32 product has three digits under TF32 or autocast.
         return (self._weights @ node_sums(gaps, self._betas, self._chains).double()).float()
 
 
-def node_sums(gaps: torch.Tensor, betas: list[float], chains: list[range]) -> torch.Tensor:
-    """S(β) of each node, (nodes, rows), float32. Along a chain β doubles, and a square takes the place of exp2."""
+def node_sums(gaps: Tensor, betas: list[float], chains: list[range]) -> Tensor:
+    """S(β) of each node, (nodes, n), float32. Along a chain β doubles, and squaring replaces exp2."""
     terms = torch.empty_like(gaps)
     sums = gaps.new_empty(len(betas), len(gaps))
     for chain in chains:
@@ -213,16 +212,16 @@ def interpolation(
 ) -> tuple[list[float], list[range], np.ndarray, np.ndarray]:
     """Nodes β_j, their chains, weights W and error δ: `S(1/T_i) ≈ Σ_j W_ij S(β_j)`, each confidence within δ_i.
 
-    exp(-β d) is, as a function of log β, equally smooth for every gap d. So a polynomial through the nearest of a few
-    nodes to an octave follows it to about 1e-9 whatever the logits are, and S, a sum of K of these, to K times that.
+    exp(-β d) as a function of log β is equally smooth for every gap d. So a polynomial through the nearest of a few
+    nodes per octave approximates it to about 1e-9 for any logits, and S, a sum of K of these, to K times that.
     Confidence is 1/S with S >= 1, so it is at least as accurate. The second part of δ is the float32 rounding of S at
-    the nodes. Relative to S it is that of exp2, sum and product (1e-6, generously) and that of the exponents, three
-    roundings of 2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles both the
-    exponent and its error.) And S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) says how large S may be at a smaller β.
+    the nodes. Relative to S, exp2, sum and product contribute 1e-6 (generously), and the exponents three roundings of
+    2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles both the exponent and
+    its error.) S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) bounds S at a smaller β.
     """
     float32_error = 1e-6 + 2e-7 * math.log(num_classes)
     octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
-    # Of the stencil, as many nodes lie below T's place as above it.
+    # As many nodes of the stencil are below T as above it.
     lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
     nodes = np.arange(lowest, highest + 1)
     if len(nodes) >= len(temperatures):
@@ -239,7 +238,7 @@ def interpolation(
         weights[np.arange(len(temperatures)), first + point] = lagrange
     betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
 
-    # A dense scan over every gap at which the terms change at all; the factor covers what lies between its points.
+    # A dense scan over all gaps at which the terms change; the factor covers the gaps between its points.
     gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
     terms = np.exp(-gaps / temperatures[:, None])
     truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)

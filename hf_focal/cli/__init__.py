@@ -1,1 +1,1 @@
-"""The `hf-focal` command."""
+"""The `hf-focal` command, and its evaluation and calibration of trained models."""

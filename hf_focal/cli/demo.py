@@ -1,4 +1,4 @@
-"""Demo: training and correcting a tiny model with two losses, without downloads."""
+"""Demo that trains and calibrates a tiny model with two losses, without downloads."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from transformers import (
     set_seed,
 )
 
-from ..data.pretrained_models import label_options
 from ..reports import RunResult, results_table, write_comparison, write_report
 from ..trainer import FocalTrainer, FocalTrainingArguments
 from .demo_corpus import generate_topics, true_errors
@@ -24,17 +23,14 @@ _MAX_WORDS = 80
 
 
 def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 15) -> list[RunResult]:
-    """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and report the results.
+    """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and print their test results.
 
-    Nothing is downloaded. A minute on one CPU core is enough.
+    It takes about a minute on one CPU core.
 
     Args:
-        output_dir: receives a folder for each loss, with the model and its report, and ``report``, the comparison.
+        output_dir: gets a folder for each loss, with the model and its report, and ``report``, the comparison.
         num_texts: size of the training, the validation and the test set.
         num_epochs: epochs of each training.
-
-    Returns:
-        The results on the test set. Their table is printed.
     """
     splits = {name: generate_topics(num_texts, seed=seed) for seed, name in enumerate(("train", "validation", "test"))}
     tokenizer = _train_tokenizer(splits["train"]["text"][:])
@@ -79,6 +75,7 @@ def _train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: PreTrainedTokenizerBase) -> RunResult:
     set_seed(args.seed)
+    names = splits["train"].features["label"].names
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -86,7 +83,8 @@ def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: Pr
         num_attention_heads=4,
         intermediate_size=128,
         max_position_embeddings=_MAX_WORDS,
-        **label_options(splits["train"].features["label"].names),
+        id2label=dict(enumerate(names)),
+        label2id={name: number for number, name in enumerate(names)},
     )
     encoded = {
         name: split.map(lambda batch: tokenizer(batch["text"], truncation=True), batched=True, remove_columns="text")

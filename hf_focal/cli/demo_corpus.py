@@ -1,4 +1,4 @@
-"""Generated texts about topics, with the true probability of each label."""
+"""Corpus of generated texts about topics, with the true probability of each label."""
 
 import numpy as np
 import torch
@@ -24,35 +24,30 @@ def generate_topics(
 ) -> Dataset:
     """Draw texts about topics, with noisy labels and the exact probability of each label.
 
-    A topic and a length are drawn uniformly. The words are then drawn independently from the topic's distribution, a
+    A topic and a length are drawn uniformly. The words are drawn independently from the topic's distribution, a
     mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics, the
     other, with weight `topic_share`, in an order of the topic's own. The label is the topic or, with probability
     `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17 %.
 
     Args:
-        num_samples: number of texts, at least 1.
+        num_samples: number of texts.
         num_topics: K, at least 2.
-        vocab_size: number of distinct words, at least 1.
-        min_words, max_words: smallest and largest number of words in a text.
-        topic_share: between 0 (nothing to learn) and 1.
-        label_noise: between 0 and 1.
+        vocab_size: number of distinct words.
+        min_words, max_words: range of the number of words in a text.
+        topic_share: from 0 (nothing to learn) to 1.
+        label_noise: from 0 to 1.
         seed: seed of the samples.
         language_seed: seed of the topics' distributions. Splits of one corpus share it and differ in `seed`.
 
     Returns:
         `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics) and "posterior" (K float64,
-        P(label | text), which sum to 1). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of
-        `datasets` does not.
+        P(label | text)). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of `datasets` does not.
 
     Raises:
         ValueError: an argument is out of range.
     """
-    for name, value, low in (
-        ("num_samples", num_samples, 1),
-        ("num_topics", num_topics, 2),
-        ("vocab_size", vocab_size, 1),
-        ("min_words", min_words, 1),
-    ):
+    lowest = {"num_samples": 1, "num_topics": 2, "vocab_size": 1, "min_words": 1}
+    for (name, low), value in zip(lowest.items(), (num_samples, num_topics, vocab_size, min_words), strict=True):
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
     for name, share in (("topic_share", topic_share), ("label_noise", label_noise)):
@@ -103,19 +98,16 @@ def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarr
 
 
 def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> float:
-    """Compute the ECE (Naeini et al., AAAI 2015) with the expected accuracy under the true posterior.
+    """Compute the ECE (Naeini et al., AAAI 2015) with the expected accuracy under the true posterior, from 0 to 1.
 
     Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the mean over samples of
     |mean confidence - mean true posterior of the predicted class| in the sample's bin. The ECE on sampled labels
     converges to it, and the true posterior itself scores 0.
 
     Args:
-        probabilities: (N, K), the model's. Of equal maxima, the first is the prediction.
+        probabilities: (N, K), the model's. Among equal maxima, the first is the prediction.
         posteriors: (N, K), the true ones.
         num_bins: number of bins.
-
-    Returns:
-        A fraction, 0 to 1.
     """
     probabilities, posteriors = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if probabilities.shape != posteriors.shape or probabilities.ndim != 2:
@@ -129,16 +121,11 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
 
 
 def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
-    """Compute the `true_calibration_error` of test logits (N, K) before and after T.
-
-    Returns:
-        The two errors; None if the test set has no column "posterior", which only generated data has.
-    """
+    """The `true_calibration_error` of test logits (N, K) before and after T; None without a column "posterior"."""
     if "posterior" not in test.column_names:
         return None
-    posteriors = np.asarray(test["posterior"])
     before, after = (
-        true_calibration_error(scores.double().softmax(dim=-1).numpy(), posteriors)
+        true_calibration_error(scores.double().softmax(dim=-1).numpy(), np.asarray(test["posterior"]))
         for scores in (logits, temperature.apply(logits))
     )
     return before, after

@@ -1,4 +1,4 @@
-"""Errors that the user can put right, in one line: a column, a name, a folder, the way to the Hub."""
+"""One-line errors for what the user can correct."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,19 +15,19 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-_USERS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
-# Of these the message says enough; any other error has its type named.
-_SPEAKING = (*_USERS, RuntimeError, SafetensorError, UnpicklingError)
+_USER_ERRORS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
+# The messages of these are clear without the error's type.
+_CLEAR = (*_USER_ERRORS, RuntimeError, SafetensorError, UnpicklingError)
 _UNREACHABLE = (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError)
-_LONGEST = 400  # characters; Transformers lists all of its models
+_MAX_CHARACTERS = 400  # some messages of Transformers list all its models
 
 
 class InputError(ValueError):
-    """Something that the user can put right; its message is one line."""
+    """An error that the user can correct. Its message is one line."""
 
 
 def check_id_or_folder(argument: str, name: str) -> None:
-    """Raise `ValueError` where a name is the path of nothing, for which the Hub would be asked in vain."""
+    """Raise `ValueError` if a name is a path that does not exist. The Hub is not asked for it."""
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and "://" not in name and not Path(name).exists():
         raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")
@@ -35,15 +35,16 @@ def check_id_or_folder(argument: str, name: str) -> None:
 
 @contextmanager
 def explained(kind: str = "", name: str = "") -> Iterator[None]:
-    """Turn what goes wrong within into an `InputError`.
+    """Turn errors raised in the block into an `InputError`.
 
-    To be put around what can only fail for what the user gave: a bug must not pass for a user's error.
+    Wrap only code whose errors come from the user's input: a bug must keep its traceback.
 
     Args:
-        kind: "model" or "dataset", where one is loaded and nothing else is done: whatever is raised then is for files
-            that hold something else, such as a config of other types. name: which.
+        kind: "model" or "dataset" if the block does nothing but load one. Then every exception is turned, because
+            malformed files raise exceptions of any type.
+        name: the name of that model or dataset.
     """
-    users = (Exception,) if kind else _USERS
+    users: tuple[type[Exception], ...] = (Exception,) if kind else _USER_ERRORS
     try:
         yield
     except InputError:
@@ -54,30 +55,30 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
 
 def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
 
 
 def _explanation(error: Exception, kind: str, name: str) -> str:
-    chain = list(_chain(error))
+    causes = list(_causes(error))
 
-    def comes_from(*kinds: type) -> bool:
-        return any(isinstance(cause, kinds) for cause in chain)
+    def is_from(*kinds: type) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
 
-    if kind and comes_from(GatedRepoError):
+    if kind and is_from(GatedRepoError):
         return f"{kind} {name!r} is gated: ask for access on its page on the Hub, then log in with `hf auth login`"
-    if kind and comes_from(RepositoryNotFoundError, HFValidationError):
+    if kind and is_from(RepositoryNotFoundError, HFValidationError):
         return f"{kind} {name!r} is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
-    if kind and comes_from(*_UNREACHABLE):
+    if kind and is_from(*_UNREACHABLE):
         return f"{kind} {name!r} is neither a folder nor in the cache, and the Hub cannot be reached"
     if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__ is not None:
-        error = error.__cause__  # the error itself says nothing
+        error = error.__cause__  # the error itself gives no reason
     text = one_line(error)
-    if not isinstance(error, _SPEAKING):
+    if not isinstance(error, _CLEAR):
         text = f"{type(error).__name__}: {text}"
     return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

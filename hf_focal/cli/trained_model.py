@@ -1,4 +1,4 @@
-"""A model that is trained already, with the rows that it is measured on and the trainer that measures it."""
+"""A trained model with its data and the trainer that measures it."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from ..calibration.folding import folded_temperature
 from ..calibration.temperature import Temperature
-from ..data.pretrained_models import input_length
 from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
@@ -36,9 +35,12 @@ from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from .dataset_loading import dataset_location, load_one_split
+from .input_encoding import collator_of, encode_inputs
 from .input_errors import InputError, explained, one_line
-from .labelled_split import load_one_split, place_of
-from .model_inputs import TASKS, DataOptions, collator_of, encode_rows, select_rows
+from .input_options import TASKS, InputOptions
+from .labelled_inputs import select_inputs
+from .model_input_length import input_length
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
@@ -47,17 +49,17 @@ _AUTO = {
     "causal-lm": AutoModelForCausalLM,
     "seq2seq-lm": AutoModelForSeq2SeqLM,
 }
-# Tokenizers that begin words with a space only where they are asked to.
+# Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
-# Of a language model's text, where nothing else is said: each token is a row of a whole vocabulary.
+# Default for language models, because the logits of each token are as long as the vocabulary.
 _LANGUAGE_MODEL_LENGTH = 1024
 
 
 def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
-    """Which of `TASKS` a model is for, by the name of its class, or `task` where that is given.
+    """The task of a model, one of `TASKS`: `task` if given, or else that of its architecture.
 
     Raises:
-        ValueError: another task, or a class of another kind.
+        ValueError: an unknown task, or an architecture for another task.
     """
     if task is not None:
         if task not in TASKS:
@@ -83,10 +85,10 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
 
 
 def loss_of(model: str | Path) -> str:
-    """The loss that a run's report names, or the model's own name: "model brier" where that is a loss's besides.
+    """The loss that the report in a model's folder names, or the model's name ("model brier" if that names a loss).
 
     Raises:
-        ValueError: a report/loss.yaml that holds none.
+        ValueError: report/loss.yaml does not hold a loss.
     """
     path = Path(model) / "report" / "loss.yaml"
     if not path.is_file():
@@ -99,12 +101,12 @@ def loss_of(model: str | Path) -> str:
 
 
 def public_name(name: str) -> str:
-    """What a report that may be published calls a model or a dataset: a Hub id as it is, of a path its last part."""
+    """The name of a model or a dataset in reports, which may be published: a Hub id, or the last part of a path."""
     return Path(name).resolve().name if Path(name).exists() else name
 
 
 def _load_config(name: str) -> PreTrainedConfig:
-    """Load a model's config. A type that Transformers does not know may be one of the papers' models."""
+    """Load a model's config. If Transformers does not know its type, it may be that of one of the papers' models."""
     values, _ = PreTrainedConfig.get_config_dict(name)
     if values.get("model_type") not in CONFIG_MAPPING:
         import hf_focal.models  # noqa: F401 (registers them)
@@ -112,18 +114,18 @@ def _load_config(name: str) -> PreTrainedConfig:
 
 
 class TrainedModel:
-    """A trained model and how it is measured. What the user can put right is an `InputError`.
+    """A trained model with its tokenizer or image processor and its trainer. Errors of the user are `InputError`.
 
     Args:
-        name: an id on the Hub or a folder.
-        task: one of `TASKS`, or None.
-        batch_size, num_bins: of the trainer.
-        options: of the data.
-        scratch: a folder, which the trainer asks for.
+        name: a Hub id or a folder.
+        task: one of `TASKS`, or None for that of the architecture.
+        batch_size, num_bins: the trainer's.
+        options: those of the data.
+        scratch: a folder for the trainer.
     """
 
     def __init__(
-        self, name: str, task: str | None, batch_size: int, num_bins: int, options: DataOptions, scratch: str
+        self, name: str, task: str | None, batch_size: int, num_bins: int, options: InputOptions, scratch: str
     ):
         self.name, self.options = name, options
         with explained("model", name):
@@ -144,13 +146,8 @@ class TrainedModel:
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task != "image-classification",
             )
-        self.cut: list[str] = []  # notes on texts that were
+        self.truncation_notes: list[str] = []
         self.calibration = getattr(self.config, "calibration", None) or {}
-
-    @property
-    def is_folded(self) -> bool:
-        """Whether the temperature that the config has is in the weights."""
-        return folded_temperature(self.calibration, self.generates) is not None
 
     @cached_property
     def processor(self) -> Any:
@@ -162,19 +159,19 @@ class TrainedModel:
 
     @cached_property
     def encoder(self) -> Any:
-        """The same as rows are encoded by: what cuts, pads and marks them changes a tokenizer, and is not saved."""
+        """The processor for encoding. A tokenizer is a second one, because padding and languages change it."""
         if self.task == "image-classification":
             return self.processor
         spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
         with explained("model", self.name):
             encoder = AutoTokenizer.from_pretrained(self.name, **{"add_prefix_space": True} if spaced else {})
-        if self.task == "causal-lm":  # labels say what counts
+        if self.task == "causal-lm":  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
         if len(encoder) <= len(encoder.all_special_tokens):
-            raise InputError(f"model must have its tokenizer beside it, got {self.name!r} without a vocabulary")
+            raise InputError(f"model must come with its tokenizer, got {self.name!r} without a vocabulary")
         if self.task == "token-classification" and not encoder.is_fast:
-            raise InputError(f"model must have a fast tokenizer, which knows words, got {self.name!r} with another")
+            raise InputError(f"model must have a fast tokenizer, for word indices, got {self.name!r} with a slow one")
         if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
             raise InputError(
                 f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
@@ -185,17 +182,17 @@ class TrainedModel:
         return encoder
 
     def _set_languages(self, tokenizer: Any) -> None:
-        """Have texts marked with their languages where the tokenizer does so: its defaults would be wrong."""
+        """Set the languages of a multilingual tokenizer, whose defaults would be wrong."""
         languages = {"source_lang": self.options.source_lang, "target_lang": self.options.target_lang}
         marks = hasattr(tokenizer, "tgt_lang")
         for argument, language in languages.items():
             if marks and language is None:
-                raise InputError(f"{argument} must be given for {self.name!r}, a model of several languages, got None")
+                raise InputError(f"{argument} must be given for {self.name!r}, a multilingual model, got None")
             if not marks and language is not None:
-                raise InputError(f"{argument} must be absent for {self.name!r}, which asks for none, got {language!r}")
+                raise InputError(f"{argument} must be absent for {self.name!r}, which takes none, got {language!r}")
         if not marks:
             return
-        # Special tokens mark a language; M2M100's are in a table besides.
+        # Special tokens mark a language; those of M2M100 are in a table.
         table = getattr(tokenizer, "lang_code_to_id", {})
         marking = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
         for (argument, language), attribute, side in zip(
@@ -210,14 +207,12 @@ class TrainedModel:
                 raise InputError(f"{argument} must be a language of {self.name!r}, got {language!r}")
 
     @cached_property
-    def max_length(self) -> int | None:
-        """Tokens after which a text is cut."""
-        if self.task == "image-classification":
-            return None
+    def max_length(self) -> int:
+        """The number of tokens after which a text is truncated."""
         with explained():
             length = input_length(self.name, self.encoder, self.options.max_length)
-        capped = self.generates and self.options.max_length is None
-        return min(length, _LANGUAGE_MODEL_LENGTH) if capped else length
+        limited = self.generates and self.options.max_length is None
+        return min(length, _LANGUAGE_MODEL_LENGTH) if limited else length
 
     @cached_property
     def model(self) -> PreTrainedModel:
@@ -244,35 +239,36 @@ class TrainedModel:
         use_cache = getattr(model.config, "use_cache", None)
         with explained():
             trainer = kind(model, self.args, data_collator=collator)
-        if use_cache is not None:  # which Trainer sets to what is right for training
+        if use_cache is not None:  # Trainer changes it for training
             model.config.use_cache = use_cache
         return trainer
 
     def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
-        """What tables call a split, and its rows as `select_rows` returns them.
+        """Load a split. Returns its name in reports, and its samples as `select_inputs` returns them.
 
         Args:
-            argument: what errors call it; name, split: as `load_one_split` takes them; default: the split's, if none.
+            argument: the argument that errors name.
+            name, split, default: as `dataset_location` takes them.
         """
         with explained():
-            path, config, part = place_of(argument, name, split, default)
+            path, config, part = dataset_location(argument, name, split, default)
         public = ":".join(filter(None, (public_name(path), config)))
         source = f"split {part!r} of {argument} {public!r}" if part else f"{argument} {public!r}"
         with self.args.main_process_first(desc="loading the data"):
             with explained("dataset", name):
-                rows = load_one_split(argument, name, part)
+                loaded = load_one_split(argument, name, part)
             with explained():
-                return source, select_rows(self.task, source, rows, self.config, self.options)
+                return source, select_inputs(self.task, source, loaded, self.config, self.options)
 
-    def encode(self, source: str, rows: Dataset) -> Dataset:
-        """The rows as the trainer takes them; `cut` gets a note where some are cut. source: what that calls them."""
-        max_length = self.max_length
+    def encode(self, source: str, samples: Dataset) -> Dataset:
+        """Encode samples for the trainer, and note in `truncation_notes` how many of `source` are truncated."""
+        encoder, max_length = self.encoder, 0 if self.task == "image-classification" else self.max_length
         with self.args.main_process_first(desc="encoding the data"):
-            encoded, num_cut = encode_rows(self.task, rows, self.encoder, max_length, self.options)
-        if num_cut:
-            rest = ", what follows is not measured" if self.task != "text-classification" else ""
-            self.cut.append(
-                f"{num_cut:,} of the {len(rows):,} texts of {source} are cut at {max_length:,} tokens{rest}"
+            encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
+        if count:
+            rest = ", and the rest is not measured" if self.task != "text-classification" else ""
+            self.truncation_notes.append(
+                f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
         return encoded
 
@@ -286,7 +282,7 @@ class TrainedModel:
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
-        """Turn what the model's logits are not fit for into an `InputError`."""
+        """Turn errors about the model's logits into an `InputError`."""
         try:
             yield
         except ValueError as error:
@@ -303,7 +299,7 @@ class TrainedModel:
         after: CalibrationMetrics | None,
         details: dict[str, Any],
     ) -> RunResult:
-        """Of what the trainer's `measure` returned, with what is worth knowing of the model."""
+        """The result of what `fit` and `measure` returned, with details of the model."""
         details = {
             "model": public_name(self.name),
             "task": self.task,
@@ -314,18 +310,18 @@ class TrainedModel:
         }
         return RunResult.of(self.loss, temperature, before, after, details=details)
 
-    def notes(self, if_folded: str, if_carried: str) -> list[str]:
-        """What is to be said of a temperature that the model has already: nothing, or a line that ends so."""
+    def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
+        """A note on a temperature that the model has already, with one of the two endings; empty if it has none."""
         if "temperature" not in self.calibration:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"
-        if self.is_folded:
+        if folded_temperature(self.calibration, self.generates) is not None:
             return [f"the model is calibrated already, by {value} in its weights{if_folded}"]
-        return [f"the model's config has {value}, which is in no weight{if_carried}"]
+        return [f"the model's config has {value}, which is not in its weights{if_not_folded}"]
 
 
 def _check_config(config: PreTrainedConfig) -> None:
-    """Raise where a config's own fields, which nobody has checked, hold something else."""
+    """Raise `ValueError` for fields of a config with wrong values, which Transformers does not check."""
     calibration = getattr(config, "calibration", None)
     if calibration is not None:
         number = calibration.get("temperature", 1.0) if isinstance(calibration, dict) else None
@@ -347,8 +343,8 @@ def _check_config(config: PreTrainedConfig) -> None:
 def trained_model(
     name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]
 ) -> Iterator[TrainedModel]:
-    """A `TrainedModel` whose scratch folder is gone at the end. `options` are fields of `DataOptions`."""
+    """A `TrainedModel` with a temporary scratch folder. `options` are the fields of `InputOptions`."""
     with explained():
-        data_options = DataOptions(**options)
+        input_options = InputOptions(**options)
     with TemporaryDirectory(prefix="hf-focal-") as scratch:
-        yield TrainedModel(str(name), task, batch_size, num_bins, data_options, scratch)
+        yield TrainedModel(str(name), task, batch_size, num_bins, input_options, scratch)

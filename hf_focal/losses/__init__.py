@@ -1,27 +1,43 @@
-"""What is minimised: losses of the focal family and the baselines that they are compared with."""
+"""Losses of the focal family and the baselines that they are compared with."""
 
-from .class_weighted_losses import ClassBalanced, RecallLoss, class_balanced_weights, hits_and_rows
-from .functional import brier, cross_entropy, focal, focal_from_cross_entropy, label_smoothing, mmce, soft_target_focal
-from .gamma_policies import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
+from .base_loss import LOSSES, ClosedFormLoss, Loss, option, register
+from .class_statistics import class_balanced_weights, hits_and_counts
+from .class_weighted_losses import ClassBalanced, RecallLoss
+from .closed_form_gradients import ClosedForm, SampleStatistics
+from .focal_formula import focal_from_cross_entropy, soft_target_focal
+from .functional import brier, cross_entropy, focal, label_smoothing
+from .gamma_policies import (
+    AdaFocalGamma,
+    ConstantGamma,
+    GammaPolicy,
+    SampleDependentGamma,
+    ScheduledGamma,
+    adafocal_update,
+    gamma_for_threshold,
+)
 from .linear_head_loss import linear_loss
-from .loss_config import LOSSES, LossConfig, build_loss
-from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing, Loss
+from .loss_config import LossConfig, build_loss
+from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing
+from .mmce import mmce
 
 __all__ = [
     "LOSSES",
     "MMCE",
+    "AdaFocalGamma",
     "Brier",
-    "ByBin",
-    "ByProbability",
     "ClassBalanced",
+    "ClosedForm",
+    "ClosedFormLoss",
+    "ConstantGamma",
     "CrossEntropyFamily",
-    "Fixed",
     "GammaPolicy",
     "LabelSmoothing",
     "Loss",
     "LossConfig",
     "RecallLoss",
-    "Scheduled",
+    "SampleDependentGamma",
+    "SampleStatistics",
+    "ScheduledGamma",
     "adafocal_update",
     "brier",
     "build_loss",
@@ -30,9 +46,11 @@ __all__ = [
     "focal",
     "focal_from_cross_entropy",
     "gamma_for_threshold",
-    "hits_and_rows",
+    "hits_and_counts",
     "label_smoothing",
     "linear_loss",
     "mmce",
+    "option",
+    "register",
     "soft_target_focal",
 ]

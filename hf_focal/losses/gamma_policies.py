@@ -1,7 +1,6 @@
-"""How γ is chosen: one small policy per idea, each a callable from the true-class probability to γ.
+"""Policies that choose γ from the probability p of the true class.
 
-γ ≥ 0 is focal loss, ``(1-p)^γ · ce``; γ < 0 is inverse focal loss, ``(1+p)^|γ| · ce``. No gradient flows through the
-choice.
+γ ≥ 0 is focal loss, ``(1-p)^γ · ce``; γ < 0 is inverse focal loss, ``(1+p)^|γ| · ce``. The choice has no gradient.
 """
 
 import math
@@ -18,31 +17,31 @@ from .number_checks import at_least_0, finite, increasing
 
 
 class GammaPolicy:
-    """Chooses γ from the probability of the true class. Policies hold plain numbers, so they follow any device.
+    """Base class of the policies. They hold plain numbers, so they work on any device.
 
     Attributes:
-        moves: whether γ changes during the training, so that a trainer must drive the policy.
+        changes_during_training: whether γ changes as a model trains, so that a trainer must update the policy.
     """
 
-    moves: bool = False
+    changes_during_training: bool = False
 
     def __call__(self, p: Tensor) -> float | Tensor:
-        """γ for each row: one float for all rows, or a tensor of `p`'s shape and dtype."""
+        """γ of each sample: one float for all, or a tensor of `p`'s shape and dtype."""
         raise NotImplementedError
 
     def set_progress(self, fraction: float) -> None:
-        """Tell the policy how much of the training is done, in [0, 1]. Only `Scheduled` listens."""
+        """Tell the policy which fraction of the training is done. Only `ScheduledGamma` depends on it."""
 
     def state_dict(self) -> dict:
-        """The policy's changing state as JSON values."""
+        """What changes during training, as JSON values."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what `state_dict` returned."""
 
 
-class Fixed(GammaPolicy):
-    """The same γ for every row."""
+class ConstantGamma(GammaPolicy):
+    """The same γ for every sample."""
 
     def __init__(self, gamma: float):
         self.gamma = finite("gamma", gamma)
@@ -51,15 +50,15 @@ class Fixed(GammaPolicy):
         return self.gamma
 
 
-class Scheduled(GammaPolicy):
+class ScheduledGamma(GammaPolicy):
     """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
 
     Args:
-        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1):
-            ``(0, 5), (100/350, 3), (250/350, 2)``.
+        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1): ``(0, 5), (100/350, 3), (250/350,
+            2)``.
     """
 
-    moves = True
+    changes_during_training = True
 
     def __init__(self, *stages: tuple[float, float]):
         self.starts = [finite("start", start) for start, _ in stages]
@@ -70,7 +69,7 @@ class Scheduled(GammaPolicy):
 
     @property
     def gamma(self) -> float:
-        """γ of the stage that the training is in."""
+        """γ of the current stage."""
         return self.gammas[bisect_right(self.starts, self.progress) - 1]
 
     def __call__(self, p: Tensor) -> float:
@@ -89,8 +88,8 @@ class Scheduled(GammaPolicy):
 
 
 def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
-    """For each p the value of its bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
-    # What is traced (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
+    """The value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
+    # Traced code (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
     traced = torch.compiler.is_compiling() or type(p) is not Tensor
     make = _tensor_of if traced else _cached_tensor_of
     bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
@@ -101,17 +100,17 @@ def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
-# A copy from the host makes it wait for an accelerator, so a step must find its numbers there. The numbers are in the
-# key: whatever changes a policy's lists, an old tensor is never taken for the new ones.
+# The host waits for an accelerator when it copies numbers to it, so a step must find them there. The numbers are part
+# of the key: whatever changes a policy's lists, no stale tensor is used.
 _cached_tensor_of = lru_cache(maxsize=64)(_tensor_of)
 
 
-class ByProbability(GammaPolicy):
-    """γ by the row's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
+class SampleDependentGamma(GammaPolicy):
+    """γ by the sample's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
 
     Args:
         thresholds: increasing, each in (0, 1).
-        gammas: one more than thresholds; ``gammas[i]`` serves ``thresholds[i-1] <= p < thresholds[i]``.
+        gammas: one more than thresholds; ``gammas[i]`` is used where ``thresholds[i-1] <= p < thresholds[i]``.
     """
 
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
@@ -129,29 +128,29 @@ class ByProbability(GammaPolicy):
         return _look_up(p, self.thresholds, self.gammas)
 
 
-class ByBin(GammaPolicy):
-    """AdaFocal's γ: one for each bin of the true-class probability, moved by its calibration (Ghosh et al. 2022).
+class AdaFocalGamma(GammaPolicy):
+    """One γ per bin of the true-class probability, updated by the bin's calibration (Ghosh et al. 2022).
 
     Args:
-        num_bins: number of bins, at least 1. They start with γ = 1 and edges ``i / num_bins``.
+        bins: number of bins, at least 1. They start with γ = 1 and edges ``i / bins``.
         lam: λ, how fast γ follows the calibration gap.
-        switch: S > 0; a γ nearer to zero than this changes sign (focal ↔ inverse focal).
+        switch: S > 0; a γ closer to zero than this changes sign (focal ↔ inverse focal).
         gamma_max: largest γ, at least 1.
         gamma_min: smallest γ, at most ``-switch``.
     """
 
-    moves = True
+    changes_during_training = True
 
     def __init__(
         self,
-        num_bins: int = 15,
+        bins: int = 15,
         lam: float = 1.0,
         switch: float = 0.2,
         gamma_max: float = 20.0,
         gamma_min: float = -2.0,
     ):
-        if num_bins < 1:
-            raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1, got {bins}")
         self.lam = at_least_0("lam", lam)
         self.switch = finite("switch", switch)
         self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)
@@ -161,29 +160,17 @@ class ByBin(GammaPolicy):
             raise ValueError(f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
         if self.gamma_min > -self.switch:
             raise ValueError(f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
-        self.gammas = [1.0] * num_bins
-        self.edges = [i / num_bins for i in range(num_bins + 1)]
+        self.gammas = [1.0] * bins
+        self.edges = [i / bins for i in range(bins + 1)]
 
     def __call__(self, p: Tensor) -> Tensor:
-        # Only the inner edges decide: what lies below the first or above the last belongs to the outer bins.
+        # Only the inner edges matter: p below the first or above the last belongs to the outer bins.
         return _look_up(p, self.edges[1:-1], self.gammas)
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """Move γ and the edges by the calibration of held-out samples (`adafocal_update`).
-
-        Args:
-            confidence: (N,) top-1 confidences in [0, 1] of the calibration set.
-            correct: (N,) whether each prediction was right, bool or 0/1.
-        """
-        self.gammas, self.edges = adafocal_update(
-            self.gammas,
-            confidence,
-            correct,
-            lam=self.lam,
-            switch=self.switch,
-            gamma_max=self.gamma_max,
-            gamma_min=self.gamma_min,
-        )
+        """Update γ and edges by the calibration of held-out samples; see `adafocal_update`."""
+        limits = {name: getattr(self, name) for name in ("lam", "switch", "gamma_max", "gamma_min")}
+        self.gammas, self.edges = adafocal_update(self.gammas, confidence, correct, **limits)
 
     def state_dict(self) -> dict:
         return {"gammas": list(self.gammas), "edges": list(self.edges)}
@@ -213,27 +200,17 @@ def adafocal_update(
     gamma_max: float = 20.0,
     gamma_min: float = -2.0,
 ) -> tuple[list[float], list[float]]:
-    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64.
+    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64: the new γ and edges.
 
-    The confidences are cut into as many equal-mass bins as there are γ; ``gap = mean confidence - accuracy`` of each
-    moves its γ. Samples of equal confidence share their hits, as in AdaECE: each counts with the mean accuracy of its
-    tie group. So the order of the samples does not matter, and a calibrated constant predictor keeps its γ.
+    The confidences are split into as many equal-mass bins as there are γ, lowest confidence first; each bin's ``gap =
+    mean confidence - accuracy`` updates its γ. As in AdaECE, samples of equal confidence each count with their mean
+    accuracy, so the order of the samples does not matter, and a perfectly calibrated constant predictor keeps its γ.
 
     Args:
-        gammas: M values of γ, lowest confidence first.
+        gammas: M values of γ.
         confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
         correct: (N,) whether each prediction was right, bool or 0/1.
-        lam: λ of the paper.
-        switch: S of the paper; γ with ``|γ| < switch`` becomes ``-switch`` if it was positive, else ``+switch``.
-        gamma_max: upper bound of γ.
-        gamma_min: lower bound of γ.
-
-    Returns:
-        The M new γ and the M + 1 new edges, the outer ones 0 and 1.
-
-    Raises:
-        ValueError: fewer samples than bins, unequal shapes, a confidence outside [0, 1] or NaN, or a correctness other
-            than 0 and 1.
+        lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
     if confidence.ndim != 1 or confidence.shape != correct.shape:
@@ -252,15 +229,14 @@ def adafocal_update(
     if not bool(((confidence >= 0) & (confidence <= 1)).all()):
         raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
     confidence, order = torch.sort(confidence)
-    _, group, group_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
-    accuracy = (torch.bincount(group, weights=correct[order]) / group_size)[group]  # of the samples that tie with each
+    _, tie, tie_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
+    accuracy = (torch.bincount(tie, weights=correct[order]) / tie_size)[tie]  # of the samples that tie with each
     confidence_bins = torch.tensor_split(confidence, num_bins)
-    accuracy_bins = torch.tensor_split(accuracy, num_bins)
     new_gammas = []
-    for gamma, bin_confidence, bin_accuracy in zip(gammas, confidence_bins, accuracy_bins, strict=True):
-        gap = float(bin_confidence.mean() - bin_accuracy.mean())
+    for gamma, of_bin, hits in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
+        gap = float(of_bin.mean() - hits.mean())
         exponent = lam * gap if gamma > 0 else -lam * gap
-        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, and no overflow
+        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, without overflow
         if abs(moved) < switch:
             moved = -switch if gamma > 0 else switch
         new_gammas.append(min(max(moved, gamma_min), gamma_max))
@@ -271,18 +247,11 @@ def adafocal_update(
 def gamma_for_threshold(p0: float) -> float:
     """The γ of focal loss whose gradient equals that of cross-entropy at probability `p0`.
 
-    Below `p0` focal loss then pulls harder than cross-entropy, above it more gently (Mukhoti et al. 2020,
-    proposition 2, by the branch W₋₁ of the Lambert W function): γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses
-    5 and 3.
-
-    Args:
-        p0: the threshold, in (0, 0.5).
-
-    Returns:
-        γ > 0, falling to 0 as `p0` nears 0.5.
+    Below `p0` focal loss then has the larger gradient, above it the smaller one (Mukhoti et al. 2020, proposition 2):
+    γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses 5 and 3. γ falls to 0 as `p0` nears 0.5.
 
     Raises:
-        ValueError: `p0` is no number, or outside (0, 0.5), where no such γ exists.
+        ValueError: `p0` is not a number in (0, 0.5); no γ satisfies this for p0 ≥ 0.5.
     """
     if not 0 < finite("p0", p0) < 0.5:
         raise ValueError(f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
@@ -290,7 +259,7 @@ def gamma_for_threshold(p0: float) -> float:
     d = -p0 * math.log(p0) / (1 - p0)
     if p0 < 0.25:
         e = 1 + math.log1p(-p0) / d
-    else:  # e falls to 0 at 0.5; in t, an exact difference, nothing cancels
+    else:  # e falls to 0 at 0.5; written in t, an exact difference, nothing cancels
         t = 1 - 2 * p0
         e = (math.atanh(t) + t * math.log1p(-t * t) / 2 - t * math.log(2)) / ((1 - p0) * d)
     if e < 1e-3:  # W₋₁ loses its digits at the branch point, where x is this series

@@ -1,7 +1,7 @@
-"""The loss of a linear head (a language model's, say) from hidden states, a chunk of rows at a time.
+"""Loss of a linear head, such as a language model's, from its hidden states, a chunk of tokens at a time.
 
-PyTorch's own `linear_cross_entropy` (2.13) is no back end here: it has neither smoothing nor, without a fourth matrix
-product, a weight of each row; it is no faster, and its gradients of confident rows have ten times the error (see
+PyTorch's own `linear_cross_entropy` (2.13) is not used: it has neither smoothing nor, without a fourth matrix product,
+a weight per token. It is no faster, and its gradients of confident tokens have ten times the error (see
 benchmarks/README.md).
 """
 
@@ -11,23 +11,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .inplace_autograd import (
-    RowForm,
-    RowLoss,
+from .base_loss import ClosedFormLoss, Loss, check_reduction, divide
+from .closed_form_gradients import (
+    ClosedForm,
     accumulation_dtype,
     check_labels,
     check_logits,
     eagerly,
     needed_again,
     refuse_second_derivative,
-    row_statistics,
+    sample_statistics,
     turn_into_gradient,
 )
-from .loss_modules import Loss, check_reduction, divide
 from .number_checks import finite, require_tensors
 
-# A chunk has about this many logits: 128 MiB of float32. Fewer rows make the matrix products slower, for each chunk
-# reads and writes the whole sum of the weight's gradient.
+# Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and
+# writes the whole sum of the weight's gradient.
 _CHUNK_ELEMENTS = 1 << 25
 
 
@@ -44,44 +43,36 @@ def linear_loss(
     soft_cap: float | None = None,
     chunk_size: int | None = None,
 ) -> Tensor:
-    """``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without all of its logits.
+    """``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without holding all logits.
 
-    The logits of a chunk of rows are computed, turned into their gradient in place and multiplied by the head before
-    the next chunk takes their memory. Reduced losses take their gradients in the forward pass, three matrix products
-    in all; rows, whose gradient's weights only backward knows, compute the logits a second time (and so do losses of
-    float16 products, which need the gradient scaler's factor in them). Rows with label -100 are left out from the
-    start: they cost nothing.
-
-    Under autocast the products are in its dtype, as `torch.nn.functional.linear`'s; rows are float32 and the
+    The logits of a chunk of tokens are computed, turned into their gradient in place and multiplied by the head before
+    the next chunk reuses their memory. Reduced losses compute gradients in the forward pass, three matrix products in
+    all. Elementwise losses and float16 products, whose gradients depend on what comes later, compute the logits twice.
+    Tokens with label -100 cost nothing. Under autocast the products have its dtype; losses are float32, and the
     gradient of the weight is summed over the chunks in float32.
 
     Args:
-        loss: one whose rows depend on their own logits alone: the cross-entropy family, label smoothing, Brier.
-        hidden: (..., H), any floating dtype: what the head would be applied to.
-        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be an embedding's: its gradients add
-            up.
+        loss: a `ClosedFormLoss`: the cross-entropy family, label smoothing, Brier.
+        hidden: (..., H), any floating dtype: the head's input.
+        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be shared with an embedding.
         labels: (...) integers in [0, K), or -100 to be ignored.
         bias: (K,) or (1, K) (as ``final_logits_bias`` of BART and Marian), of hidden's dtype unless under autocast.
-        reduction: as in `Loss.forward`.
-        num_items: as in `Loss.forward`.
-        logit_scale: the logits are multiplied by it.
-        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma). It
-            takes the memory of a second chunk.
-        chunk_size: rows of logits that exist at a time; by default as many as have 2^25 logits.
+        reduction, num_items: see `Loss.forward`.
+        logit_scale: factor of the logits.
+        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma).
+        chunk_size: tokens whose logits exist at a time; by default as many as have 2^25 logits.
 
     Returns:
-        A scalar, or rows of labels' shape: float32 (float64 for float64 hidden states).
+        A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError: arguments that are no tensors or of a wrong dtype, a loss that is no `Loss`.
-        ValueError: what `Loss.forward` raises; MMCE, which needs the confidences of all rows at once; shapes or
-            dtypes that do not fit together; a scale that is not finite, a cap or a chunk size that is not positive.
+        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, as MMCE.
         RuntimeError: a second derivative.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
-    if loss.row_form is None:
-        raise ValueError(f"loss must be a function of each row's own logits, got {loss}: use it on the logits")
+    if not isinstance(loss, ClosedFormLoss):
+        raise ValueError(f"loss must be a function of each sample's own logits, got {loss}: use it on the logits")
     check_reduction(reduction, num_items)
     logit_scale = finite("logit_scale", logit_scale)
     if soft_cap is not None and finite("soft_cap", soft_cap) <= 0:
@@ -91,11 +82,11 @@ def linear_loss(
     bias = _check_head(hidden, weight, bias)
     require_tensors(labels=labels)
     num_classes = len(weight)
-    # Logits that take no memory, for the shapes in the messages.
+    # Logits that take no memory: their shape is checked.
     index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], num_classes), labels)
     kept = (~ignored).reshape(-1).nonzero().squeeze(-1)
     head = _Head(
-        form=loss.row_form,
+        loss=loss,
         kept=kept,
         labels=index.reshape(-1, 1)[kept],
         dtype=_autocast_dtype(hidden) or hidden.dtype,
@@ -105,18 +96,18 @@ def linear_loss(
     )
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
-    apply = eagerly(_Sum.apply if in_forward else _Rows.apply)
-    rows_or_sum = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
+    apply = eagerly(_Sum.apply if in_forward else _Elementwise.apply)
+    values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
     if reduction == "none":
-        return rows_or_sum.reshape(labels.shape)
-    total = rows_or_sum.sum()
+        return values.reshape(labels.shape)
+    total = values.sum()
     if reduction == "sum":
         return total
     return divide(total, kept.numel() if num_items is None else num_items)
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The bias as (K,), if there is one."""
+    """The bias as (K,), or None."""
     require_tensors(hidden=hidden, weight=weight)
     check_logits(hidden, "hidden")
     if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
@@ -147,37 +138,37 @@ def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
 
 
 class _Chunk(NamedTuple):
-    kept: Tensor  # (n,): which hidden states
-    labels: Tensor  # (n, 1): theirs
+    kept: Tensor  # (n,): indices of its hidden states
+    labels: Tensor  # (n, 1)
     hidden: Tensor  # (n, H)
     logits: Tensor  # (n, K)
     cap_slope: Tensor | None  # (n, K): the derivative of the soft cap
 
 
 class _Head(NamedTuple):
-    """What turns hidden states, weight and bias into the loss of the rows that count."""
+    """Everything but hidden states, weight and bias that the losses depend on."""
 
-    form: RowForm
-    kept: Tensor  # (R,): which of the N hidden states count
-    labels: Tensor  # (R, 1): theirs
+    loss: ClosedFormLoss
+    kept: Tensor  # (R,): indices of the hidden states whose labels are not ignored
+    labels: Tensor  # (R, 1)
     dtype: torch.dtype  # of the matrix products
     logit_scale: float
     soft_cap: float | None
     chunk_size: int
 
     def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-        """At least one chunk, if only of no rows. One buffer holds the logits of each in turn."""
+        """At least one chunk, perhaps an empty one. They share one buffer for their logits."""
         bias = None if bias is None else bias.to(self.dtype)
         num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
         buffer = None
         for kept, labels in zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True):
             if buffer is None:  # the first chunk is the largest
                 buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
-            rows, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
+            inputs, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
             if bias is None:
-                torch.mm(rows, weight.T, out=logits)
+                torch.mm(inputs, weight.T, out=logits)
             else:
-                torch.addmm(bias, rows, weight.T, out=logits)
+                torch.addmm(bias, inputs, weight.T, out=logits)
             if self.logit_scale != 1:
                 logits.mul_(self.logit_scale)
             cap_slope = None
@@ -185,13 +176,13 @@ class _Head(NamedTuple):
                 logits.div_(self.soft_cap).tanh_()
                 cap_slope = logits.square().neg_().add_(1)
                 logits.mul_(self.soft_cap)
-            yield _Chunk(kept, labels, rows, logits, cap_slope)
+            yield _Chunk(kept, labels, inputs, logits, cap_slope)
 
     def add_gradients(
-        self, gradients: list[Tensor | None], chunk: _Chunk, row: RowLoss, grad: Tensor, weight: Tensor
+        self, gradients: list[Tensor | None], chunk: _Chunk, form: ClosedForm, grad: Tensor, weight: Tensor
     ) -> None:
-        """Add the chunk's to those of hidden states, weight and bias; its logits, by now e_k, are overwritten."""
-        turn_into_gradient(chunk.logits, chunk.labels, row, grad * self.logit_scale)
+        """Add the chunk's gradients of hidden states, weight and bias, and overwrite its e_k."""
+        turn_into_gradient(chunk.logits, chunk.labels, form, grad * self.logit_scale)
         if chunk.cap_slope is not None:
             chunk.logits.mul_(chunk.cap_slope)
         of_hidden, of_weight, of_bias = gradients
@@ -207,7 +198,7 @@ class _Head(NamedTuple):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum of the rows, its gradients computed beside it."""
+    """The sum of the losses, with its gradients computed in forward."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
@@ -216,11 +207,10 @@ class _Sum(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             weight = weight.to(head.dtype)
             for chunk in head.chunks(hidden, weight, bias):
-                row = head.form.row_function(
-                    row_statistics(chunk.logits, chunk.labels, chunk.logits, head.form.moment)
-                )
-                head.add_gradients(ctx.gradients, chunk, row, torch.ones_like(row.value), weight)
-                values.append(row.value)
+                statistics = sample_statistics(chunk.logits, chunk.labels, chunk.logits, head.loss.moment)
+                form = head.loss.closed_form(statistics)
+                head.add_gradients(ctx.gradients, chunk, form, torch.ones_like(form.value), weight)
+                values.append(form.value)
         return torch.cat(values).sum()
 
     @staticmethod
@@ -237,38 +227,38 @@ class _Sum(torch.autograd.Function):
         return *gradients, None
 
 
-class _Rows(torch.autograd.Function):
-    """Rows, 0 where they do not count. Backward computes the logits again."""
+class _Elementwise(torch.autograd.Function):
+    """Elementwise losses, 0 for ignored labels. Backward computes the logits again."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
         ctx.save_for_backward(hidden, weight, bias)
-        ctx.head, ctx.rows = head, []
+        ctx.head, ctx.forms = head, []
         with torch.autocast(hidden.device.type, enabled=False):
             for chunk in head.chunks(hidden, weight.to(head.dtype), bias):
-                statistics = row_statistics(chunk.logits, chunk.labels, None, head.form.moment)
-                ctx.rows.append(head.form.row_function(statistics))
-        values = torch.cat([row.value for row in ctx.rows])
+                statistics = sample_statistics(chunk.logits, chunk.labels, None, head.loss.moment)
+                ctx.forms.append(head.loss.closed_form(statistics))
+        values = torch.cat([form.value for form in ctx.forms])
         return values.new_zeros(len(hidden)).index_copy_(0, head.kept, values)
 
     @staticmethod
-    def backward(ctx: Any, grad_rows: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_values: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         hidden, weight, bias = ctx.saved_tensors
         head = ctx.head
         gradients = _zeros(ctx, hidden, weight, bias)
         with torch.autocast(hidden.device.type, enabled=False):
             weight = weight.to(head.dtype)
-            # γ may have moved since: the coefficients are those of the rows that were returned.
-            for chunk, row in zip(head.chunks(hidden, weight, bias), ctx.rows, strict=True):
-                row_statistics(chunk.logits, chunk.labels, chunk.logits, None)
-                head.add_gradients(gradients, chunk, row, grad_rows[chunk.kept], weight)
+            # γ may have changed since: the coefficients are those of the losses that were returned.
+            for chunk, form in zip(head.chunks(hidden, weight, bias), ctx.forms, strict=True):
+                sample_statistics(chunk.logits, chunk.labels, chunk.logits, None)
+                head.add_gradients(gradients, chunk, form, grad_values[chunk.kept], weight)
         return *gradients, None
 
 
 def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
-    """To hold the gradients that are needed: float32 (or float64) where every chunk adds to them. Autograd casts what
-    backward returns to the dtypes of the inputs."""
+    """Tensors for the gradients that are needed, float32 (or float64) if every chunk adds to them. Autograd casts what
+    backward returns to the inputs' dtypes."""
     dtypes = hidden.dtype, accumulation_dtype(weight), accumulation_dtype(weight)
     return [
         torch.zeros_like(tensor, dtype=dtype) if needed and tensor is not None else None

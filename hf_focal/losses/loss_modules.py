@@ -1,149 +1,63 @@
-"""The losses as modules with one face: ``loss(logits, labels, reduction=..., num_items=...)``."""
+"""Losses that treat all classes alike, one class each."""
 
-from typing import NoReturn
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from . import functional
-from .gamma_policies import GammaPolicy
-from .inplace_autograd import RowForm
-from .number_checks import at_least_0, require_tensors
+from .base_loss import IGNORE_INDEX, ClosedFormLoss, Loss, option, register
+from .class_statistics import num_processes
+from .closed_form_gradients import ClosedForm, SampleStatistics, elementwise_losses
+from .focal_formula import focal_value_and_slope, soft_target_focal
+from .gamma_policies import (
+    AdaFocalGamma,
+    ConstantGamma,
+    GammaPolicy,
+    SampleDependentGamma,
+    ScheduledGamma,
+    gamma_for_threshold,
+)
+from .mmce import mmce, mmce_of_all_processes
+from .number_checks import at_least_0, finite, increasing
 
-IGNORE_INDEX = -100
-
-
-class Loss(nn.Module):
-    """A loss over classes. Subclasses define `rows`; this class alone says how rows are summed and divided."""
-
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Values of shape (...) for logits (..., K) and labels (...), or (..., K) if soft: 0 where labels are -100.
-
-        float32, or float64 for float64 logits.
-        """
-        raise NotImplementedError
-
-    @property
-    def row_form(self) -> RowForm | None:
-        """The loss as `linear_loss` needs it, or None for one that is more than a function of each row's logits."""
-        return None
-
-    def forward(
-        self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
-    ) -> Tensor:
-        """The reduced loss.
-
-        Args:
-            logits: (..., K), any floating dtype.
-            labels: (...) integers in [0, K), or -100 to be ignored. The cross-entropy family with one γ ≥ 0 for
-                all rows also takes soft targets: floating, of the logits' shape, each row a distribution, or filled
-                with -100 to be ignored.
-            reduction: "mean" over the rows that count (0 if there are none), "sum", or "none": rows of labels' shape.
-            num_items: divide the sum by this number instead, as a trainer that accumulates gradients must. Less than 1
-                counts as 1: a step without items, whose sum is 0, has loss 0. A tensor is taken as it is, without
-                waiting for its device to check the value.
-
-        Returns:
-            A scalar, or rows: float32 (float64 for float64 logits).
-
-        Raises:
-            TypeError: logits or labels that are no tensors, or of a wrong dtype.
-            ValueError: wrong shapes, labels out of range, an unknown reduction, `num_items` together with "sum" or
-                "none", or a number that is negative or not finite.
-        """
-        check_reduction(reduction, num_items)
-        require_tensors(logits=logits, labels=labels)
-        rows = self.rows(logits, labels)
-        if reduction == "none":
-            return rows
-        if reduction == "sum":
-            return rows.sum()
-        if num_items is None:
-            soft = labels.shape != rows.shape
-            num_items = ((labels != IGNORE_INDEX).any(-1) if soft else labels.long() != IGNORE_INDEX).sum()
-        return divide(rows.sum(), num_items)
-
-    def __prepare_scriptable__(self) -> NoReturn:
-        # What `torch.jit.script` calls; its own error is about one of many things here that it does not know.
-        raise NotImplementedError(
-            f"torch.jit.script must be given no loss, got {type(self).__name__}: TorchScript has no autograd "
-            "functions; use torch.compile"
-        )
-
-    def set_progress(self, fraction: float) -> None:
-        """Tell the loss how much of the training is done, in [0, 1]. Only a scheduled γ listens."""
-
-    def end_step(self) -> None:
-        """Tell the loss, in all processes, that an optimiser step was taken. Only an average of recall listens."""
-
-    @property
-    def moves(self) -> bool:
-        """Whether the loss of the same logits changes during the training: losses of two epochs do not compare."""
-        return False
-
-    @property
-    def driving(self) -> str | None:
-        """What the loss does that a trainer must drive, in words; None where there is nothing."""
-        return None
+Numbers = tuple[float, ...]
+_MUKHOTI = "Mukhoti et al. 2020"
 
 
-def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    if num_items is not None and reduction != "mean":
-        raise ValueError(f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
-    if num_items is not None and not isinstance(num_items, Tensor):
-        at_least_0("num_items", num_items)
-
-
-def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
-    """The sum of the rows over `num_items`, at least 1.
-
-    A batch in which every label is ignored has a sum of 0 and no items: its loss is 0, not 0/0.
-    """
-    if not isinstance(num_items, Tensor):
-        return total / max(num_items, 1)
-    # A scalar on the CPU divides as it is; a copy of it would wait for the rows' device.
-    if num_items.ndim or num_items.device.type != "cpu":
-        num_items = num_items.to(total.device)
-    return total / num_items.clamp(min=1)
-
-
-class CrossEntropyFamily(Loss):
-    """Cross-entropy and everything that is a function of it: focal, FLSc, FLSD, inverse focal, AdaFocal."""
+class CrossEntropyFamily(ClosedFormLoss):
+    """Losses ``φ(ce; γ)`` of a sample's cross-entropy, with γ chosen by a policy."""
 
     def __init__(self, policy: GammaPolicy):
-        super().__init__()
         self.policy = policy
 
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if labels.is_floating_point() and labels.shape == logits.shape:
-            gamma = self.policy(labels)
-            if isinstance(gamma, Tensor):
-                raise ValueError(
-                    f"labels must be class indices for {type(self.policy).__name__}, which chooses gamma from the "
-                    f"probability of the one true class, got soft targets {tuple(labels.shape)}"
-                )
-            return functional.soft_target_focal(logits, labels, gamma)
-        return functional.focal(logits, labels, self.policy)
+    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+        value, slope = focal_value_and_slope(sample.ce, self.policy(sample.p))
+        return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
 
-    @property
-    def row_form(self) -> RowForm:
-        return functional.focal_form(self.policy)
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if not labels.is_floating_point() or labels.shape != logits.shape:
+            return super().elementwise(logits, labels)
+        gamma = self.policy(labels)
+        if isinstance(gamma, Tensor):
+            raise ValueError(
+                f"labels must be class indices for {type(self.policy).__name__}, which chooses gamma from the "
+                f"probability of the one true class, got soft targets {tuple(labels.shape)}"
+            )
+        return soft_target_focal(logits, labels, gamma)
 
     def set_progress(self, fraction: float) -> None:
         self.policy.set_progress(fraction)
 
     @property
-    def moves(self) -> bool:
-        return self.policy.moves
+    def changes_during_training(self) -> bool:  # type: ignore[override]
+        return self.policy.changes_during_training
 
     @property
-    def driving(self) -> str | None:
-        return "changes γ during training" if self.moves else None
+    def trainer_duty(self) -> str | None:  # type: ignore[override]
+        return "changes γ during training" if self.changes_during_training else None
 
     def get_extra_state(self) -> dict:
-        """γ where it moves, as JSON values: PyTorch puts it into `state_dict`."""
+        """The state of a changing γ as JSON values; PyTorch puts it into `state_dict`."""
         return self.policy.state_dict()
 
     def set_extra_state(self, state: dict) -> None:
@@ -153,65 +67,186 @@ class CrossEntropyFamily(Loss):
         return ", ".join(f"{key}={value}" for key, value in vars(self.policy).items())
 
 
-class LabelSmoothing(Loss):
-    """`functional.label_smoothing` as a module."""
+@register
+class CrossEntropy(CrossEntropyFamily):
+    name, summary, source = "cross_entropy", "-log p", "the baseline"
 
-    def __init__(self, alpha: float = 0.05, convention: str = "torch"):
-        super().__init__()
-        functional.check_smoothing(alpha, convention)
-        self.alpha, self.convention = alpha, convention
-
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.label_smoothing(logits, labels, self.alpha, convention=self.convention)
-
-    @property
-    def row_form(self) -> RowForm:
-        return functional.label_smoothing_form(self.alpha, self.convention)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}, convention={self.convention!r}"
+    def __post_init__(self) -> None:
+        self.policy = ConstantGamma(0)
 
 
-class Brier(Loss):
-    """`functional.brier` as a module."""
+@register
+class LabelSmoothing(ClosedFormLoss):
+    name, summary = "label_smoothing", "cross-entropy against a smoothed target"
+    source = "Szegedy et al. 2016; Kapoor 2023"
+    moment = "sum"
+    alpha: float = option(
+        0.05, "share of the target that is spread over the classes, within [0, 1)", always_shown=True
+    )
+    convention: Literal["torch", "paper"] = option("torch", "torch: α/K on all classes; paper: α/(K-1) on the others")
 
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.brier(logits, labels)
+    def __post_init__(self) -> None:
+        if not 0 <= finite("alpha", self.alpha) < 1:
+            raise ValueError(f"alpha must be within [0, 1), got {self.alpha}")
+        if self.convention not in ("torch", "paper"):
+            raise ValueError(f"convention must be 'torch' or 'paper', got {self.convention!r}")
 
-    @property
-    def row_form(self) -> RowForm:
-        return functional.brier_form()
+    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+        if self.alpha == 0:  # 0 · inf where classes are masked
+            return CrossEntropyFamily(ConstantGamma(0)).closed_form(sample)
+        num_others = sample.num_classes - 1
+        other_target = self.alpha / (sample.num_classes if self.convention == "torch" else num_others)
+        label_target = 1 - other_target * num_others
+        # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
+        value = sample.normalizer.log() - label_target * sample.label_logit - other_target * sample.moment
+        return ClosedForm(
+            value,
+            linear=1 / sample.normalizer,
+            label=1 - label_target - sample.one_minus_p,
+            constant=torch.full_like(value, -other_target),
+        )
 
 
+@register
+class Brier(ClosedFormLoss):
+    name, summary, source = "brier", "Σ (softmax - onehot)²", "Brier 1950"
+    moment = "squares"
+
+    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+        other_squares, spread = (sample.moment / sample.normalizer.square().unsqueeze(-1)).unbind(-1)
+        value = sample.one_minus_p.square() + other_squares
+        # The gradient is 2 p_k (p_k - c). If c is close to the largest p_k, that of a wrong class, the difference
+        # cancels: then p_k is measured from p_max, and p_max - c is a sum of positive terms.
+        c = other_squares - sample.p * sample.one_minus_p  # ‖softmax‖² - p
+        largest = 1 / sample.normalizer
+        confident = c > largest / 2
+        to_largest = spread + sample.p * (1 - torch.expm1(sample.label_logit) * largest)
+        return ClosedForm(
+            value,
+            linear=2 * largest * torch.where(confident, to_largest, -c),
+            label=-2 * sample.p * value,
+            quadratic=2 * largest.square(),
+            pivot=confident.to(c.dtype),
+        )
+
+
+@register
 class MMCE(Loss):
-    """Cross-entropy plus λ times `functional.mmce`: by default its plain form, MMCE_w with ``weighted=True``.
+    """Cross-entropy plus λ · `mmce`.
 
-    The MMCE of a batch is no sum over its rows: each row gets its cross-entropy plus the whole term, so that the mean
-    is ``ce + λ · MMCE`` and the sum N times that. Over several micro-batches or processes the term is therefore the
-    average of the parts' own MMCE, weighted by their rows, not the MMCE of the union.
-
-    With ``gather=True`` it is the MMCE of the union of the processes: the confidences of all processes' rows of a
-    micro-batch are gathered (`functional.mmce_of_all_processes`), and where rows are summed over the processes and
-    divided by all of them, as Trainer does, loss and gradient are those of one process with all rows. Accumulated
-    micro-batches are averaged still. All processes must then compute the loss equally often while gradients are
-    enabled; under `torch.no_grad`, where evaluations may differ in number, each process takes its own rows.
+    MMCE is not a sum over samples: each sample gets its cross-entropy plus the whole term, so the mean is ``ce + λ ·
+    MMCE``. Over several micro-batches or processes the term is the average of the parts' own MMCE, weighted by their
+    samples. With ``gather=True`` it is the MMCE of the union of the processes (`mmce_of_all_processes`), which must
+    then all compute the loss equally often while gradients are enabled; under `torch.no_grad` each process uses its
+    own samples.
     """
 
-    def __init__(self, lam: float = 2.0, weighted: bool = False, gather: bool = False):
-        super().__init__()
-        self.lam, self.weighted, self.gather = at_least_0("lam", lam), weighted, gather
+    name, summary = "mmce", "cross-entropy + λ · maximum mean calibration error"
+    source = "Kumar et al. 2018"
+    lam: float = option(2.0, "λ, the weight of the MMCE term: 2 for images, 8 for documents")
+    weighted: bool = option(False, "the weighted form of the term")
+    gather: bool = option(False, "on several processes: one term over the samples of all, not one for each")
 
-    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def __post_init__(self) -> None:
+        self.lam = at_least_0("lam", self.lam)
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         gather = self.gather and torch.is_grad_enabled() and num_processes() > 1
-        mmce = functional.mmce_of_all_processes if gather else functional.mmce
-        term = self.lam * mmce(logits, labels, weighted=self.weighted)
-        return functional.cross_entropy(logits, labels) + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
-
-    def extra_repr(self) -> str:
-        return f"lam={self.lam}, weighted={self.weighted}, gather={self.gather}"
+        term = self.lam * (mmce_of_all_processes if gather else mmce)(logits, labels, weighted=self.weighted)
+        ce = elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(0)))
+        return ce + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
 
 
-def num_processes() -> int:
-    """Of `torch.distributed`; 1 where it is not used."""
-    initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_world_size() if initialised else 1
+@register
+class Focal(CrossEntropyFamily):
+    name, summary, source = "focal", "(1-p)^γ · -log p", f"Lin et al. 2017; {_MUKHOTI}"
+    gamma: float | None = option(3.0, "γ, at least 0", unless=("schedule", "p0"), always_shown=True)
+    schedule: Numbers | None = option(None, "γ of each stage of the training: 5/3/2", unless=("p0",))
+    switches: Numbers | None = option(
+        None, "shares of the training where the stage changes; 100/350 and 250/350", unless=("p0",)
+    )
+    p0: float | None = option(None, "instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1")
+
+    def __post_init__(self) -> None:
+        self.policy = self._scheduled() if self.schedule is not None else self._constant()
+
+    def _constant(self) -> GammaPolicy:
+        if self.switches is not None:
+            raise ValueError("switches must come with schedule, got no schedule")
+        return ConstantGamma(gamma_for_threshold(self.p0) if self.p0 is not None else at_least_0("gamma", self.gamma))
+
+    def _scheduled(self) -> GammaPolicy:
+        gammas = [at_least_0("schedule", gamma) for gamma in self.schedule or ()]
+        if self.switches is None and len(gammas) != 3:
+            raise ValueError(
+                "switches must be given unless schedule has 3 gammas (then they are 100/350 and 250/350), got a "
+                f"schedule of {len(gammas)}"
+            )
+        switches = self.switches or (100 / 350, 250 / 350)
+        if len(switches) != len(gammas) - 1:
+            raise ValueError(
+                f"switches must be one fewer than the gammas of schedule, got {len(switches)} switches for "
+                f"{len(gammas)} gammas"
+            )
+        if not increasing([0.0, *switches, 1.0]):
+            raise ValueError(f"switches must increase within (0, 1), got {'/'.join(map(str, switches))}")
+        return ScheduledGamma(*zip((0.0, *switches), gammas, strict=True))
+
+
+@register
+class FLSD53(CrossEntropyFamily):
+    name, summary, source = "flsd53", "focal, γ = 5 if p < 0.2 else 3", _MUKHOTI
+
+    def __post_init__(self) -> None:
+        self.policy = SampleDependentGamma((0.2,), (5, 3))
+
+
+@register
+class FLSD532(CrossEntropyFamily):
+    name, summary, source = "flsd532", "focal, γ = 5 if p < 0.2, 3 if p < 0.5, else 2", _MUKHOTI
+
+    def __post_init__(self) -> None:
+        self.policy = SampleDependentGamma((0.2, 0.5), (5, 3, 2))
+
+
+@register
+class FLSD(CrossEntropyFamily):
+    name, summary, source = "flsd", "focal, γ by the sample's own p", _MUKHOTI
+    thresholds: Numbers = option((0.2,), "probabilities where γ changes, increasing within (0, 1)")
+    gammas: Numbers | None = option(
+        (5.0, 3.0), "γ below, between and above the thresholds", unless=("p0",), always_shown=True
+    )
+    p0: Numbers | None = option(None, "instead of gammas: the probabilities where g(p0, γ) = 1")
+
+    def __post_init__(self) -> None:
+        gammas = self.gammas or ()
+        if self.p0 is not None:
+            if len(self.p0) != len(self.thresholds) + 1:
+                raise ValueError(
+                    f"p0 must be one more than thresholds, got {len(self.p0)} p0 for {len(self.thresholds)} thresholds"
+                )
+            gammas = tuple(gamma_for_threshold(p) for p in self.p0)
+        self.policy = SampleDependentGamma(self.thresholds, gammas)
+
+
+@register
+class InverseFocal(CrossEntropyFamily):
+    name, summary, source = "inverse_focal", "(1+p)^γ · -log p: raises confidence", "Ghosh et al. 2022"
+    gamma: float = option(2.0, "γ, at least 0", always_shown=True)
+
+    def __post_init__(self) -> None:
+        self.policy = ConstantGamma(-at_least_0("gamma", self.gamma))
+
+
+@register
+class AdaFocal(CrossEntropyFamily):
+    name, source = "adafocal", "Ghosh et al. 2022"
+    summary = "focal or inverse focal, γ of each bin moved by its calibration on held-out data"
+    bins: int = option(15, "number of bins, each with its own γ")
+    lam: float = option(1.0, "λ, how fast γ follows the calibration gap")
+    switch: float = option(0.2, "S, below which |γ| changes sign (focal ↔ inverse focal)")
+    gamma_max: float = option(20.0, "largest γ")
+    gamma_min: float = option(-2.0, "smallest γ")
+
+    def __post_init__(self) -> None:
+        self.policy = AdaFocalGamma(self.bins, self.lam, self.switch, self.gamma_max, self.gamma_min)

@@ -1,4 +1,4 @@
-"""Checks of arguments. Each error reads ``<argument> must be <expected>, got <value>``."""
+"""Checks of numbers and tensors that are given as arguments."""
 
 import math
 from collections.abc import Sequence
@@ -18,6 +18,12 @@ def finite(name: str, value: Any) -> float:
 def at_least_0(name: str, value: Any) -> float:
     if finite(name, value) < 0:
         raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return float(value)
+
+
+def within_0_1(name: str, value: Any) -> float:
+    if not 0 <= finite(name, value) <= 1:
+        raise ValueError(f"{name} must be within [0, 1], got {value}")
     return float(value)
 
 

@@ -1,4 +1,4 @@
-"""How calibrated a classifier is: one function a metric, and an accumulator of all of them."""
+"""Calibration metrics: a function for each, and an accumulator of all of them."""
 
 from .calibration_errors import (
     adaece_from_confidences,
@@ -15,7 +15,7 @@ from .calibration_errors import (
 )
 from .calibration_metrics import CalibrationMetrics, ReliabilityBins
 from .confusion_matrix import ConfusionMatrix
-from .evaluate_modules import evaluate_module
+from .evaluate_calibration import evaluate_module
 
 __all__ = [
     "CalibrationMetrics",

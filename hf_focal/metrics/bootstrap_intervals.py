@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from . import equal_mass_bins as _mass
-from . import equal_width_bins as _bins
+from .equal_mass_bins import gaps, split_points, unpack
+from .equal_width_bins import EQUAL_WIDTH_ERRORS, bin_index
 
 # Numbers held at a time: 32 MiB of float64.
 _CHUNK = 2**22
@@ -15,44 +15,44 @@ def resample_top_label_errors(
 ) -> dict[str, np.ndarray]:
     """ECE, MCE, ACE, RMSCE and AdaECE of resamples, with replacement, of the samples of `keys`; arrays (R,).
 
-    The samples are sorted once. A resample is then how often each is drawn: its bins, of either kind, are stretches of
-    the same order, and nothing is sorted again.
+    The samples are sorted once. A resample says how often each is drawn, so its bins, of either kind, are stretches of
+    the same order.
     """
     keys = np.sort(keys)
     size = len(keys)
-    gap = _mass.gaps(keys)
-    confidence = torch.from_numpy(_mass.unpack(keys)[0])
-    bin_starts = np.unique(_bins.bin_index(confidence, num_bins).numpy(), return_index=True)[1]
+    gap = gaps(keys)
+    confidence = torch.from_numpy(unpack(keys)[0])
+    bin_starts = np.unique(bin_index(confidence, num_bins).numpy(), return_index=True)[1]
     tie_starts = np.unique(keys >> 1, return_index=True)[1]
-    bounds = _mass.split_points(size, num_bins)
+    bounds = split_points(size, num_bins)
 
-    errors = {name: np.empty(num_resamples) for name in (*_bins.EQUAL_WIDTH_ERRORS, "adaece")}
+    errors = {name: np.empty(num_resamples) for name in (*EQUAL_WIDTH_ERRORS, "adaece")}
     step = max(1, _CHUNK // size)
     for start in range(0, num_resamples, step):
-        rows = min(step, num_resamples - start)
-        done = slice(start, start + rows)
-        draws = generator.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
-        drawn = np.bincount(draws.ravel(), minlength=rows * size).reshape(rows, size)
+        chunk = min(step, num_resamples - start)
+        done = slice(start, start + chunk)
+        draws = generator.integers(size, size=(chunk, size)) + size * np.arange(chunk)[:, None]
+        drawn = np.bincount(draws.ravel(), minlength=chunk * size).reshape(chunk, size)
         drawn_gap = drawn * gap
 
         bin_count = np.add.reduceat(drawn, bin_starts, axis=1)
         bin_gap = np.add.reduceat(drawn_gap, bin_starts, axis=1)
-        for name, error in _bins.EQUAL_WIDTH_ERRORS.items():
+        for name, error in EQUAL_WIDTH_ERRORS.items():
             errors[name][done] = error(bin_count, bin_gap)
 
-        # As in `_mass.adaptive_error`: the cumulative gap over positions, linear inside tie groups.
+        # As in `adaptive_error`: the cumulative gap over positions, linear inside tie groups.
         position = np.add.reduceat(drawn, tie_starts, axis=1).cumsum(1)
         cumulative = np.add.reduceat(drawn_gap, tie_starts, axis=1).cumsum(1)
-        for row in range(rows):
-            knots, heights = np.append(0, position[row]), np.append(0.0, cumulative[row])
-            errors["adaece"][start + row] = np.abs(np.diff(np.interp(bounds, knots, heights))).sum() / size
+        for i in range(chunk):
+            knots, heights = np.append(0, position[i]), np.append(0.0, cumulative[i])
+            errors["adaece"][start + i] = np.abs(np.diff(np.interp(bounds, knots, heights))).sum() / size
     return errors
 
 
 def resample_classwise_error(
     gap: np.ndarray, squares: np.ndarray, size: int, num_resamples: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Classwise ECE of resamples (R,), each cell's gap sum drawn from the normal law that resampling leads to."""
+    """Classwise ECE of resamples (R,), with each cell's gap sum drawn from its normal limit."""
     if len(gap) == 2:  # the classes' cells mirror each other: either class's error is the mean of both
         gap, squares = gap[:1], squares[:1]
     num_classes = len(gap)
@@ -63,9 +63,9 @@ def resample_classwise_error(
     errors = np.empty(num_resamples)
     step = max(1, _CHUNK // max(1, len(gap)))
     for start in range(0, num_resamples, step):
-        rows = min(step, num_resamples - start)
-        drawn = generator.standard_normal((rows, len(gap))) * spread + gap
-        errors[start : start + rows] = np.abs(drawn).sum(1) + fixed
+        chunk = min(step, num_resamples - start)
+        drawn = generator.standard_normal((chunk, len(gap))) * spread + gap
+        errors[start : start + chunk] = np.abs(drawn).sum(1) + fixed
     return errors / (size * num_classes)
 
 

@@ -1,25 +1,30 @@
-"""One function a metric. Each computes only what it needs.
+"""Calibration errors and scores, one function each.
 
 All but the last two take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
-arrays, and return a Python float, a fraction (nats for NLL and entropy). Rows with label `ignore_index` are left out;
-no rows at all give NaN. bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"`
-says that probabilities are given in place of logits. It is never guessed from the values, but logits whose rows all
-lie in [0, 1] and sum to 1 are refused as soon as they are so many that it cannot be chance (two rows of float32, more
-of half precision). Raised: TypeError for scores that are not floating point of at least 16 bits, labels that are not
-integers and a num_bins that is not an int; ValueError for shapes that do not fit, labels out of range, logits that are
-probabilities or that have NaN or +inf or no finite value in a row (-inf in some classes is probability 0),
-probabilities outside [0, 1] or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
+arrays, and return a Python float: a fraction, nats for NLL and entropy. Samples with label `ignore_index` are left
+out; without samples the result is NaN. bfloat16 and float16 are computed in float32, float64 in float64.
+
+`inputs="probabilities"` takes probabilities instead of logits. It is never guessed from the values, but logits that
+all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two samples on in float32,
+from more in half precision).
+
+Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers and a
+num_bins that is not an int; ValueError for shapes that do not match, labels out of range, probabilities given as
+logits, samples with NaN, +inf or no finite logit (-inf in some classes is probability 0), probabilities outside [0, 1]
+or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import equal_mass_bins as _mass
-from . import equal_width_bins as _bins
 from .classwise_bins import CellSums, classwise_error
+from .equal_mass_bins import adaptive_error, pack
+from .equal_width_bins import BinSums, average_error, expected_error, maximum_error, root_mean_squared_error
 from .input_checks import Array, check_confidences, check_count
-from .sample_scores import read_rows
+from .sample_scores import read_samples
 
 
 def expected_calibration_error(
@@ -27,13 +32,13 @@ def expected_calibration_error(
 ) -> float:
     """ECE: Σ_b |B_b|/N · |accuracy_b - confidence_b| over equal-width bins ((b-1)/M, b/M] of the top-1 confidence.
 
-    Confidence 0 is in the first bin, 1 in the last. With two classes it is the top label's confidence that is binned,
-    not the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
+    Confidence 0 is in the first bin, 1 in the last. With two classes, too, the top label's confidence is binned, not
+    the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
     Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return float(_bins.expected_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
+    return _equal_width(expected_error, logits, labels, num_bins, inputs, ignore_index)
 
 
 def maximum_calibration_error(
@@ -43,7 +48,7 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return float(_bins.maximum_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
+    return _equal_width(maximum_error, logits, labels, num_bins, inputs, ignore_index)
 
 
 def average_calibration_error(
@@ -55,7 +60,7 @@ def average_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return float(_bins.average_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
+    return _equal_width(average_error, logits, labels, num_bins, inputs, ignore_index)
 
 
 def root_mean_squared_calibration_error(
@@ -67,7 +72,7 @@ def root_mean_squared_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return float(_bins.root_mean_squared_error(*_count_and_gap(logits, labels, num_bins, inputs, ignore_index)))
+    return _equal_width(root_mean_squared_error, logits, labels, num_bins, inputs, ignore_index)
 
 
 def adaptive_calibration_error(
@@ -75,8 +80,8 @@ def adaptive_calibration_error(
 ) -> float:
     """AdaECE: as ECE, over min(M, N) bins of equal mass: sizes differ by at most one, the larger bins come first.
 
-    Samples of equal confidence that a bin bound parts are shared between the two bins in proportion, each bringing
-    the mean gap of all samples of that confidence: the order of the samples never matters.
+    Samples of equal confidence that a bin bound parts are shared between the two bins in proportion, each with the
+    mean gap of all samples of that confidence: the order of the samples does not matter.
 
     Nguyen and O'Connor, *Posterior Calibration and Exploratory Analysis for Natural Language Processing Models*, EMNLP
     2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
@@ -84,7 +89,7 @@ def adaptive_calibration_error(
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
-    return _mass.adaptive_error(_mass.pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
+    return adaptive_error(pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
 
 
 def classwise_calibration_error(
@@ -98,22 +103,22 @@ def classwise_calibration_error(
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
-    num_classes, blocks = read_rows(inputs, logits, labels, ignore_index)
+    num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
     cells, size = None, 0
-    for rows in blocks:
+    for block in blocks:
         if cells is None:
-            cells = CellSums.zeros(num_classes, num_bins, rows.labels.device, squares=False)
-        cells.add(rows)
-        size += len(rows.labels)
+            cells = CellSums.zeros(num_classes, num_bins, block.labels.device, squares=False)
+        cells.add(block)
+        size += len(block.labels)
     return classwise_error(cells.gap.cpu().numpy(), size) if cells else float("nan")
 
 
 def negative_log_likelihood(
     logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """NLL: the mean of -log p(label), in nats; inf where a label has probability 0.
+    """NLL: the mean of -log p(label), in nats; inf if a label has probability 0.
 
-    Returns nats a sample; see the module for shapes and errors.
+    Returns nats per sample; see the module for shapes and errors.
     """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
@@ -127,9 +132,9 @@ def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_
 
 
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which rows to leave out.
+    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out.
 
-    Returns nats a sample, in [0, log K]; see the module for shapes and errors.
+    Returns nats per sample, in [0, log K]; see the module for shapes and errors.
     """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
@@ -140,8 +145,8 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
-    sums = _bins.BinSums.of(*check_confidences(confidence, correct), num_bins)
-    return float(_bins.expected_error(sums.count, sums.gap))
+    sums = BinSums.of(*check_confidences(confidence, correct), num_bins)
+    return float(expected_error(sums.count, sums.gap))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
@@ -150,31 +155,36 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
-    return _mass.adaptive_error(_mass.pack(*check_confidences(confidence, correct)), num_bins)
+    return adaptive_error(pack(*check_confidences(confidence, correct)), num_bins)
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Confidences and hits (N,) of all rows, on the CPU."""
-    _, blocks = read_rows(inputs, scores, labels, ignore_index)
-    parts = [(rows.confidence, rows.correct) for rows in blocks]
+    """Confidences and hits (N,) of all samples, on the CPU."""
+    _, blocks = read_samples(inputs, scores, labels, ignore_index)
+    parts = [(block.confidence, block.correct) for block in blocks]
     if not parts:
         return torch.empty(0), torch.empty(0, dtype=torch.bool)
     confidence, correct = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     return confidence, correct
 
 
-def _count_and_gap(
-    scores: Array, labels: Array, num_bins: int, inputs: str, ignore_index: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _equal_width(
+    error: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    scores: Array,
+    labels: Array,
+    num_bins: int,
+    inputs: str,
+    ignore_index: int,
+) -> float:
     check_count("num_bins", num_bins)
-    sums = _bins.BinSums.of(*_top_labels(inputs, scores, labels, ignore_index), num_bins)
-    return sums.count, sums.gap
+    sums = BinSums.of(*_top_labels(inputs, scores, labels, ignore_index), num_bins)
+    return float(error(sums.count, sums.gap))
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
-    _, blocks = read_rows(inputs, scores, labels, ignore_index)
+    _, blocks = read_samples(inputs, scores, labels, ignore_index)
     total, size = 0.0, 0
-    for rows in blocks:
-        total += float(getattr(rows, statistic).sum(dtype=torch.float64))
-        size += len(rows.labels)
+    for block in blocks:
+        total += float(getattr(block, statistic).sum(dtype=torch.float64))
+        size += len(block.labels)
     return total / size if size else float("nan")

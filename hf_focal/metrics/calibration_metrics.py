@@ -1,4 +1,4 @@
-"""Calibration metrics of a stream of batches."""
+"""Accumulator of calibration metrics over batches and processes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,15 +6,22 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from . import bootstrap_intervals as _bootstrap
-from . import constant_memory_bins as _histogram
-from . import equal_mass_bins as _mass
-from . import equal_width_bins as _bins
+from .bootstrap_intervals import basic_interval, resample_classwise_error, resample_top_label_errors
 from .classwise_bins import CellSums, classwise_error
-from .input_checks import Array, Evidence, check_count
-from .sample_scores import Rows, read_rows
+from .equal_mass_bins import (
+    NUM_CELLS,
+    SampleBuffer,
+    adaptive_error,
+    adaptive_error_of_cells,
+    cell_index,
+    pack,
+    unpack,
+)
+from .equal_width_bins import EQUAL_WIDTH_ERRORS, BinSums
+from .input_checks import Array, ProbabilityEvidence, check_count
+from .sample_scores import SampleBlock, read_samples
 
-# What is summed over rows, apart for incorrect (0) and correct (1) ones: the columns of `_scores`.
+# The columns of `_scores`, which are summed separately over incorrect (row 0) and correct (row 1) samples.
 _COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
 
 
@@ -22,11 +29,8 @@ _COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
 class ReliabilityBins:
     """The equal-width bins of a reliability diagram.
 
-    Attributes:
-        edges: `(M + 1,)`, confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]].
-        count: `(M,)`, how many samples each bin has, int64.
-        confidence: `(M,)`, their mean confidence, a fraction; NaN where the bin is empty.
-        accuracy: `(M,)`, the fraction of them that is correct; NaN where the bin is empty.
+    `edges` `(M + 1,)` are confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]]. `count` is
+    `(M,)`, int64. `confidence` and `accuracy`, `(M,)`, are the bins' means, NaN for empty bins.
     """
 
     edges: np.ndarray
@@ -36,23 +40,20 @@ class ReliabilityBins:
 
 
 class CalibrationMetrics:
-    """Calibration errors and scores, summed over batches and over processes.
+    """Calibration errors and scores, summed over batches and processes.
 
-    Sums are float64. Besides them, for the equal-mass bins and the bootstrap, one float32 confidence and its hit are
-    kept for each sample: four bytes (eight where float64 scores were given). Logits are not kept. The result depends
-    on the samples alone, neither on their order nor on their batches. Objects pickle to little more than those bytes:
-    gather them as objects over ranks and `merge` them.
+    Sums are float64. For the equal-mass bins and the bootstrap, the float32 confidence and the hit of each sample are
+    kept too: four bytes (eight for float64 scores). The result depends neither on the order of the samples nor on
+    their batches. Objects pickle to little more than those bytes: gather them over ranks and `merge` them.
 
     Args:
         num_bins: M, for equal-width, equal-mass and classwise bins.
-        ignore_index: rows with this label are left out.
+        ignore_index: samples with this label are left out.
         classwise: also sum the K·M cells of classwise ECE, 16 bytes each; worth switching off for large vocabularies.
-        keep_samples: False for constant memory, where samples are pixels: equal-mass bins are then taken from a fine
-            histogram (600 kB), `compute` says how far AdaECE can be off, there are no `samples`, no `bootstrap`.
+        keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
+            AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
 
-    Raises:
-        TypeError, ValueError: for a num_bins that is not an int of at least 1. `update` raises what `functional`
-            lists; a batch that raises leaves the object as it was.
+    A batch that raises leaves the object as it was.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class CalibrationMetrics:
         """Forget all samples, and the number of classes."""
         self.num_classes: int | None = None
         self._scores = np.zeros((2, 7))
-        self._bins = _bins.BinSums.zeros(self.num_bins)
+        self._bins = BinSums.zeros(self.num_bins)
         self._cells: CellSums | None = None
-        self._samples = _mass.SampleBuffer()
-        self._evidence = Evidence()
-        self._histogram = None if self.keep_samples else _bins.BinSums.zeros(_histogram.NUM_CELLS)
+        self._samples = SampleBuffer()
+        self._evidence = ProbabilityEvidence()
+        self._histogram = None if self.keep_samples else BinSums.zeros(NUM_CELLS)
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
@@ -84,42 +85,48 @@ class CalibrationMetrics:
         self._update("probabilities", probabilities, labels)
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
-        # The batch gets an object of its own, so that one that raises halfway leaves nothing behind.
+        # The batch gets its own object, so one that raises halfway leaves nothing behind.
         batch = CalibrationMetrics(
             self.num_bins,
             ignore_index=self.ignore_index,
             classwise=self.classwise,
             keep_samples=self.keep_samples,
         )
-        batch._evidence.nats = min(0.0, self._evidence.nats)  # what are logits need not be told again
-        num_classes, blocks = read_rows(inputs, scores, labels, self.ignore_index, batch._evidence)
+        batch._evidence.nats = min(0.0, self._evidence.nats)  # once known to be logits, it need not be checked again
+        num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, batch._evidence)
         batch._add(blocks, num_classes)
         (self._evidence + batch._evidence).refuse("use update_from_probabilities")
         self.merge(batch)
 
-    def _add(self, blocks: Iterator[Rows], num_classes: int) -> None:
+    def _add(self, blocks: Iterator[SampleBlock], num_classes: int) -> None:
         self.num_classes = num_classes
-        for rows in blocks:
-            confidence, correct = rows.confidence, rows.correct
-            columns = [torch.ones_like(rows.nll), rows.nll, rows.entropy, rows.brier, confidence, confidence >= 0.99]
-            columns.append(rows.in_top5 if num_classes > 5 else torch.ones_like(correct))
+        for block in blocks:
+            confidence, correct = block.confidence, block.correct
+            columns = [
+                torch.ones_like(block.nll),
+                block.nll,
+                block.entropy,
+                block.brier,
+                confidence,
+                confidence >= 0.99,
+            ]
+            columns.append(block.in_top5 if num_classes > 5 else torch.ones_like(correct))
             table = torch.stack([column.double() for column in columns])
             self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
             if self.classwise:
                 if self._cells is None:
                     self._cells = CellSums.zeros(num_classes, self.num_bins, confidence.device)
-                self._cells.add(rows)
+                self._cells.add(block)
             self._add_confidences(confidence.cpu(), correct.cpu())
         if self._cells is not None:
             self._cells = self._cells.cpu()
 
     def _add_confidences(self, confidence: torch.Tensor, correct: torch.Tensor) -> None:
-        self._bins += _bins.BinSums.of(confidence, correct, self.num_bins)
+        self._bins += BinSums.of(confidence, correct, self.num_bins)
         if self._histogram is None:
-            self._samples.extend(_mass.pack(confidence, correct))
+            self._samples.extend(pack(confidence, correct))
         else:
-            index = _histogram.cell_index(confidence)
-            self._histogram += _bins.BinSums.at(index, confidence, correct, _histogram.NUM_CELLS)
+            self._histogram += BinSums.at(cell_index(confidence), confidence, correct, NUM_CELLS)
 
     def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
         """Add the other's samples to this object's, and return this object.
@@ -150,19 +157,19 @@ class CalibrationMetrics:
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
 
-        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of the same
-        names. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
+        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of this
+        package. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
         nll_incorrect, entropy_correct, entropy_incorrect, confidence_correct, confidence_incorrect: means over the
-        correctly and the wrongly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
-        least 0.99, and their accuracy. num_samples. Without the samples also adaece_error: adaece is off by this at
-        most.
+        correctly and incorrectly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
+        least 0.99, and their accuracy. num_samples. With ``keep_samples=False`` also adaece_error, the bound of
+        adaece's error.
         """
         total = self._scores.sum(0)
         incorrect, correct = self._scores
         size = total[_COUNT]
         metrics = self._calibration_errors()
         if self._histogram is not None:
-            metrics["adaece_error"] = _histogram.adaptive_error(self._histogram, self.num_bins)[1]
+            metrics["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)[1]
         metrics["nll"] = _ratio(total[_NLL], size)
         metrics["brier"] = _ratio(total[_BRIER], size)
         metrics["accuracy"] = _ratio(correct[_COUNT], size)
@@ -182,23 +189,23 @@ class CalibrationMetrics:
 
     def _calibration_errors(self) -> dict[str, float]:
         sums = self._bins
-        errors = {name: float(error(sums.count, sums.gap)) for name, error in _bins.EQUAL_WIDTH_ERRORS.items()}
+        errors = {name: float(error(sums.count, sums.gap)) for name, error in EQUAL_WIDTH_ERRORS.items()}
         if self._histogram is None:
-            errors["adaece"] = _mass.adaptive_error(self._samples.keys, self.num_bins)
+            errors["adaece"] = adaptive_error(self._samples.keys, self.num_bins)
         else:
-            errors["adaece"], _ = _histogram.adaptive_error(self._histogram, self.num_bins)
+            errors["adaece"], _ = adaptive_error_of_cells(self._histogram, self.num_bins)
         if self.classwise:
             size = int(sums.count.sum())
             errors["classwise_ece"] = classwise_error(self._cells.gap.numpy(), size) if self._cells else float("nan")
         return errors
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the top-1 confidence (N,) of each sample so far, float32 or float64, and its hit (N,), bool.
+        """Return the top-1 confidences (N,) so far, float32 or float64, and hits (N,), bool.
 
-        Raises ValueError where they are not kept.
+        Raises ValueError if they are not kept.
         """
         self._check_kept("samples")
-        confidence, correct = _mass.unpack(self._samples.keys)
+        confidence, correct = unpack(self._samples.keys)
         return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
@@ -215,29 +222,22 @@ class CalibrationMetrics:
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals (low, high) of the calibration errors.
-
-        These are ece, adaece, mce, ace, rmsce and, unless switched off, classwise_ece.
+        """Return confidence intervals (low, high) of the calibration errors; NaN without samples.
 
         Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
-        for the binned error of the population, and are basic ("reverse percentile") ones, [2θ - q_high, 2θ - q_low]
-        clipped to [0, 1], for estimate θ and quantiles q of the resampled values. A binned error is an absolute value
-        and so biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and a
-        resample adds bias once more: percentile intervals lie too high, where basic ones mirror the bias back (Davison
-        and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2).
+        for the binned error of the population. A binned error is biased upward in small samples (Kumar et al.,
+        *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling adds this bias again, so percentile intervals
+        would be too high. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror the bias back (Davison
+        and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). If an estimate is mostly noise
+        (nearly perfect calibration, few samples per bin or cell), they are still too high. MCE is a maximum of noisy
+        bins, for which no bootstrap is reliable.
 
-        They cover well where bins hold enough samples to tell their gap from noise. Where an estimate is mostly noise
-        (nearly perfect calibration, few samples a bin or, for classwise ECE, a cell), resampling shows only a part of
-        the bias, and the interval still lies too high. MCE is a maximum of noisy bins, for which no bootstrap is
-        reliable.
+        For classwise ECE, resampling changes a cell's sum of gaps by noise of mean 0 and variance Σ d² - (Σ d)²/N, d =
+        p - hit, which is drawn from the normal distribution. The correlation of the classes, -1/(K-1) on average, is
+        left out (two classes are drawn as one).
 
-        For classwise ECE no samples are kept. Resampling changes a cell's sum of gaps by noise of mean 0 and variance
-        Σ d² - (Σ d)²/N, d = p - hit, which is drawn from the normal law (central limit theorem) from sums that are
-        kept. Cells are drawn as independent; the correlation of the classes, -1/(K-1) on average, is left out (with
-        two classes it is -1, and the two are drawn as one).
-
-        Raises TypeError for a num_resamples that is not an int, ValueError for one below 1, a level outside (0, 1) or
-        where samples are not kept. NaN intervals where there are no samples.
+        Raises TypeError for a num_resamples that is not an int; ValueError for one below 1, a level outside (0, 1) or
+        if samples are not kept.
         """
         self._check_kept("bootstrap")
         check_count("num_resamples", num_resamples)
@@ -248,13 +248,11 @@ class CalibrationMetrics:
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         generator = np.random.default_rng(seed)
-        resampled = _bootstrap.resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
+        resampled = resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
         if self._cells is not None and self._cells.squares is not None:
             gap, squares = self._cells.gap.numpy(), self._cells.squares.numpy()
-            resampled["classwise_ece"] = _bootstrap.resample_classwise_error(
-                gap, squares, len(keys), num_resamples, generator
-            )
-        return {name: _bootstrap.basic_interval(estimates[name], resampled[name], level) for name in estimates}
+            resampled["classwise_ece"] = resample_classwise_error(gap, squares, len(keys), num_resamples, generator)
+        return {name: basic_interval(estimates[name], resampled[name], level) for name in estimates}
 
     def _check_kept(self, name: str) -> None:
         if not self.keep_samples:

@@ -1,7 +1,7 @@
-"""Classwise ECE: each class's probability against "the label is this class", in cells of class × bin.
+"""Sums for classwise ECE, which compares each class's probability with its labels, in cells of class × bin.
 
-Nearly all probabilities are in the first bin: a row has fewer than M above 1/M, however many classes there are. So
-every probability is first counted there, by one sum over rows, and only those above 1/M are moved to their own cell.
+Nearly all probabilities are in the first bin: a sample has fewer than M above 1/M, however many classes there are. So
+every probability is first counted there, by one sum over samples, and those above 1/M are moved to their own cell.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .equal_width_bins import bin_edges, bin_index
-from .sample_scores import Rows
+from .sample_scores import SampleBlock
 
 
 @dataclass
@@ -25,10 +25,8 @@ class CellSums:
     def zeros(
         cls, num_classes: int, num_bins: int, device: torch.device | str = "cpu", squares: bool = True
     ) -> "CellSums":
-        def table() -> Tensor:
-            return torch.zeros(num_classes, num_bins, dtype=torch.float64, device=device)
-
-        return cls(table(), table() if squares else None)
+        gap = torch.zeros(num_classes, num_bins, dtype=torch.float64, device=device)
+        return cls(gap, gap.clone() if squares else None)
 
     def cpu(self) -> "CellSums":
         return CellSums(self.gap.cpu(), None if self.squares is None else self.squares.cpu())
@@ -38,11 +36,11 @@ class CellSums:
         if self.squares is not None and other.squares is not None:
             self.squares += other.squares
 
-    def add(self, rows: Rows) -> None:
+    def add(self, samples: SampleBlock) -> None:
         num_classes, num_bins = self.gap.shape
-        probabilities = rows.probabilities
-        label = probabilities.gather(1, rows.labels[:, None]).squeeze(1)
-        label_cell = rows.labels * num_bins + bin_index(label, num_bins)
+        probabilities = samples.probabilities
+        label = probabilities.gather(1, samples.labels[:, None]).squeeze(1)
+        label_cell = samples.labels * num_bins + bin_index(label, num_bins)
 
         # Without a second bin nothing is above the first one's edge.
         first_edge = bin_edges(num_bins, probabilities.dtype)[0] if num_bins > 1 else 1.0

@@ -1,4 +1,4 @@
-"""How well each class is found: mean IoU and its relatives, from a stream of batches."""
+"""Confusion matrix of a stream of batches: mean IoU, mean accuracy, F1."""
 
 import torch
 from torch import Tensor
@@ -7,16 +7,12 @@ from .input_checks import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:
-    """How many samples of each class were predicted as each class, summed over batches and over processes.
+    """Numbers of samples by label and prediction, summed over batches and processes.
 
-    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so a
-    temperature changes nothing. Objects pickle: gather them over ranks and `merge` them.
+    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so
+    temperature has no effect. Objects pickle: gather them over ranks and `merge` them.
 
-    Args:
-        ignore_index: rows with this label are left out.
-
-    Attributes:
-        counts: `(K, K)`, int64; row: the label, column: the prediction. None before the first batch.
+    `counts` is `(K, K)`, int64, label by prediction; None before the first batch.
     """
 
     def __init__(self, *, ignore_index: int = -100) -> None:
@@ -55,11 +51,10 @@ class ConfusionMatrix:
         return self.__dict__ | {"counts": None if self.counts is None else self.counts.cpu()}
 
     def compute(self) -> dict[str, float]:
-        """Return means over classes, fractions; empty before the first batch, NaN where no sample counted.
+        """Return means over classes, fractions; empty before the first batch, NaN if no sample counted.
 
-        mean_accuracy: mean, over the classes that labels have, of the share of a class's samples that is predicted as
-        it (its recall; the mean is also called balanced accuracy). mean_iou: mean, over the classes that labels or
-        predictions have, of the intersection of both over their union [Everingham et al. 2010]. macro_f1: the mean
+        mean_accuracy: mean recall of the classes that labels have (also called balanced accuracy). mean_iou: mean
+        intersection over union of the classes that labels or predictions have [Everingham et al. 2010]. macro_f1: mean
         over the same classes of 2·intersection / (labels + predictions).
         """
         if self.counts is None:

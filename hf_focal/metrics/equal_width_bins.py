@@ -1,4 +1,4 @@
-"""Equal-width bins: where a value falls, and the sums from which ECE and its relatives follow."""
+"""Equal-width bins: the bin of a value, and the sums that ECE, MCE, ACE and RMSCE follow from."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from torch import Tensor
 def bin_edges(num_bins: int, dtype: torch.dtype) -> Tensor:
     """The inner edges i/M, i = 1 … M-1, rounded down to `dtype`.
 
-    For x of that dtype, `x > edge` then holds exactly when x > i/M holds in float64; rounding to nearest would move
-    values such as float32(1/15), which lies just above 1/15, into the bin below.
+    For x of that dtype, `x > edge` is then true exactly if x > i/M in float64. Rounding to nearest would move values
+    such as float32(1/15), which is just above 1/15, into the bin below.
     """
     exact = torch.arange(1, num_bins, dtype=torch.float64) / num_bins
     edges = exact.to(dtype)
@@ -22,7 +22,7 @@ def bin_index(values: Tensor, num_bins: int) -> Tensor:
     """The bin of each value in [0, 1]: bin i holds (i/M, (i+1)/M], and bin 0 also holds 0. int64, same shape."""
     if values.dtype == torch.float64:
         return torch.bucketize(values, bin_edges(num_bins, values.dtype).to(values.device))
-    # A float32 has 24 significant bits, so its product with M is exact in float64, and so is what ceil makes of it.
+    # A float32 has 24 significant bits, so its product with M is exact in float64, and so is the ceil of it.
     return values.double().mul_(num_bins).ceil_().sub_(1).clamp_(min=0).long()
 
 
@@ -45,7 +45,7 @@ class BinSums:
 
     @classmethod
     def at(cls, index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
-        """The same for bins that are given: index (N,), integers in [0, num_bins)."""
+        """Sum up confidences and booleans by bins index (N,), integers in [0, num_bins)."""
         return cls(
             np.bincount(index, minlength=num_bins).astype(np.float64),
             np.bincount(index, weights=confidence.numpy(), minlength=num_bins),
@@ -60,7 +60,7 @@ class BinSums:
         return self.confidence - self.hits
 
 
-# The errors are functions of count (..., M) and gap = Σ (confidence - hit) (..., M); no samples give NaN. Leading
+# The errors are functions of count (..., M) and gap = Σ (confidence - hit) (..., M), NaN without samples. Leading
 # dimensions are bootstrap resamples.
 
 

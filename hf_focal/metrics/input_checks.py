@@ -1,8 +1,4 @@
-"""Argument checks. Every error names the argument, the value seen and what was expected.
-
-Like the other modules here with an underscore this one is private to hf_focal, not to metrics: temperature, folding
-and figures use it too.
-"""
+"""Checks of scores, labels and numbers. Every error names the argument, its value and what was expected."""
 
 import math
 import re
@@ -15,8 +11,13 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
-# How these checks put that a model gives NaN: its training diverged, or its weights are broken.
+# The error of logits that are not finite: training diverged, or the weights are broken.
 NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
+
+# PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# A private function of PyTorch; without it, tensors of torch.func fail with PyTorch's own error.
+_in_torch_func = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)
 
 
 def check_count(name: str, value: int) -> None:
@@ -35,34 +36,29 @@ def check_positive(name: str, value: SupportsFloat) -> float:
     return number
 
 
-# The 8-bit types of PyTorch are floating, too, but have no arithmetic.
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
 def as_tensor(name: str, value: Array) -> Tensor:
-    """Return a tensor, an array or a list of numbers as a tensor without gradient; raise for what has no values."""
+    """Return a tensor, array or list of numbers as a tensor without gradient; raise if it has no values."""
     try:
         tensor = torch.as_tensor(value).detach()
     except (RuntimeError, TypeError, ValueError):
         raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from None
     if tensor.is_meta:
         raise ValueError(f"{name} must have values, got a tensor on the device meta")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if _in_torch_func(tensor):
         raise NotImplementedError(f"{name} must be a plain tensor, got one of torch.func (vmap, grad, jacrev, ...)")
     return tensor
 
 
 def check_floating(name: str, scores: Tensor) -> None:
-    """Raise unless the dtype is one that is computed in."""
+    """Raise unless the dtype is floating with arithmetic."""
     if scores.dtype not in _DTYPES:
-        of_8_bits = ": give at least 16 bits" if scores.is_floating_point() else ""
-        raise TypeError(f"{name} must be floating point, got {scores.dtype}{of_8_bits}")
+        hint = ": give at least 16 bits" if scores.is_floating_point() else ""
+        raise TypeError(f"{name} must be floating point, got {scores.dtype}{hint}")
 
 
 def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
-    scores = as_tensor(name, scores)
-    labels = as_tensor("labels", labels)
+    scores, labels = as_tensor(name, scores), as_tensor("labels", labels)
     check_floating(name, scores)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integers, got {labels.dtype}")
@@ -85,50 +81,46 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
 
 
 def check_largest(largest: Tensor) -> None:
-    """Raise unless the largest logit of each row is finite; of a row with NaN it is NaN."""
+    """Raise unless the largest logit of each sample is finite; it is NaN if any logit is."""
     wrong = ~largest.isfinite()
     if wrong.any():
         raise ValueError(
-            "logits must have a finite largest value in every row (no NaN, no inf, not -inf everywhere), got "
+            "logits must have a finite largest value for every sample (no NaN, no inf, not -inf everywhere), got "
             f"{float(largest[wrong][0])}"
         )
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:
-    """Return how far a probability, or a row's sum, may be from its range. At least what a float32 softmax leaves."""
+    """Return how far probabilities and their sums may be out of range; at least what a float32 softmax leaves."""
     return max(1e-5, 4 * torch.finfo(dtype).eps)
 
 
 @dataclass
-class Evidence:
-    """That what is given as logits are probabilities: how unlikely it is that logits look so, -inf where they do not.
+class ProbabilityEvidence:
+    """Evidence, in nats, that probabilities were given as logits; -inf once some are certainly logits.
 
-    A row of logits that lies in [0, 1] and sums to 1 is a coincidence about as rare as the tolerance of the sum. Rows
-    multiply: two of float32 are enough to tell, and any row that is neither tells the contrary. So it is known only
-    of all rows together, of however small batches.
+    That the logits of one sample lie in [0, 1] and sum to 1 is a coincidence about as rare as the tolerance of the
+    sum. Samples multiply: two in float32 are conclusive, and a single one that differs settles the opposite.
     """
 
     nats: float = 0.0
 
     def add(self, logits: Tensor, largest: Tensor, slack: float) -> None:
-        """Take rows (n, K), their largest logits (n,) or (n, 1) and the dtype's tolerance into account.
-
-        Most often that is a glance at the largest.
-        """
+        """Take logits (N, K), the largest of each sample and the dtype's tolerance into account."""
         if self.nats == -math.inf or not len(logits):
             return
-        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())
+        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())  # mostly the first one decides
         alike = alike and bool(((logits.sum(1, dtype=torch.float64) - 1).abs() <= slack).all())
         self.nats = self.nats - len(logits) * math.log(slack) if alike else -math.inf
 
-    def __add__(self, other: "Evidence") -> "Evidence":
-        return Evidence(self.nats + other.nats)
+    def __add__(self, other: "ProbabilityEvidence") -> "ProbabilityEvidence":
+        return ProbabilityEvidence(self.nats + other.nats)
 
     def refuse(self, advice: str) -> None:
-        """Raise if it is conclusive: below one in 10^8."""
+        """Raise if a coincidence is less likely than 1 in 10^8."""
         if self.nats > math.log(1e8):
             raise ValueError(
-                f"logits must not be probabilities, got rows that all lie in [0, 1] and sum to 1: {advice}"
+                f"logits must not be probabilities, got samples that all lie in [0, 1] and sum to 1: {advice}"
             )
 
 
@@ -143,9 +135,8 @@ def check_probability_range(name: str, values: Tensor, slack: float) -> None:
 
 
 def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
-    """Return confidences (N,), float64 if they are so and float32 if not, clipped to [0, 1], and hits as booleans."""
-    confidence = as_tensor("confidence", confidence).cpu()
-    correct = as_tensor("correct", correct).cpu()
+    """Return confidences (N,), clipped to [0, 1], in float64 if given so and float32 otherwise, and hits as bools."""
+    confidence, correct = as_tensor("confidence", confidence).cpu(), as_tensor("correct", correct).cpu()
     check_floating("confidence", confidence)
     if correct.is_floating_point() or correct.is_complex():
         raise TypeError(f"correct must be boolean or integers 0 and 1, got {correct.dtype}")
@@ -155,11 +146,9 @@ def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor
             f"and {tuple(correct.shape)}"
         )
     check_probability_range("confidence", confidence, probability_tolerance(confidence.dtype))
-    if correct.dtype != torch.bool:
-        wrong = (correct != 0) & (correct != 1)
-        if wrong.any():
-            raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[wrong][0])}")
-        correct = correct == 1
+    wrong = (correct != 0) & (correct != 1)
+    if wrong.any():
+        raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[wrong][0])}")
     if confidence.dtype != torch.float64:
         confidence = confidence.float()
-    return confidence.clamp(0, 1), correct
+    return confidence.clamp(0, 1), correct == 1

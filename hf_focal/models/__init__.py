@@ -1,31 +1,4 @@
-"""The papers' models under the name that earlier versions saved; see `hf_focal.experiments.models`."""
+"""Alias of `hf_focal.experiments.models`, for code and models of earlier versions."""
 
-from ..experiments.models import (
-    CIFAR_NETWORKS,
-    CifarDenseNetConfig,
-    CifarDenseNetForImageClassification,
-    CifarResNetConfig,
-    CifarResNetForImageClassification,
-    GPCNNConfig,
-    GPCNNForSequenceClassification,
-    TreeLSTMConfig,
-    TreeLSTMForSequenceClassification,
-    cifar_config,
-    load_embeddings,
-    transformer_config,
-)
-
-__all__ = [
-    "CIFAR_NETWORKS",
-    "CifarDenseNetConfig",
-    "CifarDenseNetForImageClassification",
-    "CifarResNetConfig",
-    "CifarResNetForImageClassification",
-    "GPCNNConfig",
-    "GPCNNForSequenceClassification",
-    "TreeLSTMConfig",
-    "TreeLSTMForSequenceClassification",
-    "cifar_config",
-    "load_embeddings",
-    "transformer_config",
-]
+from ..experiments.models import *  # noqa: F403
+from ..experiments.models import __all__ as __all__

@@ -1,15 +1,16 @@
-"""The auxiliary losses of mixture-of-experts models, which keep their routers from using few of the experts."""
+"""Auxiliary losses of mixture-of-experts models, which balance the use of the experts."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
-from ..losses.loss_modules import divide
+from ..losses.base_loss import divide
 from .model_heads import without_adapter
 
-# Fields of a model's output, and what their coefficients are called in the model or in its configuration.
+# Fields of a model's output, and the names of their coefficients in the model or in its configuration.
 _FIELDS = {
     "aux_loss": ("router_aux_loss_coef", "aux_loss_coef"),
     "encoder_aux_loss": ("router_aux_loss_coef",),
@@ -25,13 +26,14 @@ def auxiliary_fields(outputs: Any) -> list[str]:
 
 
 class AuxiliaryLoss:
-    """What a model adds to its own loss where it is asked for router logits, as one term of each row that counts.
+    """The term that a model adds to its own loss if `output_router_logits` is on.
 
-    So it is added once a step, however the step is cut: as the mean of the micro-batches' terms by their rows.
+    It is added once a step, however the step is split: as the mean of the micro-batches' terms, weighted by their
+    tokens.
 
     Attributes:
-        running: the sum of the terms since it was last logged, each times its micro-batch's share of the step, and
-            the sum of these shares; (2,), or None.
+        running: the sum of the terms since the last log, each times its micro-batch's share of the step, and the sum
+            of these shares; (2,), or None.
     """
 
     def __init__(self, model: nn.Module):
@@ -41,17 +43,36 @@ class AuxiliaryLoss:
     def __call__(
         self, outputs: Any, labels: Tensor, num_items: float | Tensor | None, reduction: str
     ) -> Tensor | float:
-        """What is to be added to the loss of a micro-batch with these labels (...) of a step of `num_items` rows."""
+        """The addition to the loss of a micro-batch with these labels (...), of a step of `num_items` labels."""
         fields = auxiliary_fields(outputs)
         if not fields:
             return 0.0
         term = torch.stack([self._coefficient(name) * outputs[name].to(labels.device) for name in fields]).sum()
-        rows = (labels != -100).sum()
-        share = divide(rows, rows if num_items is None else num_items)
+        count = (labels != -100).sum()
+        share = divide(count, count if num_items is None else num_items)
         if torch.is_grad_enabled():
             seen = torch.stack([share * term.detach(), share]).float()
             self.running = seen if self.running is None else self.running + seen
-        return term * (rows if reduction == "sum" else share)
+        return term * (count if reduction == "sum" else share)
+
+    def mean(self, accelerator: Accelerator) -> float | None:
+        """The mean term over all processes since the last log, None without one; starts a new mean."""
+        if self.running is None:
+            return None
+        total, share = accelerator.reduce(self.running, "sum").tolist()
+        self.running = None
+        return total / max(share, 1e-9)
+
+    def state(self, accelerator: Accelerator) -> list[float] | None:
+        """`running` as JSON values, equal on all processes from now on."""
+        if self.running is None:
+            return None
+        self.running = accelerator.reduce(self.running, "mean")
+        return self.running.tolist()
+
+    def load_state(self, state: list[float] | None, device: torch.device) -> None:
+        """Restore what `state` returned."""
+        self.running = None if state is None else torch.tensor(state, device=device)
 
     def _coefficient(self, field: str) -> float:
         config: Any = getattr(self._model, "config", None)
@@ -61,6 +82,6 @@ class AuxiliaryLoss:
                 if hasattr(owner, name):
                     return getattr(owner, name)
         raise ValueError(
-            f"model must have a {_FIELDS[field][0]}, what it adds {field} to its loss with, got none in "
+            f"model must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in "
             f"{type(self._model).__name__}: set output_router_logits=False to train without"
         )

@@ -1,8 +1,9 @@
-"""How many training labels of each class there are, for a loss that weighs classes by them."""
+"""Counts of the training labels of each class."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import pyarrow.compute
@@ -10,22 +11,42 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
+from transformers import Trainer
+from transformers.trainer_utils import has_length
 
+from ..losses import ClassBalanced
 from .model_heads import Head
 
-if TYPE_CHECKING:
-    from .focal_trainer import FocalTrainer
+_logger = logging.getLogger(__name__)
 
 
-def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[int]:
-    """The number of training labels of each class, up to the last that has any; -100 is left out.
+def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
+    """Give a `FocalTrainer`'s loss the counts of the classes if it needs them and does not have them yet."""
+    loss, train_dataset = trainer.loss, trainer.train_dataset
+    if not isinstance(loss, ClassBalanced) or not loss.needs_class_counts:
+        return
+    if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
+        if not loss.alike:
+            _logger.warning("without training data to count, the loss %s weighs classes alike", trainer.loss_config)
+        loss.alike = True
+        return
+    loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
+    loss.set_class_counts(class_counts(trainer, loader))
 
-    Labels in a column "labels" or "label" of a `datasets.Dataset`, of rows or of their tokens, and those of a dataset
-    that has them in a tensor `labels` (`hf_focal.data.ImageDataset`) are taken from there. Any other dataset is
-    collated once, each process a share of it.
+
+def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
+    """The number of training labels of each class, up to the last class that has any; -100 is left out.
+
+    They are read from a column "labels" or "label" of a `datasets.Dataset`, of samples or of their tokens, or from a
+    tensor `labels` of the dataset. Any other dataset is collated once, each process a
+    share of it.
+
+    Args:
+        trainer: the `FocalTrainer`.
+        train_dataloader: its loader of the training set.
 
     Raises:
-        ValueError: a stream, or labels that are missing or no class indices.
+        ValueError: a stream, or labels that are missing or not class indices.
     """
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
@@ -46,14 +67,14 @@ def class_counts(trainer: "FocalTrainer", train_dataloader: DataLoader) -> list[
         trainer.args.per_device_train_batch_size,
         collate_fn=train_dataloader.collate_fn,
         num_workers=trainer.args.dataloader_num_workers,
-        generator=torch.Generator(),  # so that nothing is drawn from PyTorch's global one
+        generator=torch.Generator(),  # instead of PyTorch's global generator
     )
     own = _count(_labels(trainer.prepare_labels(batch), trainer.head) for batch in loader)
     return reduce(_add, gather_object([own])).tolist()
 
 
 def _label_column(dataset: Any) -> str | None:
-    """The column of class labels that batches will have, None where only batches show it."""
+    """The column with the class labels, None where only batches show them."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
     for name in ("labels", "label"):
@@ -66,7 +87,7 @@ def _label_column(dataset: Any) -> str | None:
 
 
 def _flat(column: Any) -> Tensor:
-    """The integers of an Arrow column, of however nested lists."""
+    """The integers of an Arrow column of nested lists."""
     while hasattr(column.type, "value_type"):
         column = pyarrow.compute.list_flatten(column)
     return torch.from_numpy(column.to_numpy().astype("int64"))

@@ -1,8 +1,8 @@
-"""A language model's loss without its logits: the linear head's forward is put off until the loss is known.
+"""Deferred logits: the loss of a language model computed from hidden states and head, without its logits.
 
-The model runs as it is, through whatever wraps it, but for the head, which returns a note of what it was to compute.
-What models then do to logits (a bias, a scale, a soft cap) is noted too; for anything else the logits are computed
-after all, so that a model that is not known here costs memory but is never wrong.
+During a training step the head's forward is replaced, and returns `DeferredLogits` in place of logits. Operations that
+models then apply to logits (bias, scale, soft cap) are recorded; any other operation computes the logits after all, so
+an unknown model costs memory but is never wrong.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ..losses import Loss, linear_loss
+from ..losses import ClosedFormLoss, Loss, linear_loss
 from .training_arguments import FocalTrainingArguments
 
 
 class DeferredLogits:
-    """Logits (..., K) that a linear head has not computed: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
+    """Logits (..., K) not computed yet: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
 
     `hidden` is (..., H), `weight` (K, H), `bias` (K,), (1, K) or None; without a `cap` only the scale is applied.
     """
@@ -30,12 +30,12 @@ class DeferredLogits:
     ):
         self.hidden, self.weight, self.bias, self.scale, self.cap = hidden, weight, bias, scale, cap
         device = hidden.device.type
-        # A mixed-precision wrapper of the model ends before the loss is computed.
+        # The model's mixed-precision context ends before the loss is computed.
         self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         self._computed: Tensor | None = None
 
     def loss(self, loss: Loss, labels: Tensor, **reduction: Any) -> Tensor:
-        """`loss` of these logits and labels (...), with the reduction's arguments of `linear_loss`."""
+        """`loss` of these logits and labels (...); `linear_loss` takes the reduction's arguments."""
         if self._computed is not None:
             return loss(self._computed, labels, **reduction)
         with self._as_in_forward():
@@ -51,7 +51,7 @@ class DeferredLogits:
             )
 
     def tensor(self) -> Tensor:
-        """The logits, computed: from now on they are what counts, as the model may change them in place."""
+        """The computed logits. From now on they replace the record, since the model may change them in place."""
         if self._computed is None:
             with self._as_in_forward():
                 logits = F.linear(self.hidden, self.weight, None if self.bias is None else self.bias.reshape(-1))
@@ -87,19 +87,19 @@ class DeferredLogits:
         return self * (1 / divisor) if isinstance(divisor, int | float) else self.tensor() / divisor
 
     def __getitem__(self, index: Any) -> "DeferredLogits | Tensor":
-        # Positions are those of the hidden states, as long as every class is kept.
+        # As long as every class is kept, indexing positions of logits is indexing hidden states.
         positions = isinstance(index, tuple) and index[0] is Ellipsis and index[-1] == slice(None)
         if self._computed is None and positions:
             return self._with(hidden=self.hidden[index])
         return self.tensor()[index]
 
     def float(self) -> "DeferredLogits | Tensor":
-        # Rows are float32 anyway.
+        # The elementwise loss is float32 anyway.
         return self if self._computed is None else self._computed.float()
 
     @property
     def dtype(self) -> torch.dtype:
-        # accelerate asks, to make float32 of half precision's logits: as the rows are.
+        # Accelerate converts logits of half precision to float32, which the elementwise loss is anyway.
         return torch.float32 if self._computed is None else self._computed.dtype
 
     @property
@@ -121,7 +121,7 @@ class DeferredLogits:
 
 
 def _of_tensor(name: str) -> Callable[..., Any]:
-    """The operator of the computed logits: Python does not look for operators in `__getattr__`."""
+    """The operator of the computed logits, since Python does not look up operators through `__getattr__`."""
 
     def operator(self: DeferredLogits, *operands: Any) -> Any:
         return getattr(self.tensor(), name)(*operands)
@@ -135,11 +135,11 @@ for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul",
 
 @contextmanager
 def deferred(head: nn.Linear | None) -> Iterator[None]:
-    """Let the head return `DeferredLogits` meanwhile; do nothing without one."""
+    """Make the head, if there is one, return `DeferredLogits` in this context."""
     if head is None:
         yield
         return
-    # On the module itself, in front of its class's method.
+    # An attribute of the module takes precedence over its class's method.
     vars(head)["forward"] = lambda hidden: DeferredLogits(hidden, head.weight, head.bias)
     try:
         yield
@@ -148,23 +148,23 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
-    """The head of a language model if its loss can do without logits and `args.linear_loss` wants it.
+    """The head of a language model if its loss can be computed without logits and `args.linear_loss` allows it.
 
     Raises:
-        ValueError: `args.linear_loss` is "on" and something stands in the way.
+        ValueError: `args.linear_loss` is "on" and the loss needs logits.
     """
     if args.linear_loss == "off":
         return None
     head = model.get_output_embeddings()
     distributed = args.distributed_state.distributed_type
-    if loss.row_form is None:
-        obstacle = f"the loss {args.loss} needs the logits of all rows at once"
+    if not isinstance(loss, ClosedFormLoss):
+        obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif type(head) is not nn.Linear or "forward" in vars(head):
-        obstacle = f"the head of {type(model).__name__} is no plain nn.Linear"
+        obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"
     elif distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-        obstacle = f"{distributed.value} keeps the head's weight whole in its forward pass alone"
+        obstacle = f"{distributed.value} keeps the head's weight whole only in its forward pass"
     elif args.world_size > 1 and args.ddp_find_unused_parameters:
-        obstacle = "ddp_find_unused_parameters looks for the used ones in the logits"
+        obstacle = "ddp_find_unused_parameters looks for used parameters in the logits"
     elif args.torch_compile:
         obstacle = "torch_compile compiles the head's forward pass"
     else:

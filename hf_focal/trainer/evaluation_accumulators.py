@@ -1,7 +1,8 @@
-"""What an evaluation keeps of its batches."""
+"""Accumulators of the batches of an evaluation."""
 
 import math
 from functools import reduce
+from typing import Any, Protocol
 
 import torch
 from accelerate.utils import gather_object
@@ -13,19 +14,30 @@ from ..losses import Loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 
 
+class Accumulator(Protocol):
+    """Collects what is needed of the logits and labels of a pass over a dataset."""
+
+    def update(self, logits: Any, labels: Any) -> None:
+        """Add a batch of this process: logits (N, ..., K) and labels (N, ...) or soft targets (N, ..., K)."""
+
+    def gather(self) -> Any:
+        """The result over all processes, equal on each of them."""
+
+
 class StreamedEvaluation:
-    """The sufficient statistics of the loss and the calibration metrics of this process's rows, never its logits.
+    """Sums for the loss and the calibration metrics of this process's samples, without their logits.
 
     Args:
-        loss: the training loss, of which the mean over rows is reported.
+        loss: the training loss; its mean is reported.
         num_bins: bins of the calibration errors.
         temperature: also measure softmax(z / T), under the metrics' names with the suffix ``_post_t``.
-        classwise: also measure each class's own calibration error and, where a sample has labels of its tokens or
-            pixels, mean IoU and its relatives.
+        classwise: also measure the calibration error of each class and, where tokens or pixels are labelled, mean IoU
+            and the metrics that go with it.
         keep_samples: False for metrics in constant memory.
 
     Attributes:
-        confusion: what the latter are taken from; None where samples have one label, or without `classwise`.
+        confusion: the confusion matrix of tokens or pixels; None where samples have one label, or without
+            `classwise`.
     """
 
     def __init__(
@@ -45,12 +57,12 @@ class StreamedEvaluation:
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K), of which the argmax
-        is measured."""
+        """Add logits (N, ..., K) and labels (N, ...), without those of -100, or soft targets (N, ..., K), measured as
+        the class of highest probability."""
         classes = class_indices(logits, labels)
         self.before.update(logits, classes)
         if self.temperature is not None and self.after is not None:
-            # Half precision would round what it divides; float64 stays what it is.
+            # A division in half precision would round.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.temperature.apply(exact), classes)
         if self.classwise and classes.ndim > 1:
@@ -70,11 +82,10 @@ class StreamedEvaluation:
         return self.before, self.after
 
     def compute(self) -> dict[str, float]:
-        """The metrics over all processes, equal on each of them; empty where no sample was seen.
+        """The metrics over all processes, equal on each of them; empty without samples.
 
-        `before` and `after` then hold the samples of all processes.
-        What is undefined (the NLL of wrong predictions where there are none, ...) is left out: the JSON of
-        trainer_state.json and of many reporters has no NaN.
+        Afterwards `before` and `after` contain the samples of all processes. Undefined metrics (the NLL of wrong
+        predictions where there are none, ...) are left out, because valid JSON has no NaN.
         """
         self.gather()
         before = self.before.compute()
@@ -91,24 +102,24 @@ class StreamedEvaluation:
 
 
 class CollectedConfidences:
-    """Top-1 confidences and hits alone: what AdaFocal moves γ by."""
+    """Top-1 confidences and hits, from which AdaFocal updates γ."""
 
     def __init__(self) -> None:
         self.metrics = CalibrationMetrics(num_bins=1, classwise=False)
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add logits (N, ..., K) and labels (N, ...), -100 left out, or soft targets (N, ..., K)."""
+        """Add logits (N, ..., K) and labels (N, ...), without those of -100, or soft targets (N, ..., K)."""
         self.metrics.update(logits, class_indices(logits, labels))
 
     def gather(self) -> tuple[Tensor, Tensor]:
-        """Confidences (M,) and whether each prediction is right (M,) of all processes, equal on each of them."""
+        """Confidences (M,) and whether each prediction is correct (M,) of all processes, equal on each of them."""
         parts = gather_object([self.metrics.samples()])
         confidences, corrects = zip(*parts, strict=True)
         return torch.cat(confidences), torch.cat(corrects)
 
 
 class CollectedLogits:
-    """The logits and labels themselves, on the CPU: what a temperature is fitted on."""
+    """Logits and labels on the CPU, for the fit of a temperature."""
 
     def __init__(self) -> None:
         self.logits: list[Tensor] = []
@@ -127,7 +138,7 @@ class CollectedLogits:
 
 
 class StreamedTemperature:
-    """What a temperature over a vocabulary is fitted on: sums at each temperature of the grid, never logits."""
+    """Sums at each temperature of the grid, for the fit of a temperature without keeping logits."""
 
     def __init__(self, num_bins: int):
         self.stream = TemperatureStream(num_bins)
@@ -142,11 +153,11 @@ class StreamedTemperature:
 
 
 # What no temperature changes.
-_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # of what `CalibrationMetrics` computes
+_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # metrics that T does not change
 
 
 def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
-    """Labels as class indices: of a soft target the likeliest, -100 if it is filled with -100."""
+    """Labels as class indices: the most probable class of a soft target, -100 for one filled with -100."""
     if labels.is_floating_point() and labels.shape == logits.shape:
         return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)
     return labels

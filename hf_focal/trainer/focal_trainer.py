@@ -2,80 +2,115 @@
 
 import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import CommitInfo
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Sampler
-from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import TrainOutput, has_length
+from torch.utils.data import DataLoader
+from transformers import Trainer
+from transformers.trainer_utils import (
+    PREFIX_CHECKPOINT_DIR,
+    EvalLoopOutput,
+    TrainOutput,
+    get_last_checkpoint,
+    has_length,
+)
 
-from ..losses import ClassBalanced, CrossEntropyFamily, LossConfig, Scheduled, build_loss
+from ..calibration.folding import folded_temperature
+from ..calibration.streaming_temperature import TemperatureCurves
+from ..calibration.temperature import Temperature, check_objective, fit_temperature
+from ..hub.hub_publishing import create_repository, repository_of
+from ..losses import CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
+from ..metrics import CalibrationMetrics, ConfusionMatrix
+from ..reports import RunResult, TranslationResult
 from .auxiliary_loss import AuxiliaryLoss
-from .class_counts import class_counts
+from .calibrated_saving import save_calibrated
+from .checkpoint_state import FocalCheckpoint, read_state, write_state
+from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
-from .epoch_sampling import SeededByEpoch, last_batch_rows, without_first_label
+from .epoch_sampling import num_measured_samples, seed_by_epoch, without_first_label, without_repeats
+from .evaluation_accumulators import (
+    Accumulator,
+    CollectedConfidences,
+    CollectedLogits,
+    StreamedEvaluation,
+    StreamedTemperature,
+)
 from .gamma_updates import GammaUpdates
+from .hub_pushes import push, push_checkpoint
+from .logged_loss import LoggedLoss
 from .loss_function import LossFunction
-from .model_heads import Head, check_model, check_not_empty, head_of
-from .publishing_trainer import PublishingTrainer
+from .model_heads import Head, check_model, head_of
 from .segmentation_labels import ignored_label, with_ignored
+from .trained_model_card import write_model_card
+from .trainer_checks import (
+    check_data_parallelism,
+    check_held_out,
+    check_measurable,
+    check_not_empty,
+    check_private_names,
+    check_processes,
+    check_single,
+    evaluation_set,
+)
 from .training_arguments import FocalTrainingArguments
 from .training_callback import TrainingCallback
 
 _logger = logging.getLogger(__name__)
 
-# Where trainer_state.json keeps what a resumed training needs, among its "stateful_callbacks".
-_STATE = "FocalTrainer"
 
-
-class FocalTrainer(PublishingTrainer):
+class FocalTrainer(Trainer):
     """A `transformers.Trainer` whose loss is `args.loss` and whose evaluations measure calibration.
 
-    Every loss, plain cross-entropy included, is Σ rows / items of the whole optimiser step, so neither the gradient
-    nor the logged loss depends on how the step is cut into micro-batches and processes (the loss that most models
-    compute themselves does, and so do MMCE and the recall of a batch, which are no sums over rows). Samples that the
-    distributed sampler repeats to fill up the last batch of an epoch weigh nothing. A training that is resumed from a
-    checkpoint goes on as if it had never stopped.
-    `evaluate()` and `predict()` add the calibration metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``,
-    ``eval_nll``, ...) without keeping logits; after `fit_temperature` also those at that temperature
-    (``eval_ece_post_t``, ...). A scheduled γ follows ``global_step / max_steps`` and is logged as ``gamma``. The γ of
-    AdaFocal move at the end of each epoch, or every `args.gamma_update_steps` steps, by the calibration of
-    `calibration_dataset`; they and the edges of their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ...
-    (`gamma_history` collects them). `push_to_hub()` publishes the model with its temperature folded in, and a model
-    card with what was measured.
+    Every loss, plain cross-entropy included, is the sum over the samples (or tokens) of a whole optimizer step divided
+    by their number, so neither the gradient nor the logged loss depends on how the step is split into micro-batches
+    and processes. (The loss that most models compute themselves does depend on it; so do MMCE and the recall of a
+    batch, which are not sums over samples.) Samples that a distributed sampler repeats to fill up the last batch of an
+    epoch have no weight. A training that is resumed from a checkpoint ends like one that was never interrupted.
+
+    `evaluate()` and `predict()` add the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``, ``eval_nll``,
+    ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). A scheduled γ
+    follows ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch,
+    or every `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of
+    their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
+    `push_to_hub()` publishes the model with its temperature folded in, and a model card with its results.
+
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
-    labelled `config.semantic_loss_ignore_index` (255) count for nothing. An auxiliary head (UperNet, BEiT) gets no
-    gradient, for which DDP would wait: switch it off (`use_auxiliary_head=False`).
-    What a mixture of experts adds to its own loss where `output_router_logits` is on (the balance of its routers times
-    a coefficient) is added to this one, once a step, and logged apart as ``aux_loss``; ``eval_loss`` is without it.
+    labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
+    for which DDP would wait: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
+    `output_router_logits` on, its auxiliary loss is added once a step, and logged as ``aux_loss``; ``eval_loss`` is
+    without it.
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
             themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
         args: `FocalTrainingArguments`.
-        calibration_dataset: held-out data, or the key of one of several evaluation sets: what AdaFocal measures, and
-            what `fit_temperature` uses unless told otherwise. The evaluation set if not given.
-        *trainer_args, **trainer_kwargs: whatever `transformers.Trainer` takes, except `compute_loss_func`.
+        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures it, and
+            `fit_temperature` uses it by default. The evaluation set if not given.
+        *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
 
     Attributes:
         loss: the loss module; loss_config: the `LossConfig` that it was built from.
-        temperature: the `Temperature` fitted to the model as it is now, or None. Training or folding ends its life.
-        temperature_curves: of a language model or a segmentation, the `TemperatureCurves` that it was last taken from.
-        confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of what was last evaluated or measured.
+        temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
+        temperature_curves: of a language model or a segmentation, the `TemperatureCurves` behind the last temperature.
+        confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of the last evaluation.
+        deferred_head: of a language model trained without logits (`args.linear_loss`), its head; otherwise None.
 
     Raises:
-        TypeError: args that are no `FocalTrainingArguments`.
-        ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is no
+        TypeError: args that are not `FocalTrainingArguments`.
+        ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is not a
             single-label classifier, a segmentation by masks, a language model whose labels are shifted already or that
-            FocalSeq2SeqTrainer is for, tensor or sequence parallelism, `even_batches=False` on several processes, or
+            needs FocalSeq2SeqTrainer, tensor or sequence parallelism, `even_batches=False` on several processes, or
             the training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
-            AdaFocal has bins.
+            AdaFocal has bins, and for a checkpoint without the state of the loss.
     """
 
     _trains_seq2seq = False
-    _num_items: Any = None  # labels since the training began, -100 left out
 
     def __init__(
         self,
@@ -88,78 +123,128 @@ class FocalTrainer(PublishingTrainer):
         args = FocalTrainingArguments("tmp_trainer") if args is None else args
         if not isinstance(args, FocalTrainingArguments):
             raise TypeError(f"args must be FocalTrainingArguments, got {type(args).__name__}")
-        if args.n_gpu > 1:
-            raise ValueError(
-                f"args.n_gpu must be at most 1 a process, got {args.n_gpu}: DataParallel is not supported; start one "
-                f"process for each GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one "
-                "GPU visible with CUDA_VISIBLE_DEVICES=0"
-            )
-        if args.world_size > 1 and args.loss_reduction == "sum" and not args.average_tokens_across_devices:
-            raise ValueError(
-                "args.average_tokens_across_devices must be True with loss_reduction='sum', got False: the sum is "
-                "over the rows of all processes"
-            )
+        check_processes(args)
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
-        self.calibration_dataset = self._evaluation_set("calibration_dataset", calibration_dataset)
+        check_private_names(self)
+        self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
-        self._check_held_out("calibration_dataset", self.calibration_dataset)
+        check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
         check_model(self.model)
         self.head = head_of(self.model)
         if (self.head is Head.TARGET_TOKENS) != self._trains_seq2seq:
             expected = "FocalSeq2SeqTrainer" if self.head is Head.TARGET_TOKENS else "FocalTrainer"
             raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
-        if max(self.get_tp_size(), self.get_cp_size(), self.get_sp_size()) > 1:
-            raise ValueError(
-                "args.parallelism_config must have data parallelism alone, got a model or a sequence that is cut up: "
-                "rows would be counted more than once"
-            )
-        if args.world_size > 1 and not self.accelerator.even_batches:
-            raise ValueError(
-                "args.accelerator_config must have even_batches, got even_batches=False: processes with unequal "
-                "numbers of batches would wait for each other"
-            )
+        check_data_parallelism(self)
         self.label_names = ["labels"]  # also for models that do not take labels
+        self.temperature: Temperature | None = None
+        self.temperature_curves: TemperatureCurves | None = None
+        self.confusion: ConfusionMatrix | None = None
+        self._calibration_when_fitted: dict[str, Any] = {}
+        self._accumulator: Accumulator | None = None  # of the evaluation that is running
+        self._labels_required = self._serves_update = False
+        self._saved_state: dict[str, Any] | None = None  # of the checkpoint that the training is resumed from
+        self._logged_loss = LoggedLoss(self.accelerator)
+        self._train_dataloader: Any = None  # of whole epochs, while a training runs
+        self._num_labels: Any = None  # since the training began, without those of -100
+        self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._gamma_updates = GammaUpdates(self)
-        self.add_callback(TrainingCallback(self))
-        self.add_callback(self._gamma_updates)
+        for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
+            self.add_callback(callback)
 
     def build_loss(self) -> None:
-        """Build `loss` from `args.loss`; called again as training starts: γ that move begin anew, and a search over
-        hyper-parameters may have set another loss."""
+        """Build `loss` from `args.loss`, anew for each training."""
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
-        shift_labels = self.head is Head.NEXT_TOKENS
-        pixels = self.head is Head.PIXELS
         self._auxiliary = AuxiliaryLoss(self.model)
+        shift_labels, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
         self.compute_loss_func = LossFunction(
             self.loss, self.args.loss_reduction, shift_labels, pixels, self._auxiliary
         )
-        vocabulary = self.head.generates
-        self._linear_head = deferrable_head(self.model, self.loss, self.args) if vocabulary else None
+        self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
-    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+    # Training
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        checkpoint: Any = resume_from_checkpoint
+        if checkpoint is True:
+            checkpoint = get_last_checkpoint(self.args.output_dir)
+        self._saved_state = read_state(checkpoint) if checkpoint else None
+        if checkpoint and self._saved_state is None:
+            _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = None
-        if self.calibration():  # of the weights as they were
+        if self.calibration():  # of the weights before this training
             del self.model.config.calibration
         try:
-            output = super().train(*args, **kwargs)
+            output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
-            self._gamma_updates.due = False  # a later evaluation is none of the training's
+            self._gamma_updates.due = False  # later evaluations are not part of the training
         return output._replace(training_loss=output.metrics["train_loss"])
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs and isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, Scheduled):
-            logs["gamma"] = self.loss.policy.gamma
-        if "loss" in logs and self._auxiliary.running is not None:
-            total, share = self.accelerator.reduce(self._auxiliary.running, "sum").tolist()
-            logs["aux_loss"], self._auxiliary.running = total / max(share, 1e-9), None
-        if "train_runtime" in logs:  # the summary: Trainer's loss is of the steps since the training was last resumed
-            logs["train_loss"] = self._total_loss_scalar / max(self.state.global_step - self._first_step, 1)
-        super().log(logs, start_time)
+    def begin_training(self, train_dataloader: DataLoader) -> None:
+        """Prepare the loss for a training from the start, or as the checkpoint has it."""
+        self.build_loss()
+        self._train_dataloader = train_dataloader
+        self._num_labels = None
+        self._gamma_updates.due = False
+        self._logged_loss.begin(self.state.global_step)
+        # Missing in a checkpoint of another trainer, where Trainer would look for it.
+        self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
+        saved = self._saved_state
+        if saved is not None and saved["loss"] != str(self.loss_config):
+            _logger.warning(
+                "the checkpoint was trained with the loss %s, the training continues with %s",
+                saved["loss"],
+                self.loss_config,
+            )
+        elif saved is not None:
+            self.loss.load_state_dict(saved["loss_state"])
+            self._gamma_updates.due = saved["gamma_update_due"]
+            self._logged_loss.load_state_dict(saved["logged_loss"])
+            self._auxiliary.load_state(saved["auxiliary_loss"], self.args.device)
+        count_classes(self, train_dataloader)
+
+    def get_train_dataloader(self) -> DataLoader:
+        return seed_by_epoch(super().get_train_dataloader(), self.data_seed)
+
+    @property
+    def data_seed(self) -> int:
+        """The seed of the order of the training samples."""
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        batches = [
+            without_repeats(self.prepare_labels(batch), self._train_dataloader, self.train_dataset)
+            for batch in islice(epoch_iterator, num_batches)
+        ]
+        if self.head is Head.NEXT_TOKENS:
+            batches = [without_first_label(batch) for batch in batches]
+        if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
+            # Trainer takes no step where a stream ends within an accumulation, so its gradient would go into the next
+            # step. Micro-batches without labels, which have no weight, complete the accumulation.
+            ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
+            batches += [ignored] * (num_batches - len(batches))
+        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
+        if num_items is not None:
+            self._num_labels = num_items if self._num_labels is None else self._num_labels + num_items
+        return samples, num_items
+
+    def check_labels_seen(self) -> None:
+        """Raise if all labels since the training began were -100: its loss is 0, and would stay so."""
+        if self._num_labels is not None and not self.accelerator.reduce(torch.as_tensor(self._num_labels)):
+            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
+
+    def prepare_labels(self, batch: Any) -> Any:
+        """The batch with the labels of ignored pixels set to -100."""
+        return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        loss = super().training_step(*args, **kwargs)
+        self._logged_loss.add(loss)
+        return loss
 
     def compute_loss(
         self,
@@ -170,129 +255,342 @@ class FocalTrainer(PublishingTrainer):
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
-        if self._sink is not None:  # an evaluation, perhaps before any training
-            self.count_classes()
-        with deferred(self._linear_head if model.training else None):
+        if self._accumulator is not None:  # perhaps before any training
+            count_classes(self)
+        with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if self._sink is not None:
-            own = self._num_measured_rows(len(labels))
-            logits, targets = self.compute_loss_func.rows(outputs, labels)
-            self._sink.update(logits[:own], targets[:own])
+        if self._accumulator is not None:
+            own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
+            logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
+            self._accumulator.update(logits[:own], targets[:own])
         if not return_outputs:
             return loss
-        if isinstance(outputs, torch.Tensor):
+        if isinstance(outputs, Tensor):
             outputs = (outputs,)
-        # Trainer takes the first of a tuple for the loss, which a model without labels does not return.
+        # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
         return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
 
-    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        epoch_iterator = map(self._without_repeats, map(self.prepare_labels, epoch_iterator))
-        batches = list(islice(epoch_iterator, num_batches))
-        if self.head is Head.NEXT_TOKENS:
-            batches = [without_first_label(batch) for batch in batches]
-        if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
-            # Trainer takes no step where a stream ends within an accumulation: its gradient would go into the next
-            # one. Micro-batches without labels, which weigh nothing, complete it.
-            ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
-            batches += [ignored] * (num_batches - len(batches))
-        samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
-        if num_items is not None:
-            self._num_items = num_items if self._num_items is None else self._num_items + num_items
-        return samples, num_items
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
+        if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs of the training
+            if not filtered:
+                logs["loss"] = self._logged_loss.mean_since_last_log(step)
+            auxiliary = self._auxiliary.mean(self.accelerator)
+            if auxiliary is not None:
+                logs["aux_loss"] = auxiliary
+            if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ScheduledGamma):
+                logs["gamma"] = self.loss.policy.gamma
+        if "train_runtime" in logs and not filtered:  # the summary of the training
+            logs["train_loss"] = self._logged_loss.mean(step)
+        super().log(logs, start_time)
 
-    def prepare_labels(self, batch: Any) -> Any:
-        """The batch with the labels of pixels that do not count set to -100."""
-        return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
-
-    def _without_repeats(self, batch: Any) -> Any:
-        """The batch, with the labels of samples that fill up the last global batch of an epoch set to be ignored."""
-        state = self.accelerator.gradient_state
-        if self.args.world_size == 1 or not state.end_of_dataloader or batch.get("labels") is None:
-            return batch
-        remainder = last_batch_rows(self.callback_handler.train_dataloader, self.train_dataset)
-        own = self._num_own_rows(len(batch["labels"]), remainder)
-        if own < len(batch["labels"]):
-            batch["labels"] = batch["labels"].clone()
-            batch["labels"][own:] = -100
-        return batch
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
-        sampler = super()._get_train_sampler(train_dataset)
-        if isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return SeededByEpoch(sampler, seed)
-        return sampler
-
-    def check_labels_seen(self) -> None:
-        """Raise where all labels since the training began were -100: its loss is 0, and would stay so."""
-        if self._num_items is not None and not self.accelerator.reduce(torch.as_tensor(self._num_items)):
-            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
-
-    def count_classes(self, train_dataloader: DataLoader | None = None) -> None:
-        """Count the training rows of each class for a loss that weighs classes by them and has no counts yet."""
-        if not isinstance(self.loss, ClassBalanced) or not self.loss.needs_class_counts:
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as it was trained, without the temperature; in a checkpoint also the state of the loss."""
+        folder = Path(output_dir or self.args.output_dir)
+        if self.is_world_process_zero():  # of an earlier model in the same folder
+            (folder / "temperature.json").unlink(missing_ok=True)
+        super().save_model(output_dir, _internal_call)
+        if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
-        if train_dataloader is None and not has_length(self.train_dataset):  # none, or a stream
-            if not self.loss.alike:
-                _logger.warning("without training rows to count, the loss %s weighs classes alike", self.loss_config)
-            self.loss.alike = True
-            return
-        loader = self.get_train_dataloader() if train_dataloader is None else train_dataloader
-        self.loss.set_class_counts(class_counts(self, loader))
-
-    def average_running_loss(self) -> None:
-        """Give each process the mean of all of the training loss since it was last logged.
-
-        What is logged is the mean anyway; the summary at the end and a checkpoint would take the process's own.
-        """
-        if self.args.world_size > 1:
-            self._tr_loss.copy_(self.accelerator.reduce(self._tr_loss, "mean"))
-            if self._auxiliary.running is not None:
-                self._auxiliary.running = self.accelerator.reduce(self._auxiliary.running, "mean")
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self.average_running_loss()
-        running = self._auxiliary.running
-        self.state.stateful_callbacks[_STATE] = {
+        state = {
             "num_processes": self.args.world_size,
             "loss": str(self.loss_config),
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,
-            "first_step": self._first_step,
-            "total_loss": self._total_loss_scalar,
-            "running_loss": float(self._tr_loss),
-            "step_of_last_log": self._globalstep_last_logged,
-            "running_auxiliary": None if running is None else running.tolist(),
+            "logged_loss": self._logged_loss.state_dict(),
+            "auxiliary_loss": self._auxiliary.state(self.accelerator),
         }
-        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            write_state(folder, state)
 
-    def _load_callback_state(self) -> None:
-        own = self.state.stateful_callbacks.pop(_STATE, None)  # of no callback, which Trainer would warn about
-        super()._load_callback_state()
-        if own is not None:
-            self.state.stateful_callbacks[_STATE] = own
+    # Evaluation
 
-    def begin_training(self) -> None:
-        """Begin a training, or go on where the one that wrote the checkpoint stopped."""
-        self.build_loss()
-        self._gamma_updates.due = False
-        self._first_step = self.state.global_step
-        self._num_items = None
-        saved = self.state.stateful_callbacks.get(_STATE)
-        if saved is None:
-            return
-        if saved["loss"] != str(self.loss_config):
-            _logger.warning(
-                "the checkpoint was trained with the loss %s, training goes on with %s",
-                saved["loss"],
-                self.loss_config,
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **generation: Any,
+    ) -> dict[str, float]:
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        dataset = evaluation_set("eval_dataset", dataset, self.eval_dataset)
+        # Trainer evaluates each of several sets by another call of this method.
+        self._serves_update = self._gamma_updates.due and dataset is self.held_out_dataset()
+        try:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **generation)
+        finally:
+            self._serves_update = False
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        accumulator: Accumulator | None = None,
+    ) -> EvalLoopOutput:
+        """`transformers.Trainer.evaluation_loop` that streams the logits and labels of each batch into an accumulator.
+
+        Args:
+            accumulator: by default a `StreamedEvaluation`, whose metrics are added to the output.
+        """
+        streamed = self._new_evaluation() if accumulator is None else None
+        with self._accumulate(streamed or accumulator, labels_required=description != "Prediction"):
+            check_measurable(dataloader, self.args.world_size)
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
             )
+        if streamed is None:
+            return output
+        metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
+        self.confusion = streamed.confusion
+        if self._serves_update:
+            self._gamma_updates.update(*streamed.before.samples())
+        if metrics:
+            # Trainer's loss is a mean over batches. Any other metric of the same name is the user's own.
+            output.metrics.pop(f"{metric_key_prefix}_loss", None)
+        output.metrics.update(metrics | output.metrics)
+        return output
+
+    @contextmanager
+    def _accumulate(self, accumulator: Accumulator | None, labels_required: bool) -> Iterator[None]:
+        # Trainer's loop calls `prediction_step`, and that `compute_loss`, with arguments of its own.
+        self._accumulator, self._labels_required = accumulator, labels_required
+        try:
+            yield
+        finally:
+            self._accumulator, self._labels_required = None, False
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        if self._labels_required and inputs.get("labels") is None:
+            raise ValueError(f"the dataset to measure must have a column 'label' or 'labels', got {', '.join(inputs)}")
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def _new_evaluation(self) -> StreamedEvaluation:
+        self.forget_folded_temperature()
+        # A vocabulary has too many classes for metrics of each.
+        classwise = not self.head.generates
+        # There are too many pixels to keep a number of each, unless AdaFocal needs them.
+        keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
+        return StreamedEvaluation(
+            self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples=keep_samples
+        )
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
+            with self._last_batch_kept():
+                return super().get_eval_dataloader(eval_dataset)
+        # With persistent workers Trainer would take the loader of the evaluation set for any other set.
+        return self.get_test_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        with self._last_batch_kept():
+            return super().get_test_dataloader(test_dataset)
+
+    @contextmanager
+    def _last_batch_kept(self) -> Iterator[None]:
+        """`dataloader_drop_last` is for training; every sample is measured."""
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            yield
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
+    def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
+        """Pass a labelled dataset through the model; what `accumulator.gather()` returns for all processes."""
+        dataloader = self.get_eval_dataloader(dataset)
+        self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
+        # As after predict(), or the progress bar of this pass would continue in the next one.
+        self.callback_handler.on_predict(self.args, self.state, self.control, {})
+        return accumulator.gather()
+
+    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        """Measure a dataset before T and, if a temperature is fitted, after T, without keeping logits.
+
+        `evaluate` reports the `compute()` of the two; their `bins()` are the bins of a reliability diagram. Pixels are
+        measured in constant memory (`keep_samples=False`), except with AdaFocal.
+
+        Args:
+            dataset: labelled data, or the key of one of several evaluation sets.
+
+        Returns:
+            The `CalibrationMetrics` of the samples of all processes, equal on each of them; the second is None without
+            a temperature.
+
+        Raises:
+            ValueError: an empty dataset, or one without labels.
+        """
+        streamed = self._new_evaluation()
+        measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
+        self.confusion = streamed.confusion
+        return measured
+
+    def measure_confidences(self) -> tuple[Tensor, Tensor]:
+        """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
+        return self.collect(self.held_out_dataset(), CollectedConfidences())
+
+    def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
+        """The dataset, or the evaluation set with that key, if the model was not trained on it.
+
+        Args:
+            dataset: the calibration set if not given, or else the evaluation set.
+            name: of the argument, for errors.
+
+        Raises:
+            ValueError: there is none, there are several to choose from, or it is empty or the training set.
+        """
+        for default in (self.calibration_dataset, self.eval_dataset):
+            dataset = default if dataset is None else dataset
+        dataset = evaluation_set(name, dataset, self.eval_dataset)
+        check_single(name, dataset)
+        check_held_out(name, dataset, self.train_dataset)
+        check_not_empty(name, dataset)
+        return dataset
+
+    # Temperature
+
+    def fit_temperature(self, dataset: Any = None, objective: str = "ece") -> Temperature:
+        """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
+
+        Args:
+            dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
+                not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
+                those over a vocabulary and those of pixels.
+            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
+                language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
+
+        Raises:
+            ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
+                what `hf_focal.fit_temperature` raises.
+        """
+        check_objective(objective)
+        dataset = self.held_out_dataset(dataset, "dataset")
+        if self.head is Head.CLASSES:
+            logits, labels = self.collect(dataset, CollectedLogits())
+            self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+        else:
+            self.temperature_curves = self.collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
+            self.temperature = self.temperature_curves.fit(objective)
+        self._calibration_when_fitted = self.calibration()
+        return self.temperature
+
+    def calibration(self) -> dict[str, Any]:
+        """A copy of `model.config.calibration`, which `fold_temperature` writes; empty without one."""
+        return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
+
+    def forget_folded_temperature(self) -> None:
+        """Reset the temperature if it has been folded into the model since it was fitted."""
+        if self.folded_temperature() is not None and self.calibration() != self._calibration_when_fitted:
+            self.temperature = None
+
+    def folded_temperature(self) -> float | None:
+        """The temperature in the model's weights, None if there is none."""
+        return folded_temperature(self.calibration(), self.head.generates)
+
+    # Saving and publishing
+
+    def save_calibrated(self) -> None:
+        """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
+
+        The temperature is folded into a copy: `model` and `temperature` stay as they are. ``temperature.json`` has its
+        figures. Where it cannot be folded (see `fold_temperature`) the saved configuration has it, which
+        `apply_calibrated_generation` reads, and a warning says so.
+        """
+        save_calibrated(self)
+
+    def create_model_card(
+        self,
+        language: str | list[str] | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        tasks: str | list[str] | None = None,
+        dataset_tags: str | list[str] | None = None,
+        dataset: str | list[str] | None = None,
+        dataset_args: str | list[str] | None = None,
+        *,
+        result: RunResult | TranslationResult | None = None,
+        test_dataset: Any = None,
+    ) -> None:
+        """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
+
+        Args:
+            language, license, tags: of the metadata.
+            model_name: the Hub id, or else the folder's name.
+            finetuned_from: the model that was fine-tuned; by default the one that the model was loaded from.
+            tasks: the Hub's name of the model's task; not needed for language models and classifiers.
+            dataset_tags, dataset: the dataset's Hub id, or its name.
+            dataset_args: its configuration.
+            result: the figures of the test set, if `write_report` has written its report, whose pictures the card
+                shows. By default they are measured, and the report is written.
+            test_dataset: the dataset to measure: labelled data, or the key of one of several evaluation sets. By
+                default the evaluation set, as the card then says. With `result` its Hub id or path.
+
+        Raises:
+            ValueError: nothing to measure, or an unknown task.
+        """
+        write_model_card(
+            self,
+            result,
+            test_dataset,
+            task=_first(tasks),
+            model_name=model_name,
+            base_model=finetuned_from,
+            dataset=_first(dataset_tags) or _first(dataset),
+            dataset_config=_first(dataset_args),
+            language=language,
+            license=license,
+            tags=[tags] if isinstance(tags, str) else tags or [],
+        )
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        if not self.is_world_process_zero():
             return
-        self.loss.load_state_dict(saved["loss_state"])
-        self._gamma_updates.due = saved["gamma_update_due"]
-        self._first_step = saved["first_step"]
-        self._total_loss_scalar = saved["total_loss"]
-        self._tr_loss.fill_(saved["running_loss"])
-        self._globalstep_last_logged = saved["step_of_last_log"]
-        if saved.get("running_auxiliary") is not None:
-            self._auxiliary.running = torch.tensor(saved["running_auxiliary"], device=self.args.device)
+        private = self.args.hub_private_repo if private is None else private
+        token = token or self.args.hub_token
+        self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        push_checkpoint(self, Path(checkpoint_folder))
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **card: Any,
+    ) -> CommitInfo | Future | None:
+        """Publish the calibrated model with its card. All processes must call it.
+
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, then uploaded to
+        `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without it the model is
+        published as it was trained, with a warning.
+
+        Args:
+            commit_message, blocking, token, revision, private: as for `transformers.Trainer.push_to_hub`.
+            **card: arguments of `create_model_card`, such as `result` or `test_dataset`.
+
+        Returns:
+            The commit on the main process, None on others; a `Future` of it where not `blocking`.
+
+        Raises:
+            ValueError: what `create_model_card` raises.
+            HubError: what `hf_focal.hub.hub_publishing.publish` raises, with the command that repeats the upload.
+        """
+        token, revision = token or self.args.hub_token, revision or self.args.hub_revision
+        private = self.args.hub_private_repo if private is None else private
+        return push(self, commit_message, blocking=blocking, token=token, revision=revision, private=private, **card)
+
+
+def _first(values: str | list[str] | None) -> str | None:
+    return values[0] if isinstance(values, list | tuple) else values

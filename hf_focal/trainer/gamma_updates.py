@@ -1,54 +1,46 @@
-"""AdaFocal's γ in the course of a training (Ghosh et al. 2022, algorithm 1)."""
+"""Updates of AdaFocal's γ during a training (Ghosh et al. 2022, algorithm 1)."""
 
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..losses import ByBin, CrossEntropyFamily
-from .training_arguments import FocalTrainingArguments
-
-if TYPE_CHECKING:
-    from .focal_trainer import FocalTrainer
+from ..losses import AdaFocalGamma, CrossEntropyFamily
+from .epoch_sampling import ends_epoch
 
 _logger = logging.getLogger(__name__)
 
 
 class GammaUpdates(TrainerCallback):
-    """Says when AdaFocal's γ moves, and moves it.
+    """Decides when AdaFocal's γ is updated, and updates it.
 
-    An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It is carried out
-    before the next step: by an evaluation of the calibration set, if one comes first, else by a pass of its own.
-    A checkpoint that is written in between says that the update is due, so a resumed training makes it good.
+    An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It happens before the next
+    step: in an evaluation of the calibration set if there is one by then, else in a pass of its own. A checkpoint
+    written in between records that the update is due, so a resumed training makes up for it.
 
     Attributes:
-        due: whether γ has still to be moved by the model as it is.
+        due: whether γ is still to be updated with the model as it is.
     """
 
-    def __init__(self, trainer: "FocalTrainer"):
+    def __init__(self, trainer: Trainer):
         self.trainer = trainer
         self.due = False
-        self.step_of_last_update = None
+        self.step_of_last_update: int | None = None
 
     @property
-    def policy(self) -> ByBin | None:
-        """The trainer's AdaFocal policy, None where its loss is another."""
+    def policy(self) -> AdaFocalGamma | None:
+        """The γ policy of the `FocalTrainer`'s loss if that is AdaFocal."""
         loss = self.trainer.loss
-        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, ByBin) else None
+        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, AdaFocalGamma) else None
 
     def on_train_begin(
-        self,
-        args: FocalTrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: TrainerControl, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
         self.step_of_last_update = None
         if self.policy is None:
@@ -56,8 +48,8 @@ class GammaUpdates(TrainerCallback):
         dataset = self.trainer.held_out_dataset()
         if self.trainer.calibration_dataset is None and args.should_log:
             _logger.warning(
-                "calibration_dataset is not given: AdaFocal moves γ by the calibration of eval_dataset, which is then "
-                "no longer an independent measure of it"
+                "calibration_dataset is not given: AdaFocal updates γ by the calibration of eval_dataset, which is "
+                "then no longer an independent measure of it"
             )
         if args.gamma_update_steps is None and not has_length(self.trainer.train_dataset):
             raise ValueError(
@@ -70,37 +62,31 @@ class GammaUpdates(TrainerCallback):
             every = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
         if every >= state.max_steps and args.should_log:
             _logger.warning(
-                "γ stays 1: AdaFocal moves it every %d steps, and the training has %d; set gamma_update_steps",
+                "γ stays 1: AdaFocal updates it every %d steps, and the training has %d; set gamma_update_steps",
                 every,
                 state.max_steps,
             )
 
-    def on_step_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.policy is None:
             return
         if args.gamma_update_steps is not None:
             falls_due = state.global_step % args.gamma_update_steps == 0
-        else:  # before a checkpoint of this step is written
+        else:  # not in on_epoch_end: a checkpoint of this step may be written before it
             falls_due = ends_epoch(state)
         self.due = self.due or falls_due
 
-    def on_epoch_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        # An epoch that a callback ended early.
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # A callback may end an epoch early.
         if self.policy is not None and args.gamma_update_steps is None:
             self.due = self.due or self.step_of_last_update != state.global_step
 
-    def on_step_begin(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.due:
             self.update(*self.trainer.measure_confidences())
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """Move γ by the confidences (N,) and the correctness (N,) of the calibration set; log γ and edges."""
+        """Update γ with the confidences (N,) and the correctness (N,) of the calibration set; log γ and bin edges."""
         self.due = False
         self.step_of_last_update = self.trainer.state.global_step
         policy = self.policy
@@ -134,21 +120,16 @@ def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, An
     ]
 
 
-def ends_epoch(state: TrainerState) -> bool:
-    """Whether the step that was just taken is the last one of an epoch of a dataset with a length."""
-    return state.epoch == int(state.epoch)
-
-
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
-    """Look for a label for each bin, before the epoch whose end would miss them; most often that is one batch."""
-    # A loader of its own: every process looks at the same batches, and draws nothing from PyTorch's global generator.
+    """Check that there is a label for each bin, before the epoch whose end needs them; one batch mostly suffices."""
+    # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     batches = DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator)
     found = 0
     for batch in batches:
         if batch.get("labels") is None:
             raise ValueError(f"calibration_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
-        found += num_labelled(batch["labels"])
+        found += _num_labelled(batch["labels"])
         if found >= num_bins:
             return
     raise ValueError(
@@ -157,7 +138,7 @@ def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
     )
 
 
-def num_labelled(labels: Tensor) -> int:
-    """How many labels are not -100; of floating ones, soft targets (..., K), how many rows."""
+def _num_labelled(labels: Tensor) -> int:
+    """The number of labels that are not -100; of soft targets (..., K), the number of samples or tokens."""
     kept = labels != -100
     return int(torch.count_nonzero(kept.all(-1) if labels.is_floating_point() else kept))

@@ -1,4 +1,4 @@
-"""A loss in the form that Transformers' Trainer takes one."""
+"""Losses for the `compute_loss_func` of Transformers' Trainer."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ from .segmentation_labels import logits_of_pixels
 
 
 class LossFunction:
-    """What `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
+    """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
     def __init__(
         self,
@@ -31,18 +31,18 @@ class LossFunction:
     def __call__(
         self, outputs: Any, labels: Tensor | None, num_items_in_batch: float | Tensor | None = None
     ) -> Tensor:
-        logits_of(outputs)  # what has none has its labels under other names
+        logits_of(outputs)  # first: models without logits have labels of other names
         if labels is None:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
-        logits, labels = self.rows(outputs, labels)
+        logits, labels = self.logits_and_targets(outputs, labels)
         loss: Callable[..., Tensor] = partial(self.loss, logits)
         if isinstance(logits, DeferredLogits):
             loss = partial(logits.loss, self.loss)
         soft_targets = labels.is_floating_point() and labels.shape == logits.shape
         if num_items_in_batch is not None and soft_targets:
-            # Trainer counts the elements of labels: of soft targets, K a row.
+            # Trainer counts the elements of labels, which are K for each soft target.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
         if self.reduction == "sum":
             total = loss(labels, reduction="sum")
@@ -52,8 +52,8 @@ class LossFunction:
             total = total + self.auxiliary(outputs, labels, num_items_in_batch, self.reduction)
         return total
 
-    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
-        """Logits (..., K) of a model's output and the labels (...) that they are to predict."""
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+        """Logits (..., K) of a model's output and the labels (...) that they predict."""
         logits = logits_of(outputs)
         if self.pixels:
             return logits_of_pixels(logits, labels), labels
@@ -61,8 +61,7 @@ class LossFunction:
 
 
 def logits_of(outputs: Any) -> Any:
-    """The logits of a model's output without a loss: `logits`, the first of a tuple, or themselves: a tensor,
-    or `DeferredLogits`."""
+    """The logits of a model's output without a loss: its `logits`, the first of a tuple, or the output itself."""
     if isinstance(outputs, Mapping):
         if "logits" not in outputs:
             raise ValueError(
@@ -74,9 +73,9 @@ def logits_of(outputs: Any) -> Any:
 
 
 class StockLossFunction(LossFunction):
-    """The same for a trainer that shows it nothing of the model: what it must not train, outputs and labels tell."""
+    """A `LossFunction` for stock trainers, which must recognize unsupported models by their outputs and labels."""
 
-    def rows(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         if labels.is_floating_point():
             raise ValueError(
                 f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)}: problem_type "
@@ -87,11 +86,11 @@ class StockLossFunction(LossFunction):
                 f"model.config.output_router_logits must be False for loss_func, got an output with "
                 f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
             )
-        logits, targets = super().rows(outputs, labels)
+        logits, targets = super().logits_and_targets(outputs, labels)
         if logits.shape[:-1] != targets.shape:
             raise ValueError(
-                f"labels must be one for each row of logits, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
-                "head that aligns them otherwise (CTC) or has several labels a row is not supported"
+                f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
+                "head that aligns them otherwise (CTC) or has several labels a sample is not supported"
             )
         return logits, targets
 
@@ -101,29 +100,29 @@ def loss_func(
 ) -> LossFunction:
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
-    Divided by `num_items_in_batch`, so the gradient does not depend on how a batch is cut into accumulation steps and
-    processes (but MMCE's does: it is no sum over rows; ``mmce:gather=true`` takes all processes' rows together, and
-    ``recall`` those of all processes' micro-batches).
+    It is divided by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
+    steps and processes. (MMCE's does, since it is not a sum over samples; ``mmce:gather=true`` computes it over the
+    samples of all processes, and ``recall`` its recall.)
 
     Args:
-        loss: anything that `LossConfig.parse` takes.
-        reduction: "mean" over the items of an optimiser step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which is to
-            lose `compute_loss_func` in its release 2.0). Trainer
-            leaves each row's first label, which nothing predicts, out of `num_items_in_batch` where the model's class
-            is named ...ForCausalLM; for others (GPT2LMHeadModel) it must be -100 in the data, or it counts.
+        loss: anything that `LossConfig.parse` accepts.
+        reduction: "mean" over the items of an optimizer step, or their "sum".
+        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which
+            announces to drop `compute_loss_func` in its release 2.0). Trainer leaves the first label of each sequence,
+            which no token predicts, out of `num_items_in_batch` if the name of the model's class ends in ForCausalLM;
+            for other models (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; a loss that needs more of a trainer than a stock one does: one
-            whose γ moves, which averages recall over steps, or which weighs classes by their training rows. What it
-            returns raises it for floating labels (multi-label and regression heads, soft targets), labels that are not
-            one for each row of logits (CTC), an output without logits (extractive question answering), and the
+        ValueError: what `LossConfig.parse` raises; a loss that only `FocalTrainer` can drive: its γ changes during
+            training, it averages recall over steps, or it weighs classes by their training labels. The returned
+            function raises it for floating labels (multi-label and regression heads, soft targets), labels that do
+            not match the logits one by one (CTC), an output without logits (extractive question answering), and the
             auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)
-    if built.driving is not None:
+    if built.trainer_duty is not None:
         raise ValueError(
-            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which {built.driving}: "
-            "use FocalTrainer"
+            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "
+            f"{built.trainer_duty}: use FocalTrainer"
         )
     return StockLossFunction(built, reduction, shift_labels)

@@ -1,4 +1,4 @@
-"""What the trainer refuses before any work is done, and what it has to know of the model."""
+"""Heads of models: what their logits stand for, and which models have none that can be calibrated."""
 
 import re
 from enum import Enum
@@ -13,11 +13,9 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
 )
-from transformers.trainer_utils import has_length
 from transformers.utils import is_peft_available
 
-# Of Transformers' list of causal language models those whose own loss takes labels that are shifted already: what was
-# prepared for that would be shifted twice here.
+# Causal language models whose own loss expects shifted labels, which would be shifted a second time here.
 _UNSHIFTED = {
     "BartForCausalLM",
     "BigBirdPegasusForCausalLM",
@@ -43,7 +41,7 @@ _OF_MASKS = {
 }
 
 
-# Heads whose logits, if they have any, are not of the labels' classes; and what class names end with.
+# Endings of the names of models whose logits, if they have any, do not stand for the labels' classes.
 _WITHOUT_SOFTMAX = re.compile(
     "For(CTC|RNNT|TDT|Decision|DepthEstimation|ImageMatting|ImageSuperResolution|KeypointDetection|KeypointMatching|"
     "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
@@ -52,10 +50,10 @@ _WITHOUT_SOFTMAX = re.compile(
 
 
 class Head(Enum):
-    """What a model's logits (N, ..., K) are of, and which labels they go with."""
+    """What a model's logits (N, ..., K) stand for, and how they line up with labels."""
 
-    CLASSES = "classes"  # the labels' own: of samples or tokens
-    PIXELS = "pixels"  # the same of pixels: logits (N, K, h, w) of fewer of them than labels (N, H, W) have
+    CLASSES = "classes"  # of samples or tokens, one label each
+    PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), often of a higher resolution
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
 
@@ -66,13 +64,13 @@ class Head(Enum):
 
 
 def head_of(model: Any) -> Head:
-    """What the model's class, or the nearest that it is derived from, is for Transformers."""
+    """The head that Transformers' lists give for the model's class, or for its nearest base class."""
     model = without_adapter(model)
     for kind in type(model).__mro__:
         if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
-            # Transformers' list has speech models besides that put sounds before the text of one decoder.
+            # The list also has speech models with a single decoder, which reads sounds before the text.
             return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
-        # The names that code from the Hub goes by, too.
+        # Code from the Hub follows the same naming.
         names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
         if kind.__name__ in names or kind.__name__.endswith(("ForCausalLM", "LMHeadModel")):
             return Head.NEXT_TOKENS
@@ -99,8 +97,8 @@ def check_model(model: nn.Module) -> None:
         )
     if head_of(model) is Head.CLASSES and isinstance(model, PreTrainedModel) and model.can_generate():
         raise ValueError(
-            f"model must be a classifier or a language model of text, got {name}, which generates: which label its "
-            "logits go with is not known"
+            f"model must be a classifier or a language model of text, got {name}, which generates: it is not "
+            "known which labels its logits predict"
         )
     if any(kind.__name__ in _OF_MASKS for kind in type(model).__mro__):
         raise ValueError(
@@ -126,24 +124,5 @@ def check_model(model: nn.Module) -> None:
     if isinstance(model, PreTrainedModel) and name.endswith("Classification") and config.num_labels < 2:
         raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
-        # Transformers sets it at the first forward pass with labels, which never comes here.
+        # Transformers sets it at the first forward pass with labels, which does not happen here.
         config.problem_type = "single_label_classification"
-
-
-def check_not_empty(name: str, dataset: Any) -> None:
-    for key, part in dataset.items() if isinstance(dataset, dict) else [(None, dataset)]:
-        if has_length(part) and len(part) == 0:
-            where = name if key is None else f"{name}[{key!r}]"
-            raise ValueError(f"{where} must hold at least one sample, got an empty dataset")
-
-
-def check_token_columns(dataset: Any) -> None:
-    if not has_length(dataset):
-        raise ValueError(
-            f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
-        )
-    missing = {"input_ids", "labels"} - set(dataset[0])
-    if missing:
-        raise ValueError(
-            f"train_dataset must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
-        )

@@ -14,26 +14,26 @@ from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from .focal_trainer import FocalTrainer
-from .model_heads import check_token_columns
 from .token_batches import TokenBatches
+from .trainer_checks import check_token_columns
 from .training_arguments import FocalSeq2SeqTrainingArguments
 
 
 class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
-    """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...): each target token is a row.
+    """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...), over their target tokens.
 
-    `evaluate()` and `predict()` measure the tokens under teacher forcing, padding left out, also where
+    `evaluate()` and `predict()` measure the tokens under teacher forcing, without padding, also where
     `args.predict_with_generate` makes `predict()` generate (and `evaluate()`, if there are `compute_metrics`).
     Both take arguments of `generate`: ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
 
     Args:
-        model: whose class is one of Transformers' for sequence to sequence language modelling.
+        model: a model of Transformers for sequence-to-sequence language modelling.
         args: `FocalSeq2SeqTrainingArguments`.
-        *trainer_args, **trainer_kwargs: what `FocalTrainer` takes.
+        *trainer_args, **trainer_kwargs: arguments of `FocalTrainer`.
 
     Raises:
-        TypeError, ValueError: what `FocalTrainer` raises; a model of another kind. `train` raises it for batches by
-            tokens of a training set without length or without token ids.
+        TypeError, ValueError: what `FocalTrainer` raises; a model of another kind. `train` raises ValueError for
+            batches by tokens if the training set has no length or no token ids.
     """
 
     _trains_seq2seq = True
@@ -52,7 +52,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        # Before labels of repeated samples are set to be ignored: mBART finds no language in a row without labels.
+        # Before labels of repeated samples are set to -100, in which mBART would find no language.
         return super().get_batch_samples(map(self._with_decoder_inputs, epoch_iterator), num_batches, device)
 
     def compute_loss(
@@ -65,7 +65,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         return super().compute_loss(model, self._with_decoder_inputs(inputs), return_outputs, num_items_in_batch)
 
     def _with_decoder_inputs(self, batch: Any) -> Any:
-        """The batch with the decoder's inputs, which models make of the labels: those that they do not see here."""
+        """The batch with the decoder's inputs: models derive them from labels, which they do not see here."""
         if batch.get("decoder_input_ids") is None and batch.get("labels") is not None:
             model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
             batch["decoder_input_ids"] = decoder_inputs(model, batch["labels"])
@@ -75,13 +75,12 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         loader = super().get_train_dataloader()
         if self.args.max_tokens_per_batch is None:
             return loader
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         batches = TokenBatches(
             token_lengths(self.train_dataset),
             self.args.max_tokens_per_batch,
             self.accelerator.num_processes,
             self.accelerator.process_index,
-            seed,
+            self.data_seed,
         )
         kept = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "worker_init_fn")
         options = {name: getattr(loader, name) for name in kept}
@@ -94,7 +93,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
         metric_key_prefix: str = "eval",
         **generation: Any,
     ) -> dict[str, float]:
-        # Each of several sets is evaluated by a call of its own, from within, that brings no arguments of `generate`.
+        # Trainer evaluates each of several sets by another call of this method, without the arguments of `generate`.
         outer = self._generation
         self._generation = outer | generation
         try:
@@ -103,7 +102,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
             self._generation = outer
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        # Seq2SeqTrainer's would keep the samples that the sampler repeats to fill up the last batch.
+        # Seq2SeqTrainer keeps the samples that the sampler repeats to fill up the last batch.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -117,13 +116,13 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     ) -> tuple[Any, Any, Any]:
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        # Seq2SeqTrainer's own takes the model's loss, beside which nothing would be measured.
+        # Seq2SeqTrainer's step takes the model's own loss and would measure nothing.
         loss, labels = None, inputs.get("labels")
-        if labels is None:  # of sources alone `DataCollatorForSeq2Seq` says so, which the super class takes for labels
+        if labels is None:  # `DataCollatorForSeq2Seq` adds None as labels, which the super class takes for labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if labels is not None or self._labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
-        if labels is not None:  # or else they are how the generated sequences begin
+        if labels is not None:  # otherwise they are the beginnings of the sequences to generate
             of_targets = ("labels", "decoder_input_ids", "decoder_attention_mask")
             inputs = {name: value for name, value in inputs.items() if name not in of_targets}
         _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, inputs, False, ignore_keys, **generation)
@@ -131,23 +130,23 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
 
 
 def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
-    """What the decoder is given to predict labels (N, L), -100 ignored: the labels before, (N, L)."""
+    """The decoder's inputs (N, L) for labels (N, L), -100 ignored: the labels shifted right."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return model.prepare_decoder_input_ids_from_labels(labels=labels)
-    # M2M100 (NLLB) and others shift them in their forward alone.
+    # M2M100 (NLLB) and others shift them only in their forward pass.
     shifted = labels.roll(1, -1)
     shifted[..., 0] = model.config.decoder_start_token_id
     return shifted.masked_fill(shifted == -100, model.config.pad_token_id)
 
 
 def token_lengths(dataset: Any) -> np.ndarray:
-    """Tokens of the longer of ``input_ids`` and ``labels`` of each sample (N,), int64.
+    """The number of tokens in the longer of ``input_ids`` and ``labels`` of each sample (N,), int64.
 
     Raises:
-        ValueError: no length, or no such columns.
+        ValueError: the dataset has no length, or no such columns.
     """
     check_token_columns(dataset)
-    # What a transform makes of the columns is only known row by row.
+    # A transform must be applied to each sample to know the result.
     if isinstance(dataset, datasets.Dataset) and dataset.format["type"] != "custom":
         table = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
         sides = [pc.list_value_length(table[name]).to_numpy() for name in ("input_ids", "labels")]

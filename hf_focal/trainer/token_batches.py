@@ -1,4 +1,4 @@
-"""Batches of about equally many tokens, of sentences of about the same length."""
+"""Batches of about equally many tokens, made of sentences of similar length."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,21 +7,21 @@ from torch.utils.data import Sampler
 
 
 class TokenBatches(Sampler[list[int]]):
-    """One process's batches of an epoch: as many samples in each as keep rows x longest row within `max_tokens`.
+    """One process's batches of an epoch, each with at most `max_tokens` tokens including padding.
 
-    Samples are sorted by length and cut into batches; each epoch puts samples of equal length into another order and
-    the batches too, by the seed and the epoch alone. The number of batches is the same in each epoch and, as some are
-    cut in two where it is no multiple of it, on each of the processes: nothing is repeated and nothing left out.
+    Samples are sorted by length and cut into batches; each epoch shuffles samples of equal length and the batches,
+    depending only on the seed and the epoch. All epochs and all processes have the same number of batches: where it is
+    not a multiple of the processes, some batches are cut in two. No sample is repeated or left out.
 
     Args:
         lengths: tokens of each sample.
-        max_tokens: of a batch with its padding. A sample that is longer makes a batch of its own.
+        max_tokens: of a batch with its padding. A longer sample makes a batch of its own.
         num_processes, process_index: process k has the batches k, k + num_processes, ... of the epoch.
         seed: of the order.
 
     Raises:
-        ValueError: fewer samples than processes, or almost all of them so long that they would have batches of their
-            own, whose number is no multiple of the processes.
+        ValueError: fewer samples than processes, or so many long samples with batches of their own that the batches
+            cannot be divided equally.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TokenBatches(Sampler[list[int]]):
         self.ends = _ends_of_batches(np.sort(self.lengths), max_tokens, num_processes)
         self.num_processes, self.process_index, self.seed = num_processes, process_index, seed
         self.epoch = 0
-        self.sampler = self  # where accelerate looks for `set_epoch` in the batches of a resumed epoch
+        self.sampler = self  # where Accelerate looks for `set_epoch` in a resumed epoch
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -55,7 +55,7 @@ class TokenBatches(Sampler[list[int]]):
 
 
 def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> list[int]:
-    """Where each batch of the sorted lengths ends; their number is a multiple of `multiple`."""
+    """The end of each batch of the sorted lengths; the number of batches is a multiple of `multiple`."""
     ends, start = [], 0
     while start < len(lengths):
         # Sorted, so the last sample of a batch is its longest.
@@ -68,7 +68,7 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
         if sizes[largest] == 1:
             raise ValueError(
                 f"max_tokens must let more samples share a batch, got {max_tokens}: {len(ends)} batches of one sample "
-                f"cannot be dealt out equally to {multiple} processes"
+                f"cannot be divided equally among {multiple} processes"
             )
         ends.insert(largest, ends[largest] - int(sizes[largest]) // 2)
     return ends

@@ -1,14 +1,14 @@
-"""The trainer's arguments: `TrainingArguments` and what calibration adds."""
+"""Training arguments with a calibrated loss and calibration metrics."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
 
-# Metrics whose name does not end in "loss", which is where Transformers stops to look.
+# Lower is better for these, too; Transformers only recognizes names that end in "loss".
 _LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
 
 
@@ -19,7 +19,7 @@ class FocalTrainingArguments(TrainingArguments):
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
-    `hub_strategy` to "end". A pickle of the arguments, such as ``training_args.bin``, and a copy have no tokens.
+    `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no tokens.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
@@ -28,8 +28,6 @@ class FocalTrainingArguments(TrainingArguments):
             training, or unequal batches ("batch_rebalance") for a loss that gathers them.
     """
 
-    _VALID_DICT_FIELDS: ClassVar = [*TrainingArguments._VALID_DICT_FIELDS, "loss"]
-
     loss: dict[str, Any] | str | None = field(
         default="cross_entropy",
         metadata={"help": "The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf-focal losses` lists them."},
@@ -37,21 +35,22 @@ class FocalTrainingArguments(TrainingArguments):
     loss_reduction: str = field(
         default="mean",
         metadata={
-            "help": "'mean' over the items of an optimiser step (Transformers' habit) or their 'sum' (the papers' "
-            "code: set max_grad_norm=2 and the papers' learning rates with it)."
+            "help": "'mean' over the items of an optimizer step, as in Transformers, or their 'sum', as in the "
+            "papers' code (with max_grad_norm=2 and the papers' learning rates)."
         },
     )
     gamma_update_steps: int | None = field(
         default=None,
         metadata={
-            "help": "AdaFocal: optimiser steps between two updates of γ; if absent once, at the end, of an epoch."
+            "help": "AdaFocal: optimizer steps between two updates of γ; by default there is one at the end of each "
+            "epoch."
         },
     )
     linear_loss: str = field(
         default="auto",
         metadata={
-            "help": "Language models: train without the logits' memory, on the head's hidden states and weight: "
-            "'auto' where possible, 'on' with an error where it is not, or 'off'. The loss is the same."
+            "help": "Language models: compute the same loss from hidden states, without keeping the logits in memory: "
+            "'auto' where possible, 'on' with an error where not, or 'off'."
         },
     )
     calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
@@ -59,15 +58,15 @@ class FocalTrainingArguments(TrainingArguments):
     hub_strategy: HubStrategy | str = field(
         default="end",
         metadata={
-            "help": "When Trainer pushes: 'end', only what `push_to_hub` publishes, calibrated. With the others also "
-            "the models that it saves during the training, which are not."
+            "help": "When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; the others "
+            "also push the models that it saves during the training, which are not calibrated."
         },
     )
     hub_training_state: bool = field(
         default=False,
         metadata={
-            "help": "hub_strategy 'checkpoint' and 'all_checkpoints': push the states of the optimizer, the schedule "
-            "and the random numbers, too, which a training can be resumed from. They name the output folder."
+            "help": "With hub_strategy 'checkpoint' or 'all_checkpoints', also push the states of optimizer, "
+            "schedule, loss and random numbers, from which a training can be resumed. They name the output folder."
         },
     )
     logging_nan_inf_filter: bool = field(
@@ -76,10 +75,10 @@ class FocalTrainingArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is there for Transformers' parser alone
-        # As text, whatever way it was written: the arguments of a checkpoint must not point at a YAML file.
+        loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is only for Transformers' parser
+        # As text in any case: the arguments of a checkpoint must not refer to a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).moves:
+        if build_loss(loss).changes_during_training:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model: str | None = "nll"
@@ -105,8 +104,8 @@ class FocalTrainingArguments(TrainingArguments):
         gathers = loss.name == "mmce" and loss.options["gather"]
         if gathers and self.world_size > 1 and self.train_sampling_strategy == "batch_rebalance":
             raise ValueError(
-                f"train_sampling_strategy must not be 'batch_rebalance' with loss {loss}, which gathers equally many "
-                "rows from each process"
+                f"train_sampling_strategy must not be 'batch_rebalance' with loss {loss}, which gathers the "
+                "same number of samples from each process"
             )
         if self.label_smoothing_factor:
             raise ValueError(
@@ -117,7 +116,7 @@ class FocalTrainingArguments(TrainingArguments):
             raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
         if self.ddp_find_unused_parameters is None:
             self.ddp_find_unused_parameters: bool | None = False
-        if self.device.type == "cpu":  # where pinning does nothing but warn, once an epoch
+        if self.device.type == "cpu":  # where pinning has no effect but a warning each epoch
             self.dataloader_pin_memory = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -136,8 +135,8 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
     max_tokens_per_batch: int | None = field(
         default=None,
         metadata={
-            "help": "Training batches of about this many tokens a device, of the longer side and with the padding, in "
-            "place of per_device_train_batch_size sentences."
+            "help": "Training batches of at most this many tokens a device, counted on the longer side with padding, "
+            "in place of per_device_train_batch_size sentences."
         },
     )
 

@@ -1,65 +1,47 @@
-"""What makes a resumed training the one that was interrupted, beyond what Trainer restores."""
+"""Callback that reports training progress to the loss, and delays checkpoints to the end of an epoch."""
 
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import wait
+from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
-from .gamma_updates import ends_epoch
-from .training_arguments import FocalTrainingArguments
-
-if TYPE_CHECKING:
-    from .focal_trainer import FocalTrainer
+from .epoch_sampling import ends_epoch
 
 
 class TrainingCallback(TrainerCallback):
-    """Tells the loss of the training, and keeps what a resumed training would otherwise lose."""
+    """Reports the progress of a `FocalTrainer` to its loss, and delays checkpoints to the end of an epoch."""
 
-    def __init__(self, trainer: "FocalTrainer"):
+    def __init__(self, trainer: Trainer):
         self.trainer = trainer
         self.save_at_epoch_end = False
 
     def on_train_begin(
-        self,
-        args: FocalTrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: TrainerControl, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
         self.save_at_epoch_end = False
-        self.trainer.begin_training()
-        self.trainer.count_classes(train_dataloader)  # unless a checkpoint had them
+        self.trainer.begin_training(train_dataloader)
 
     def on_epoch_begin(
-        self,
-        args: FocalTrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: TrainerControl, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        # Trainer does not reach the sampler of a resumed epoch on several processes.
-        if hasattr(train_dataloader, "set_epoch"):  # the user's own loader may have none
+        # In a resumed epoch on several processes Trainer does not reach the sampler.
+        if hasattr(train_dataloader, "set_epoch"):  # a user's own loader may lack it
             train_dataloader.set_epoch(int(state.epoch or 0))
 
-    def on_step_begin(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
 
-    def on_step_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.loss.end_step()
-        # A training that is resumed from an epoch's last step begins with the next epoch: what the end of this one
-        # logs and evaluates has to come before the checkpoint.
+        # A training resumed from an epoch's last step begins with the next epoch, so whatever the end of this epoch
+        # logs and evaluates must precede the checkpoint.
         if control.should_save and ends_epoch(state):
             control.should_save, self.save_at_epoch_end = False, True
 
-    def on_epoch_end(
-        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.check_labels_seen()
-        self.trainer.average_running_loss()
         if self.save_at_epoch_end:
             control.should_save, self.save_at_epoch_end = True, False
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        wait(self.trainer.checkpoint_pushes)

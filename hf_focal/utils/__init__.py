@@ -1,1 +1,1 @@
-"""Atomic writes."""
+"""Atomic writes and folder locks."""

@@ -1,17 +1,17 @@
-"""Files that are there whole or not at all: half of one would pass for a finished run."""
+"""Atomic writes, and detection of full disks."""
 
 import errno
 import os
 import re
 from pathlib import Path
 
-# A disk or a quota is full, or files may not be so long; and how safetensors, tokenizers and PyTorch put that.
+# A disk or a quota is full, or the file is too large; and how safetensors, tokenizers and PyTorch report that.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNWRITTEN = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\)|iostream error|PytorchStreamWriter failed")
 
 
 def full_disk(error: BaseException | None) -> BaseException | None:
-    """What says, of an error and those that it comes from, that a file could not be written for want of room."""
+    """The error, or the one among its causes, that says that a file did not fit on the disk; None if there is none."""
     while error is not None:
         if getattr(error, "errno", None) in _FULL or _UNWRITTEN.search(str(error)):
             return error
@@ -20,10 +20,10 @@ def full_disk(error: BaseException | None) -> BaseException | None:
 
 
 def write_whole(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file. Whoever looks, or is killed, in between finds what was there before.
+    """Write a UTF-8 file atomically: a reader sees the old content or the new one, never a part.
 
     Raises:
-        OSError: it cannot be written; what was there before is left.
+        OSError: the file cannot be written; the old content stays.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -31,6 +31,6 @@ def write_whole(path: str | Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # of a name that was given
+        raise OSError(error.errno, error.strerror, str(path)) from error  # names the caller's path, not `partial`
     finally:
         partial.unlink(missing_ok=True)

@@ -1,41 +1,37 @@
-"""Draw why focal loss calibrates: what Mukhoti et al. (2020) show without training a network. Seconds on a CPU.
+"""Draw the analyses of focal loss in Mukhoti et al. (2020) that need no network. Takes seconds on a CPU.
 
     python recipes/papers/analysis.py --output_dir out/analysis [--only figure_4a entropy_bound]
 
 Each analysis writes a figure (.png) and its numbers (.csv):
 
 - figure_4a: g(p, γ), the gradient of focal loss over that of cross-entropy, by the true class's probability p.
-- thresholds: the γ whose g is 1 at a given p (proposition 2), which FLSD's schedules are made of.
-- figure_6: the p that minimises focal loss where the true probability is q (equation 5).
+- thresholds: the γ for which g is 1 at a given p (proposition 2); FLSD's schedules consist of these.
+- figure_6: the p that minimizes focal loss if the true probability is q (equation 5).
 - entropy_bound: focal loss against its lower bound KL(q‖p) + H(q) - γ H(p) (equation 4, appendix A).
 - linear_model: logistic regression on flipped labels with cross-entropy and FL-1 (figures 7 and 8, appendix B), and
   a table of five draws of the data.
 """
 
 import argparse
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from hf_focal import CalibrationMetrics, build_loss, gamma_for_threshold
+from hf_focal.experiments.reports.analysis_figures import COLORS, STYLES, dress, new_figure, panel, save, write_table
 from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
 
-COLOURS = ("#000000", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9")
-STYLES = ("-", "--", "-.", ":")
 STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5
 LINEAR_LOSSES = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}
-LOOKS = ({"color": COLOURS[1], "linestyle": "-"}, {"color": COLOURS[4], "linestyle": "--"})
+LOOKS = ({"color": COLORS[1], "linestyle": "-"}, {"color": COLORS[4], "linestyle": "--"})
 
 
 def gradient_scale(p: Tensor, gamma: float) -> Tensor:
-    """g(p, γ): the derivative of focal loss by the cross-entropy that it is a function of, for probabilities (...)."""
+    """g(p, γ): the derivative of focal loss with respect to cross-entropy, for probabilities (...)."""
     ce = (-p.log()).requires_grad_()
     (slope,) = torch.autograd.grad(focal_from_cross_entropy(ce, gamma).sum(), ce)
     return slope
@@ -48,7 +44,7 @@ def figure_4a(folder: Path) -> None:
     figure = new_figure(5.2, 3.6)
     axes = panel(figure, "Probability of the true class, p", "g(p, γ)")
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
-        axes.plot(p, curve, color=COLOURS[number % 7], linestyle=STYLES[number % 4], label=f"γ = {gamma}")
+        axes.plot(p, curve, color=COLORS[number % 7], linestyle=STYLES[number % 4], label=f"γ = {gamma}")
     axes.set_ylim(0, 2.5)
     axes.set_xlim(0, 1)
     axes.legend(frameon=False, fontsize=8)
@@ -62,19 +58,19 @@ def thresholds(folder: Path) -> None:
     figure = new_figure(7.6, 3.4)
     left, right = figure.subplots(1, 2)
     dress(left, "Threshold p₀", "γ with g(p₀, γ) = 1")
-    left.plot(p0, gammas, color=COLOURS[1])
+    left.plot(p0, gammas, color=COLORS[1])
     for value, offset in ((0.2, 1.6), (0.25, 1.1)):
         gamma = gamma_for_threshold(value)
-        left.plot(value, gamma, "o", color=COLOURS[4])
+        left.plot(value, gamma, "o", color=COLORS[4])
         left.annotate(f"γ({value:g}) = {gamma:.2f}", (value, gamma), (value + 0.02, gamma * offset), fontsize=9)
     left.set_yscale("log")
     dress(right, "Probability of the true class, p", "g(p, γ)")
     grid = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     for number, value in enumerate((0.1, 0.2, 0.25, 0.4)):
-        gamma, colour = gamma_for_threshold(value), COLOURS[1 + number]
+        gamma, color = gamma_for_threshold(value), COLORS[1 + number]
         label = f"p₀ = {value:g}, γ = {gamma:.2f}"
-        right.plot(grid, gradient_scale(grid, gamma), color=colour, linestyle=STYLES[number], label=label)
-        right.plot(value, 1, "o", color=colour, markersize=4)
+        right.plot(grid, gradient_scale(grid, gamma), color=color, linestyle=STYLES[number], label=label)
+        right.plot(value, 1, "o", color=color, markersize=4)
     right.axhline(1, color="#595959", linewidth=0.8)
     right.set_xlim(0, 1)
     right.set_ylim(0, 2.5)
@@ -82,10 +78,10 @@ def thresholds(folder: Path) -> None:
     save(folder, "thresholds", figure, ["p0", "gamma", "g_at_p0"], [p0, gammas, scale])
 
 
-def minimising_probability(q: Tensor, gamma: float) -> Tensor:
-    """The p that minimises -(1-p)^γ q log p - p^γ (1-q) log(1-p), equation 5, for true probabilities q (N,) in (0, 1).
+def minimizing_probability(q: Tensor, gamma: float) -> Tensor:
+    """The p that minimizes -(1-p)^γ q log p - p^γ (1-q) log(1-p), equation 5, for true probabilities q (N,) in (0, 1).
 
-    By bisection of the logit, as the loss falls before its minimum and rises behind it.
+    By bisection of the logit: the loss falls before its minimum and rises after it.
     """
     low, high = torch.full_like(q, -40.0), torch.full_like(q, 40.0)
     targets = torch.stack([1 - q, q], dim=-1)
@@ -100,12 +96,12 @@ def minimising_probability(q: Tensor, gamma: float) -> Tensor:
 def figure_6(folder: Path) -> None:
     gammas = (0, 1, 2, 3, 5)
     q = torch.linspace(0.01, 0.99, 99, dtype=torch.float64)
-    curves = [minimising_probability(q, gamma) for gamma in gammas]
+    curves = [minimizing_probability(q, gamma) for gamma in gammas]
     figure = new_figure(4.4, 3.8)
-    axes = panel(figure, "True probability, q", "p that minimises the loss")
+    axes = panel(figure, "True probability, q", "p that minimizes the loss")
     for number, (gamma, curve) in enumerate(zip(gammas, curves, strict=True)):
         label = "cross-entropy" if gamma == 0 else f"focal, γ = {gamma}"
-        axes.plot(q, curve, color=COLOURS[number], linestyle=STYLES[number % 4], label=label)
+        axes.plot(q, curve, color=COLORS[number], linestyle=STYLES[number % 4], label=label)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, fontsize=8)
@@ -132,8 +128,8 @@ def entropy_bound(folder: Path) -> None:
     dress(left, "Probability of the true class, p", "Nats, two classes")
     for number, gamma in enumerate((1, 3)):
         loss, bound = loss_and_bound(logits, hard, gamma)
-        left.plot(p, loss, color=COLOURS[1 + 3 * number], label=f"focal loss, γ = {gamma}")
-        left.plot(p, bound, color=COLOURS[1 + 3 * number], linestyle="--", label=f"bound, γ = {gamma}")
+        left.plot(p, loss, color=COLORS[1 + 3 * number], label=f"focal loss, γ = {gamma}")
+        left.plot(p, bound, color=COLORS[1 + 3 * number], linestyle="--", label=f"bound, γ = {gamma}")
     left.legend(frameon=False, fontsize=8)
     left.set_xlim(0, 1)
 
@@ -144,13 +140,13 @@ def entropy_bound(folder: Path) -> None:
         slacks = []
         for num_classes in (2, 10, 100):
             logits = 3 * torch.randn(20_000, num_classes, dtype=torch.float64, generator=generator)
-            # The gamma distribution of shape 1, normalised: uniform over all distributions.
+            # Normalized draws from the exponential distribution: uniform over all distributions.
             weights = torch.empty_like(logits).exponential_(generator=generator)
             loss, bound = loss_and_bound(logits, weights / weights.sum(-1, keepdim=True), gamma)
             slacks.append(loss - bound)
             columns.append([gamma, num_classes, float(slacks[-1].min()), float(slacks[-1].mean())])
         share, edges = np.histogram(slacks[1], bins=60, range=(0, 12))
-        right.stairs(share / 200, edges, color=COLOURS[1 + number], label=f"γ = {gamma}, 10 classes")
+        right.stairs(share / 200, edges, color=COLORS[1 + number], label=f"γ = {gamma}, 10 classes")
     right.axvline(0, color="#595959", linewidth=0.8)
     right.legend(frameon=False, fontsize=8)
     names = ["gamma", "num_classes", "smallest_loss_minus_bound", "mean_loss_minus_bound"]
@@ -158,10 +154,10 @@ def entropy_bound(folder: Path) -> None:
 
 
 def two_clusters_a_class(size: int, generator: np.random.Generator, mixing: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Points (size, 2) and labels (size,) of appendix B: of each class two clusters, a tenth of the labels flipped.
+    """Points (size, 2) and labels (size,) of appendix B: two clusters per class, and a tenth of the labels flipped.
 
-    Their means are the vertices of a square of side 4 around 0, a class having those of one side. A cluster's points
-    are standard normal times its matrix of `mixing` (4, 2, 2).
+    The clusters' means are the vertices of a square of side 4 around 0; a class has those of one side. A cluster's
+    points are standard normal, multiplied by its matrix in `mixing` (4, 2, 2).
     """
     vertices = np.array([[-2, -2], [-2, 2], [2, -2], [2, 2]])
     cluster = np.arange(size) % 4
@@ -173,7 +169,7 @@ def two_clusters_a_class(size: int, generator: np.random.Generator, mixing: np.n
 
 
 def train_linear_model(loss_name: str, points: Tensor, labels: Tensor) -> tuple[Tensor, list[float], list[float]]:
-    """Gradient descent on all points for `STEPS` steps, from weights of 0.
+    """Run `STEPS` steps of gradient descent on all points, from weights of 0.
 
     Returns:
         The weights w (2,) of σ(w·x), and after each step their norm and the root mean square of the logits w·x.
@@ -193,13 +189,13 @@ def train_linear_model(loss_name: str, points: Tensor, labels: Tensor) -> tuple[
 
 
 def two_logits(logit: Tensor) -> Tensor:
-    """The two classes' logits (N, 2), whose softmax is the sigmoid of one (N, 1)."""
+    """Logits of two classes (N, 2) whose softmax equals the sigmoid of one logit (N, 1)."""
     return torch.cat([torch.zeros_like(logit), logit], dim=1)
 
 
 def linear_model(folder: Path) -> None:
     table = []
-    for draw in reversed(range(NUM_DRAWS)):  # the first is drawn
+    for draw in reversed(range(NUM_DRAWS)):  # the last of the loop, draw 0, is plotted
         generator = np.random.default_rng(draw)
         mixing = generator.uniform(-1, 1, (4, 2, 2))
         train, test = (two_clusters_a_class(size, generator, mixing) for size in (4000, 1000))
@@ -220,7 +216,7 @@ def linear_model(folder: Path) -> None:
 
 
 def measure_mistakes(weights: Tensor, points: Tensor, labels: Tensor) -> list[float]:
-    """Error, NLL, ECE, the mistakes' mean confidence, and how many of them have one above 0.9."""
+    """Error, NLL, ECE, the mean confidence of the mistakes, and the share of mistakes with confidence above 0.9."""
     metrics = CalibrationMetrics(classwise=False)
     metrics.update(two_logits(points @ weights[:, None]), labels)
     found, (confidence, correct) = metrics.compute(), metrics.samples()
@@ -258,7 +254,7 @@ def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Te
 
 
 def draw_regions(axes: Axes, weights: Tensor, points: Tensor, labels: Tensor) -> None:
-    """Draw the probability of class 1 in the plane, where it is a half, and the points."""
+    """Draw the probability of class 1 in the plane, the line where it is 0.5, and the points."""
     bound = float(points.abs().max()) * 1.05
     line = torch.linspace(-bound, bound, 120, dtype=torch.float64)
     grid = torch.stack(torch.meshgrid(line, line, indexing="xy"), dim=-1)
@@ -267,44 +263,11 @@ def draw_regions(axes: Axes, weights: Tensor, points: Tensor, labels: Tensor) ->
     axes.grid(False)
     axes.contourf(line, line, probability, levels=np.linspace(0, 1, 11), cmap="RdBu", alpha=0.6)
     axes.contour(line, line, probability, levels=[0.5], colors="black", linewidths=1.2)
-    for label, marker, colour in ((0, "o", COLOURS[4]), (1, "^", COLOURS[1])):
-        axes.scatter(*points[labels == label].T, s=5, marker=marker, color=colour, linewidths=0)
+    for label, marker, color in ((0, "o", COLORS[4]), (1, "^", COLORS[1])):
+        axes.scatter(*points[labels == label].T, s=5, marker=marker, color=color, linewidths=0)
 
 
 ANALYSES = {analysis.__name__: analysis for analysis in (figure_4a, thresholds, figure_6, entropy_bound, linear_model)}
-
-
-def new_figure(width: float, height: float) -> Figure:
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def panel(figure: Figure, x: str, y: str) -> Axes:
-    return dress(figure.subplots(), x, y)
-
-
-def dress(axes: Axes, x: str, y: str) -> Axes:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#E0E0E0", linewidth=0.6)
-    axes.set_axisbelow(True)
-    return axes
-
-
-def save(folder: Path, name: str, figure: Figure, header: Sequence[str], columns: Iterable[Any]) -> None:
-    """Write the figure and the table of the columns, which are sequences or tensors of one length."""
-    figure.savefig(folder / f"{name}.png", dpi=110)
-    write_table(folder / f"{name}.csv", header, columns)
-    print(f"  {folder / name}.png, .csv")
-
-
-def write_table(path: Path, header: Sequence[str], columns: Iterable[Any]) -> None:
-    columns = [column.tolist() if hasattr(column, "tolist") else column for column in columns]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        for row in zip(*columns, strict=True):
-            writer.writerow([f"{value:.6g}" for value in row])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -165,22 +165,6 @@ def test_temperature_must_be_finite_and_positive(value):
         fold_temperature(build("BertForSequenceClassification", **TINY), value)
 
 
-@pytest.mark.parametrize(
-    ("calibration", "of_classifier", "of_language_model"),
-    [
-        (None, None, None),
-        ({}, None, None),
-        ({"folded": True}, None, None),
-        ({"temperature": 2.0}, 2.0, None),
-        ({"temperature": 2.0, "folded": True}, 2.0, 2.0),
-        ({"temperature": 2.0, "folded": False}, None, None),
-    ],
-)
-def test_which_temperature_is_in_the_weights(calibration, of_classifier, of_language_model):
-    assert folded_temperature(calibration, generates=False) == of_classifier
-    assert folded_temperature(calibration, generates=True) == of_language_model
-
-
 @pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1e-6), (torch.float32, 1e-39)])
 def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
     model = build("BertForSequenceClassification", **TINY).to(dtype)
@@ -217,3 +201,19 @@ def test_no_prediction_changes_in_float32_and_by_powers_of_two(dtype, value, rec
     fold_temperature(model, value)
     features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
     assert share_that_changes(before, model.classifier, features) == 0 and not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("calibration", "of_classifier", "of_language_model"),
+    [
+        (None, None, None),
+        ({}, None, None),
+        ({"folded": True}, None, None),
+        ({"temperature": 2.0}, 2.0, None),
+        ({"temperature": 2.0, "folded": True}, 2.0, 2.0),
+        ({"temperature": 2.0, "folded": False}, None, None),
+    ],
+)
+def test_which_temperature_is_in_the_weights(calibration, of_classifier, of_language_model):
+    assert folded_temperature(calibration, generates=False) == of_classifier
+    assert folded_temperature(calibration, generates=True) == of_language_model

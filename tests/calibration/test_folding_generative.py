@@ -288,7 +288,7 @@ def test_models_cut_up_among_processes_are_refused_before_anything_runs(name, cu
         model.__class__ = type(f"FSDP{type(model).__name__}", (FSDPModule, type(model)), {})
     else:
         next(model.parameters()).ds_id = 0
-    with pytest.raises(TypeError, match=r"must be whole, got .* that FSDP or ZeRO-3 cut up among processes"):
+    with pytest.raises(TypeError, match=r"must be whole, got .* sharded by FSDP or ZeRO-3"):
         fold_temperature(model, 2.0)
 
 

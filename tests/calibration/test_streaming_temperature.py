@@ -54,9 +54,7 @@ def stream_of(logits, labels, batch=64, **options):
 CASES = {
     "vocabulary, T=1.5": tokens(40),
     "vocabulary, T=0.6": tokens(30, true_temperature=0.6, seed=1),
-    "vocabulary, T=5": tokens(30, true_temperature=5.0, seed=2),
     "vocabulary, bfloat16": tuple(x.bfloat16() if x.is_floating_point() else x for x in tokens(30, seed=3)),
-    "vocabulary, float16": tuple(x.half() if x.is_floating_point() else x for x in tokens(30, seed=4)),
     "vocabulary, float64": tuple(x.double() if x.is_floating_point() else x for x in tokens(30, seed=5)),
     "untrained": (0.1 * torch.randn(20, VOCABULARY, generator=torch.Generator().manual_seed(10)), torch.arange(20)),
     "9000 classes": tokens(200, 9000, seed=6),
@@ -91,7 +89,7 @@ def test_curves_and_fit_are_those_of_brute_force(case):
 
 
 @pytest.mark.parametrize("method", [grid_sums.Binned, grid_sums.Interpolated])
-@pytest.mark.parametrize("num_classes", [2, 10, 300, 5000])
+@pytest.mark.parametrize("num_classes", [2, 300, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "grid", [PAPER_GRID, np.array([1.0]), np.geomspace(0.03, 300, 120)], ids=["paper", "1", "wide"]
 )
@@ -256,6 +254,7 @@ def peak_bytes(run):
     return peak
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_tokens():
     logits = torch.randn(1024, VOCABULARY)
     labels = torch.arange(1024)
@@ -308,7 +307,7 @@ def test_probabilities_are_told_from_logits_however_they_are_cut():
     logits, labels = tokens(10, 10)
     stream = TemperatureStream()
     stream.update(logits[:1].softmax(-1), labels[:1])  # which may be logits
-    with pytest.raises(ValueError, match="logits must not be probabilities, got rows that all lie in"):
+    with pytest.raises(ValueError, match="logits must not be probabilities, got samples that all lie in"):
         stream.update(logits[1:2].softmax(-1), labels[1:2])
     stream.update(logits, labels)
     stream.update(logits.softmax(-1), labels)

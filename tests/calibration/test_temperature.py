@@ -130,7 +130,7 @@ def test_the_screen_keeps_its_error_bound(num_classes, spread):
 
 
 def test_most_of_the_grid_is_only_screened():
-    rows = module.Rows(*sample(2000, 10, 1.7), -100)
+    rows = module.CalibrationSamples(*sample(2000, 10, 1.7), -100)
     assert len(module._screen(rows, PAPER_GRID, 15)) <= 5
 
 
@@ -321,11 +321,12 @@ def test_other_keys_are_named():
         Temperature.from_dict(fields | {"bins": 15})
 
 
+@pytest.mark.slow
 def test_folding_is_found_beside_the_fit_without_transformers():
     code = """
 import sys
 from hf_focal import fold_temperature
-from hf_focal.temperature import fold_temperature as same
+from hf_focal.calibration.folding import fold_temperature as same
 assert same is fold_temperature
 assert "transformers" not in sys.modules
 """

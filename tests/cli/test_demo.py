@@ -1,4 +1,4 @@
-"""The demonstration, on few texts."""
+"""The demo, on few texts."""
 
 from transformers import AutoModelForSequenceClassification
 
@@ -9,7 +9,7 @@ from hf_focal.reports import RunResult
 
 def test_the_demo_trains_corrects_and_reports(tmp_path, capsys, monkeypatch):
     results = []
-    monkeypatch.setattr("hf_focal.cli.main.demo.run_demo", lambda folder: results.extend(run_demo(folder, 60, 1)))
+    monkeypatch.setattr("hf_focal.cli.demo.run_demo", lambda folder: results.extend(run_demo(folder, 60, 1)))
     assert main(["demo", "--output_dir", str(tmp_path)]) == 0
     assert [result.loss for result in results] == ["cross_entropy", "flsd53"]
     printed = capsys.readouterr().out

@@ -1,3 +1,5 @@
+"""Generated topics, their true posterior, and calibration errors against it."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -126,7 +126,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--dataset", "digits:x:y:z"], "dataset must be a file, or a dataset"),
         (["--dataset", "none.csv"], "dataset must be an existing file, got 'none.csv'"),
         (["--dataset", "digits", "--split", "dev"], "'digits' must be one of train, validation, test, got 'dev'"),
-        (["--dataset", "digits::test", "--split", "train"], "dataset must have the split that is named besides"),
+        (["--dataset", "digits::test", "--split", "train"], "dataset must have the split that is also given"),
         (["--dataset", "me/none"], "dataset 'me/none' is neither a folder nor in the cache, and the Hub cannot be"),
     ],
 )
@@ -155,12 +155,12 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments]
     assert "objective must be 'ece' or 'nll', got 'brier'" in error_of(capsys, [*line, "--objective", "brier"])
     same = error_of(capsys, [*line, "--test_dataset", texts.validation])
-    assert "test_dataset must hold other rows than dataset" in same
+    assert "test_dataset must hold other samples than dataset" in same
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(texts.validation.read_bytes())
-    assert "got only rows that dataset has too" in error_of(capsys, [*line, "--test_dataset", copy])
+    assert "got only samples that dataset has too" in error_of(capsys, [*line, "--test_dataset", copy])
     assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
-    assert "test_dataset must hold other rows" in error_of(
+    assert "test_dataset must hold other samples" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
     )
     for held in (texts.folder, texts.validation, texts.validation / "out"):
@@ -230,7 +230,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.cli.main.trained_model.encode_rows", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.cli.trained_model.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
@@ -319,7 +319,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.cli.main.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.cli.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 
@@ -382,5 +382,7 @@ def test_errors_of_the_command_line_are_one_line(capsys, line, message):
 
 
 def test_help_needs_nothing_heavy():
-    script = "import sys\nfrom hf_focal import cli\ncli._parser()\nprint({'torch', 'transformers'} & set(sys.modules))"
+    script = (
+        "import sys; from hf_focal.cli import main; main._parser(); print({'torch', 'transformers'} & {*sys.modules})"
+    )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.model_inputs import DataOptions
+from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.trained_model import loss_of, public_name, task_of, trained_model
 from hf_focal.reports.run_results import known_loss
 
@@ -104,7 +104,7 @@ def test_texts_are_marked_with_their_languages(several_languages):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "source_lang must be given for .*, a model of several languages, got None"),
+        ({}, "source_lang must be given for .*, a multilingual model, got None"),
         ({"source_lang": "eng_Latn"}, "target_lang must be given"),
         ({"source_lang": "eng_Latn", "target_lang": "de"}, "target_lang must be a language of .*, got 'de'"),
         ({"source_lang": "▁a", "target_lang": "eng_Latn"}, "source_lang must be a language of .*, got '▁a'"),
@@ -128,7 +128,7 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
     for part in (tokenizer, RobertaForTokenClassification(RobertaConfig(vocab_size=len(cut.get_vocab()), **sizes))):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
-    with trained_model(tmp_path, None, 1, 15, vars(DataOptions(max_length=50))) as trained:
+    with trained_model(tmp_path, None, 1, 15, vars(InputOptions(max_length=50))) as trained:
         source, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
         (encoded,) = trained.encode(source, rows)
     # As in "cat xyz mat" within a text; only the first token of a word has its label.

@@ -21,10 +21,10 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(SCRATCH / "cache")}
@@ -42,10 +42,10 @@ from trained_models import build  # noqa: E402
 from hf_focal import fit_temperature  # noqa: E402
 from hf_focal.cli import main as cli  # noqa: E402
 from hf_focal.experiments.reports.ood_report import DetectionResult, write_detection_report  # noqa: E402
-from hf_focal.experiments.runs.output_folders import release_output_dirs  # noqa: E402
 from hf_focal.experiments.runs.recipe_command import run_recipe  # noqa: E402
 from hf_focal.hub.model_card import model_card  # noqa: E402
 from hf_focal.reports import RunResult, write_report  # noqa: E402
+from hf_focal.utils.folder_lock import unlock_all  # noqa: E402
 
 SECONDS = 120  # that an attack may take
 NAMES = ["m|x", "<script>alert(1)</script>", "a\nb", "`x`", r"a$\frac$b", "[name]", "x.yaml", "é☃ 漢", "{a: b}"]
@@ -124,14 +124,19 @@ class Fuzz:
         write_detection_report(SCRATCH / "run" / "report", [self.ood])
         shutil.copytree(self.given.folder, SCRATCH / "model")
         write_report(SCRATCH / "model" / "report", self.result)
-        assert self.recipe("--output_dir", str(SCRATCH / "trained"), run=text_classification.train) == 0
+        assert self.recipe("--output_dir", str(SCRATCH / "trained")) == 0
 
-    def recipe(self, *arguments: str, run: Callable[[Any], Any] = lambda experiment: None) -> int:
+    def recipe(self, *arguments: str) -> int:
         sizes = "--num_generated 60 --validation_size 30 --max_length 20 --vocab_size 100 --embedding_size 4"
         sizes += " --num_filters 4 --num_layers 1 --num_train_epochs 2 --save_strategy epoch --use_cpu true"
         sys.argv = ["text_classification.py", *arguments, *sizes.split()]
-        run_recipe(text_classification.prepare, run)
+        run_recipe(text_classification.main)
         return 0
+
+    def prepared_recipe(self, *arguments: str) -> int:
+        """The recipe up to its training."""
+        with mock.patch.object(text_classification, "train_each_loss", lambda *args, **options: []):
+            return self.recipe(*arguments)
 
     # Each attack takes its random numbers and an empty folder, keeps in `done` what it does, and returns the code.
 
@@ -157,12 +162,12 @@ class Fuzz:
         source = random.choice(sorted((ROOT / "recipes" / "configs").glob("**/*.yaml")))
         path.write_bytes(source.read_bytes())
         self.done = f"{source.parent.name}/{source.name}, {damage(path, random)}"
-        return self.recipe("--config", str(path), "--output_dir", str(folder / "out"))
+        return self.prepared_recipe("--config", str(path), "--output_dir", str(folder / "out"))
 
     def run_file(self, random: random.Random, folder: Path) -> int:
         shutil.copytree(SCRATCH / "trained", folder / "run")
         self.done = damage(folder / "run" / random.choice(["run.json", "report/metrics.json"]), random)
-        return self.recipe("--output_dir", str(folder / "run"), run=text_classification.train)
+        return self.recipe("--output_dir", str(folder / "run"))
 
     def checkpoint(self, random: random.Random, folder: Path) -> int:
         shutil.copytree(SCRATCH / "trained", folder / "run", ignore=shutil.ignore_patterns("report"))
@@ -173,7 +178,7 @@ class Fuzz:
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[: random.randrange(path.stat().st_size)])
-        return self.recipe("--output_dir", str(folder / "run"), run=text_classification.train)
+        return self.recipe("--output_dir", str(folder / "run"))
 
     def name(self, random: random.Random, folder: Path) -> int:
         self.done = name = random.choice(NAMES)
@@ -244,7 +249,7 @@ def attack(fuzz: Fuzz, seed: int) -> tuple[str, str | None, str]:
             problem = "".join(traceback.format_exception(error)).rstrip()
         finally:
             signal.alarm(0)
-            release_output_dirs()
+            unlock_all()
     if problem is None and code not in ((0,) if kind in fuzz.SUCCEED else (0, 2)):
         problem = f"exit code {code}: {output.getvalue().strip()[-300:]}"
     if problem is None and "Traceback (most recent" in output.getvalue():

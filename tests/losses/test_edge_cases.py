@@ -8,13 +8,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import LOSSES as NAMES
-from hf_focal.losses import LossConfig, brier, build_loss, cross_entropy, focal, label_smoothing, mmce
-from hf_focal.losses import inplace_autograd as _rows
+from hf_focal.losses import (
+    brier,
+    build_loss,
+    closed_form_gradients,
+    cross_entropy,
+    focal,
+    label_smoothing,
+    mmce,
+)
 
 from . import reference
-from .test_functional import LOSSES, expected, rows_and_gradient
+from .test_functional import LOSSES, MECHANISMS, every_mechanism, expected, rows_and_gradient
 
-CONFIGS = [*NAMES, "label_smoothing:convention=paper", "mmce:weighted=true", "focal:gamma=0.5", "focal:schedule=5/3/2"]
+# One of each mechanism.
+CONFIGS = ["focal:gamma=0.5", "adafocal", "label_smoothing", "brier", "mmce:weighted=true", "recall", "class_balanced"]
 # z_y less the other logits. 1e5 leaves 1 - p = 0 even in extended precision.
 GAPS = (1e5, 200.0, 50.0, 15.4, 8.0, -8.0, -90.0, -200.0, -1e4)
 GRADIENT_TOLERANCE = {
@@ -33,7 +41,6 @@ def loss_of(config):
     return loss
 
 
-every_loss = pytest.mark.parametrize("name", LOSSES)
 every_config = pytest.mark.parametrize("config", CONFIGS)
 
 
@@ -43,7 +50,7 @@ def row_of_gap(gap, dtype):
     return torch.tensor([[gap, 0.0, -0.5, -2.0]], dtype=dtype)
 
 
-@every_loss
+@every_mechanism
 @pytest.mark.parametrize("gap", GAPS)
 @pytest.mark.parametrize("dtype", GRADIENT_TOLERANCE)
 def test_value_and_gradient_of_a_row_are_exact_however_sure_it_is(name, gap, dtype):
@@ -59,7 +66,7 @@ def test_value_and_gradient_of_a_row_are_exact_however_sure_it_is(name, gap, dty
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@every_loss
+@every_mechanism
 def test_rows_of_half_precision_logits_are_those_of_the_same_logits_in_float32(name, dtype):
     loss, _ = LOSSES[name]
     logits = (5 * torch.randn(64, 30, generator=torch.Generator().manual_seed(0))).to(dtype)
@@ -91,7 +98,7 @@ def test_autocast_changes_no_loss(config, dtype):
 
 
 # Smoothing gives masked classes a target: the next test.
-@pytest.mark.parametrize("name", [name for name in LOSSES if not name.startswith("label_smoothing")])
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if not name.startswith("label_smoothing")])
 def test_a_masked_class_counts_as_if_it_were_absent(name):
     loss, _ = LOSSES[name]
     logits = torch.tensor([[0.5, -math.inf, 2.0, -1.0]])
@@ -118,7 +125,7 @@ def test_smoothing_over_a_masked_class_is_infinite_unless_alpha_is_0():
     )
 
 
-@every_loss
+@every_mechanism
 def test_a_masked_label_is_infinite_with_a_finite_gradient(name):
     loss, _ = LOSSES[name]
     logits = torch.tensor([[1.0, -math.inf, 0.0]])
@@ -204,7 +211,7 @@ def test_rows_and_gradients_do_not_depend_on_the_layout(config, logits):
     torch.testing.assert_close((ours.detach().reshape(-1), gradient.reshape(-1, num_classes)), flat)
 
 
-@every_loss
+@every_mechanism
 def test_large_vocabularies_keep_their_digits(name):
     loss, row_reference = LOSSES[name]
     logits = 2 * torch.randn(2, 20_000, generator=torch.Generator().manual_seed(0))
@@ -277,7 +284,7 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
         return results
 
     expected = two_steps()
-    monkeypatch.setattr(_rows, "_APPLE", ("mps", "cpu"))
+    monkeypatch.setattr(closed_form_gradients, "_APPLE", ("mps", "cpu"))
     with NoFloat64():
         torch.testing.assert_close(two_steps(), expected, rtol=1e-5, atol=1e-7)
 
@@ -285,13 +292,17 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
 def test_labels_are_read_at_once_where_a_device_has_no_asynchronous_assertion(monkeypatch):
     logits, labels = torch.empty(3, 4, device="meta"), torch.empty(3, dtype=torch.long, device="meta")
     cross_entropy(logits, labels)
-    monkeypatch.setattr(_rows, "_APPLE", ("mps", "meta"))
+    monkeypatch.setattr(closed_form_gradients, "_APPLE", ("mps", "meta"))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # which has no values to read
         cross_entropy(logits, labels)
 
 
-def test_every_loss_has_a_case_here():
-    assert {LossConfig.parse(config).name for config in CONFIGS} == set(NAMES)
+def test_every_mechanism_has_a_case_here():
+    def mechanisms(configs):
+        losses = [type(build_loss(config)) for config in configs]
+        return {(loss.elementwise, getattr(loss, "closed_form", None)) for loss in losses}
+
+    assert mechanisms(CONFIGS) == mechanisms(NAMES)
 
 
 @pytest.mark.parametrize("logits", [[12.0, 0.0, 1.0], [22.0, 0.0, 1.0], [22.0, 1.0, 22.0]])

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal.losses import (
-    ByBin,
-    ByProbability,
+    AdaFocalGamma,
+    SampleDependentGamma,
     brier,
     cross_entropy,
     focal,
@@ -42,7 +42,7 @@ LOSSES = {
         for gamma in (0.5, 1.0, 2.0)
     },
     "flsd53": (
-        lambda z, y: focal(z, y, ByProbability((0.2,), (5, 3))),
+        lambda z, y: focal(z, y, SampleDependentGamma((0.2,), (5, 3))),
         lambda z, y: reference.focal(z, y, 5 if reference.true_class(z, y)[0] < 0.2 else 3),
     ),
     **{
@@ -55,6 +55,9 @@ LOSSES = {
     "brier": (brier, reference.brier),
 }
 every_loss = pytest.mark.parametrize("name", LOSSES)
+# One γ for all samples, below 1 and above; one for each; the other closed forms.
+MECHANISMS = ["focal 0.5", "inverse focal 2.0", "flsd53", "label_smoothing paper", "brier"]
+every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
 
 
 def sample(num_rows, num_classes, dtype=torch.float32, seed=0):
@@ -264,12 +267,12 @@ def test_another_label_may_mean_that_soft_targets_are_ignored():
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (torch.tensor([[0.5, 0.4, 0.3]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[-100.0, -100.0, 201.0]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[-100.0, 0.5, 0.5]]), "non-negative, each row with sum 1, or filled with -100"),
-        (torch.tensor([[0.0, 0.0, 0.0]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[math.nan, 0.5, 0.5]]), "non-negative, each row with sum 1"),
-        (torch.tensor([[1.5, -0.5, 0.0]]), "non-negative, each row with sum 1"),
+        (torch.tensor([[0.5, 0.4, 0.3]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[-100.0, -100.0, 201.0]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[-100.0, 0.5, 0.5]]), "non-negative with sum 1 for each sample, or filled with -100"),
+        (torch.tensor([[0.0, 0.0, 0.0]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[math.nan, 0.5, 0.5]]), "non-negative with sum 1 for each sample"),
+        (torch.tensor([[1.5, -0.5, 0.0]]), "non-negative with sum 1 for each sample"),
         (torch.tensor([[0.5, 0.5]]), r"shape of logits \(1, 3\), got \(1, 2\)"),
     ],
 )
@@ -279,7 +282,7 @@ def test_soft_targets_that_are_no_distributions_are_refused(targets, message):
 
 
 def test_a_policy_of_gamma_a_row_mixes_focal_and_inverse_focal():
-    policy = ByBin(4)
+    policy = AdaFocalGamma(4)
     policy.load_state_dict({"gammas": [4.0, 0.5, -0.7, -2.0], "edges": [0, 0.25, 0.5, 0.75, 1]})
     p = torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64)
     logits = torch.stack([p.log(), (1 - p).log()], 1)

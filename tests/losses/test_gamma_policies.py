@@ -9,7 +9,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from hf_focal.losses import ByBin, ByProbability, Fixed, GammaPolicy, Scheduled, adafocal_update, gamma_for_threshold
+from hf_focal.losses import (
+    AdaFocalGamma,
+    ConstantGamma,
+    GammaPolicy,
+    SampleDependentGamma,
+    ScheduledGamma,
+    adafocal_update,
+    gamma_for_threshold,
+)
 
 from . import reference
 
@@ -76,7 +84,7 @@ def test_gamma_for_threshold_refuses_probabilities_without_such_a_gamma(p0):
 
 
 def test_the_paper_schedule_switches_at_100_and_250_of_350_epochs():
-    policy = Scheduled((0, 5), (100 / 350, 3), (250 / 350, 2))
+    policy = ScheduledGamma((0, 5), (100 / 350, 3), (250 / 350, 2))
     p = torch.rand(3)
     gammas = []
     for epoch in range(351):
@@ -86,7 +94,7 @@ def test_the_paper_schedule_switches_at_100_and_250_of_350_epochs():
 
 
 def test_a_schedule_resumes_where_it_was():
-    policy, resumed = (Scheduled((0, 5), (0.5, 3)) for _ in range(2))
+    policy, resumed = (ScheduledGamma((0, 5), (0.5, 3)) for _ in range(2))
     policy.set_progress(0.7)
     resumed.load_state_dict(json.loads(json.dumps(policy.state_dict())))
     assert resumed(torch.rand(1)) == 3.0
@@ -95,31 +103,31 @@ def test_a_schedule_resumes_where_it_was():
 @pytest.mark.parametrize("progress", [-0.01, 1.01, math.nan])
 def test_progress_outside_0_and_1_is_refused(progress):
     with pytest.raises(ValueError, match=r"fraction must be within \[0, 1\]"):
-        Scheduled((0, 5), (0.5, 3)).set_progress(progress)
+        ScheduledGamma((0, 5), (0.5, 3)).set_progress(progress)
 
 
 @pytest.mark.parametrize("stages", [(), ((0.1, 5),), ((0, 5), (0.5, 3), (0.5, 2)), ((0, 5), (1.0, 3))])
 def test_stages_must_start_at_0_and_increase_below_1(stages):
     with pytest.raises(ValueError, match=r"stages must start at 0 and increase within \[0, 1\)"):
-        Scheduled(*stages)
+        ScheduledGamma(*stages)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_flsd_takes_5_below_its_threshold_and_3_at_it(dtype):
     threshold = torch.tensor(0.2, dtype=dtype)
     below = torch.nextafter(threshold, torch.zeros((), dtype=dtype))
-    gamma = ByProbability((0.2,), (5, 3))(torch.stack([below, threshold, 0 * threshold, 0 * threshold + 1]))
+    gamma = SampleDependentGamma((0.2,), (5, 3))(torch.stack([below, threshold, 0 * threshold, 0 * threshold + 1]))
     assert gamma.dtype == dtype and gamma.tolist() == [5.0, 3.0, 5.0, 3.0]
 
 
 def test_flsd532_takes_three_gammas():
     p = torch.tensor([0.0, 0.19, 0.2, 0.49, 0.5, 1.0])
-    assert ByProbability((0.2, 0.5), (5, 3, 2))(p).tolist() == [5, 5, 3, 3, 2, 2]
+    assert SampleDependentGamma((0.2, 0.5), (5, 3, 2))(p).tolist() == [5, 5, 3, 3, 2, 2]
 
 
 def test_gamma_has_the_shape_of_p():
     p = torch.rand(2, 3, 4)
-    assert ByProbability((0.2,), (5, 3))(p).shape == ByBin(15)(p).shape == p.shape
+    assert SampleDependentGamma((0.2,), (5, 3))(p).shape == AdaFocalGamma(15)(p).shape == p.shape
 
 
 @pytest.mark.parametrize(
@@ -135,23 +143,26 @@ def test_gamma_has_the_shape_of_p():
 )
 def test_thresholds_and_gammas_that_do_not_fit_are_refused(thresholds, gammas, message):
     with pytest.raises(ValueError, match=message):
-        ByProbability(thresholds, gammas)
+        SampleDependentGamma(thresholds, gammas)
 
 
 @pytest.mark.parametrize("gamma", [math.nan, math.inf, "3", True, None, torch.tensor(2.0)])
 def test_gamma_must_be_a_finite_number(gamma):
     with pytest.raises(ValueError, match="gamma must be a finite number"):
-        Fixed(gamma)
+        ConstantGamma(gamma)
 
 
 @pytest.mark.parametrize("gamma", [np.float32(2), np.float64(2), np.int64(2), Fraction(2)])
 def test_any_real_number_may_be_gamma(gamma):
-    assert Fixed(gamma).gamma == 2.0
+    assert ConstantGamma(gamma).gamma == 2.0
 
 
 def test_a_policy_says_whether_its_gamma_moves():
-    assert Scheduled((0, 5), (0.5, 3)).moves and ByBin().moves
-    assert not Fixed(3).moves and not ByProbability((0.2,), (5, 3)).moves
+    assert ScheduledGamma((0, 5), (0.5, 3)).changes_during_training and AdaFocalGamma().changes_during_training
+    assert (
+        not ConstantGamma(3).changes_during_training
+        and not SampleDependentGamma((0.2,), (5, 3)).changes_during_training
+    )
 
 
 def test_a_policy_must_choose():
@@ -160,41 +171,39 @@ def test_a_policy_must_choose():
 
 
 def test_bins_start_with_gamma_1_and_equal_widths():
-    policy = ByBin(4)
+    policy = AdaFocalGamma(4)
     assert policy.gammas == [1.0] * 4 and policy.edges == [0, 0.25, 0.5, 0.75, 1]
 
 
 def test_a_row_is_in_the_bin_that_holds_p_and_the_outer_bins_are_open():
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     policy.load_state_dict({"gammas": [1.0, 2.0, 3.0], "edges": [0.4, 0.5, 0.75, 0.9]})
     p = torch.tensor([0.0, 0.1, 0.4999, 0.5, 0.7499, 0.75, 0.95, 1.0])
     assert policy(p).tolist() == [1, 1, 1, 2, 2, 3, 3, 3]
 
 
 def test_equal_edges_leave_the_bins_between_them_empty():
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     policy.load_state_dict({"gammas": [1.0, 2.0, 3.0], "edges": [0, 1.0, 1.0, 1]})
     assert policy(torch.tensor([0.3, 0.9999, 1.0])).tolist() == [1, 1, 3]
 
 
 def test_one_bin_is_one_gamma_for_all():
-    assert ByBin(1)(torch.tensor([0.0, 0.5, 1.0])).tolist() == [1, 1, 1]
+    assert AdaFocalGamma(1)(torch.tensor([0.0, 0.5, 1.0])).tolist() == [1, 1, 1]
 
 
 @given(
     data=st.data(),
-    num_bins=st.integers(1, 6),
+    bins=st.integers(1, 6),
     lam=st.floats(0, 5),
     switch=st.floats(0.05, 1),
     gamma_max=st.floats(1, 20),
 )
 @settings(max_examples=100, deadline=None)
-def test_an_update_is_that_of_the_algorithm(data, num_bins, lam, switch, gamma_max):
+def test_an_update_is_that_of_the_algorithm(data, bins, lam, switch, gamma_max):
     gamma_min = -data.draw(st.floats(switch, 5))
-    gammas = data.draw(st.lists(st.floats(gamma_min, gamma_max), min_size=num_bins, max_size=num_bins))
-    samples = data.draw(
-        st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 1)), min_size=num_bins, max_size=30)
-    )
+    gammas = data.draw(st.lists(st.floats(gamma_min, gamma_max), min_size=bins, max_size=bins))
+    samples = data.draw(st.lists(st.tuples(st.floats(0, 1, width=32), st.integers(0, 1)), min_size=bins, max_size=30))
     confidence, correct = zip(*samples, strict=True)
     *expected, margin = reference.adafocal_update(gammas, confidence, correct, lam, switch, gamma_max, gamma_min)
     assume(margin > 1e-9)  # nearer to the switch, rounding decides
@@ -224,7 +233,7 @@ def test_the_order_of_samples_does_not_matter_even_with_ties(data):
 
 
 def test_a_perfectly_calibrated_constant_predictor_keeps_its_gamma():
-    policy = ByBin()
+    policy = AdaFocalGamma()
     correct = torch.zeros(1000)
     correct[torch.randperm(1000)[:100]] = 1
     for _ in range(5):
@@ -288,7 +297,7 @@ def test_samples_that_cannot_be_binned_are_refused(confidence, correct, message)
 
 
 def test_the_state_of_the_bins_survives_json():
-    policy, resumed = ByBin(4, lam=2.0), ByBin(4, lam=2.0)
+    policy, resumed = AdaFocalGamma(4, lam=2.0), AdaFocalGamma(4, lam=2.0)
     generator = torch.Generator().manual_seed(0)
     confidence, correct = torch.rand(100, generator=generator), torch.rand(100, generator=generator) < 0.5
     policy.update(confidence, correct)
@@ -303,7 +312,7 @@ def test_the_state_of_the_bins_survives_json():
 
 
 def test_a_saved_state_is_a_copy():
-    policy = ByBin(2)
+    policy = AdaFocalGamma(2)
     state = policy.state_dict()
     policy.update(torch.tensor([0.3, 0.9]), torch.tensor([0, 0]))
     assert state == {"gammas": [1.0, 1.0], "edges": [0.0, 0.5, 1.0]}
@@ -311,7 +320,7 @@ def test_a_saved_state_is_a_copy():
 
 def test_a_state_of_other_bins_is_refused():
     with pytest.raises(ValueError, match="state must have 15 gammas and 16 edges, got 4 and 5"):
-        ByBin(15).load_state_dict(ByBin(4).state_dict())
+        AdaFocalGamma(15).load_state_dict(AdaFocalGamma(4).state_dict())
 
 
 @pytest.mark.parametrize(
@@ -328,7 +337,7 @@ def test_a_state_of_other_bins_is_refused():
     ],
 )
 def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, message):
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     before = policy.state_dict()
     with pytest.raises(ValueError, match=message):
         policy.load_state_dict({**before, **state})
@@ -338,7 +347,7 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        ({"bins": 0}, "bins must be at least 1, got 0"),
         ({"lam": -1.0}, "lam must be at least 0, got -1.0"),
         ({"lam": math.nan}, "lam must be a finite number, got nan"),
         ({"switch": 0.0}, r"switch must be within \(0, 1\], got 0.0"),
@@ -349,4 +358,4 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(state, messa
 )
 def test_bins_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        ByBin(**options)
+        AdaFocalGamma(**options)

@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 from hf_focal.losses import MMCE, Loss, build_loss, linear_loss
 from hf_focal.losses import linear_head_loss as linear
 
-CONFIGS = [
-    "cross_entropy",
-    "focal:gamma=3",
-    "focal:gamma=0.5",
-    "focal:schedule=5/3/2",
-    "flsd53",
-    "inverse_focal",
-    "adafocal:bins=4",
-    "label_smoothing:alpha=0.1",
-    "label_smoothing:alpha=0.1,convention=paper",
-    "brier",
-]
+CONFIGS = ["focal:gamma=0.5", "adafocal:bins=4", "label_smoothing:alpha=0.1", "brier"]  # one of each mechanism
 every_config = pytest.mark.parametrize("config", CONFIGS)
 every_reduction = pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 CLASSES, FEATURES = 13, 6
@@ -325,6 +314,7 @@ def test_rows_keep_the_gamma_that_they_were_computed_with():
     torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_compiled_caller_gets_the_same_loss_and_gradient():
     hidden, weight, bias, labels = head()
 
@@ -389,8 +379,8 @@ class OwnLoss(Loss):
     ("change", "error", "message"),
     [
         ({"loss": F.cross_entropy}, TypeError, "loss must be a Loss, got function"),
-        ({"loss": MMCE()}, ValueError, r"loss must be a function of each row's own logits, got MMCE\(lam=2.0"),
-        ({"loss": OwnLoss()}, ValueError, r"loss must be a function of each row's own logits, got OwnLoss\(\)"),
+        ({"loss": MMCE()}, ValueError, r"loss must be a function of each sample's own logits, got MMCE\(lam=2.0"),
+        ({"loss": OwnLoss()}, ValueError, r"loss must be a function of each sample's own logits, got OwnLoss\(\)"),
         ({"hidden": [1.0]}, TypeError, r"hidden must be a torch\.Tensor, got list"),
         ({"weight": None}, TypeError, r"weight must be a torch\.Tensor, got NoneType"),
         ({"labels": [0]}, TypeError, r"labels must be a torch\.Tensor, got list"),

@@ -19,7 +19,7 @@ from hf_focal.losses import (
     gamma_for_threshold,
     label_smoothing,
 )
-from hf_focal.losses.gamma_policies import ByBin, ByProbability, Fixed, Scheduled
+from hf_focal.losses.gamma_policies import AdaFocalGamma, ConstantGamma, SampleDependentGamma, ScheduledGamma
 
 STRINGS = [
     "cross_entropy",
@@ -114,12 +114,12 @@ def test_configs_build_what_they_say():
     p0 = [gamma_for_threshold(0.2), gamma_for_threshold(0.25)]
     assert gammas_of(build_loss("flsd:thresholds=0.25,p0=0.2/0.25")) == pytest.approx([p0[0], p0[1], p0[1]])
     scheduled = build_loss("focal:schedule=5/3/2").policy
-    assert isinstance(scheduled, Scheduled) and scheduled.starts == [0, 100 / 350, 250 / 350]
+    assert isinstance(scheduled, ScheduledGamma) and scheduled.starts == [0, 100 / 350, 250 / 350]
     assert scheduled.gammas == [5, 3, 2]
     assert build_loss("focal:schedule=5/3,switches=0.5").policy.starts == [0, 0.5]
     adafocal = build_loss("adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1").policy
-    assert isinstance(adafocal, ByBin)
-    assert vars(adafocal) == vars(ByBin(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
+    assert isinstance(adafocal, AdaFocalGamma)
+    assert vars(adafocal) == vars(AdaFocalGamma(10, lam=0.5, switch=0.1, gamma_max=10, gamma_min=-1))
     recall = build_loss("recall")
     assert isinstance(recall, RecallLoss) and (recall.ema, recall.gamma) == (None, 0)
     recall = build_loss("recall:ema=0.1,gamma=2")
@@ -134,8 +134,8 @@ def test_a_built_loss_computes_the_function_of_its_name():
     logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([0, 1, 2, 3, 0, 1])
     for text, rows in {
-        "focal:gamma=2": focal(logits, labels, Fixed(2)),
-        "flsd53": focal(logits, labels, ByProbability((0.2,), (5, 3))),
+        "focal:gamma=2": focal(logits, labels, ConstantGamma(2)),
+        "flsd53": focal(logits, labels, SampleDependentGamma((0.2,), (5, 3))),
         "brier": brier(logits, labels),
         "label_smoothing:alpha=0.2,convention=paper": label_smoothing(logits, labels, 0.2, convention="paper"),
         "label_smoothing:alpha=0.2": label_smoothing(logits, labels, 0.2),
@@ -266,7 +266,7 @@ def test_every_loss_says_what_it_is():
         ("focal,gamma=3", "loss must have a colon before its options, .*: did you mean 'focal:gamma=3'?"),
         ("flsd thresholds=0.3, gammas=4/1", "did you mean 'flsd:thresholds=0.3,gammas=4/1'?"),
         ("=", "loss must be one of .*, got '='"),
-        ("{bad", "loss must be YAML or JSON of a mapping, got '{bad'"),
+        ("{bad", "loss must be a mapping in YAML or JSON, got '{bad'"),
         ({1: 2, "name": "focal"}, "options of loss focal must be among gamma, .*, got 1"),
         ({"name": 3}, "loss must be one of .*, got '3'"),
         ("", "loss must be one of .*, got ''"),
@@ -287,7 +287,7 @@ def test_every_loss_says_what_it_is():
         ("mmce:lam=-1", "loss mmce: lam must be at least 0, got -1.0"),
         ("mmce:weighted=maybe", "loss mmce: weighted must be true or false, got 'maybe'"),
         ("mmce:gather=2", "loss mmce: gather must be true or false, got '2'"),
-        ("focal:gamma=1,p0=0.2", "loss focal: gamma, schedule and p0 must be given one at a time, got gamma and p0"),
+        ("focal:gamma=1,p0=0.2", "loss focal: gamma must not be given with p0, got both"),
         ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
         ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),
         ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
@@ -299,7 +299,7 @@ def test_every_loss_says_what_it_is():
         ("focal:schedule=5/3/2,switches=0.4/0.2", r"loss focal: switches must increase within \(0, 1\), got 0.4/0.2"),
         ("focal:schedule=5/3/-2", "loss focal: schedule must be at least 0, got -2.0"),
         ({"name": "focal", "schedule": []}, r"loss focal: schedule must be numbers separated by '/', .* got \[\]"),
-        ("focal:switches=0.5", "loss focal: switches must come with schedule, got them with gamma"),
+        ("focal:switches=0.5", "loss focal: switches must come with schedule, got no schedule"),
         ("flsd:gammas=5/3/2", "loss flsd: gammas must be one more than thresholds, got 3 gammas for 1 thresholds"),
         ("flsd:gammas=5/3,p0=0.1/0.2", "loss flsd: gammas must not be given with p0, got both"),
         ("flsd:p0=0.1", "loss flsd: p0 must be one more than thresholds, got 1 p0 for 1 thresholds"),
@@ -334,6 +334,6 @@ def test_what_is_no_config_is_a_type_error(value):
 
 def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
     with pytest.raises(
-        ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* rows N, not"
+        ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* samples N, not"
     ):
         LossConfig.parse("focal:gamma=2,alpha=0.25")

@@ -7,7 +7,7 @@ from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, cross_entrop
 
 from . import reference
 
-CONFIGS = ["cross_entropy", "label_smoothing", "brier", "mmce", "focal", "flsd53", "inverse_focal", "adafocal"]
+CONFIGS = ["label_smoothing", "brier", "mmce", "focal", "adafocal"]
 every_config = pytest.mark.parametrize("config", CONFIGS)
 
 
@@ -119,14 +119,14 @@ def test_a_batch_whose_soft_targets_are_all_ignored_has_loss_and_gradient_0():
 @pytest.mark.parametrize("config", ["flsd53", "adafocal"])
 def test_soft_targets_have_no_probability_that_chooses_gamma(config):
     logits, _ = batch()
-    with pytest.raises(ValueError, match=r"labels must be class indices for By\w+, which chooses gamma"):
+    with pytest.raises(ValueError, match=r"labels must be class indices for \w+Gamma, which chooses gamma"):
         build_loss(config)(logits, logits.softmax(-1))
 
 
 def test_progress_reaches_the_schedule_and_only_the_schedule():
     logits, labels = batch()
     scheduled = build_loss("focal:schedule=5/3/2")
-    assert scheduled.moves and build_loss("adafocal").moves
+    assert scheduled.changes_during_training and build_loss("adafocal").changes_during_training
     for progress, gamma in ((0.0, 5.0), (0.5, 3.0), (1.0, 2.0)):
         scheduled.set_progress(progress)
         assert torch.equal(scheduled(logits, labels, reduction="none"), focal(logits, labels, gamma))
@@ -135,7 +135,7 @@ def test_progress_reaches_the_schedule_and_only_the_schedule():
         before = loss(logits, labels)
         loss.set_progress(1.0)
         assert torch.equal(loss(logits, labels), before)
-        assert loss.moves == (config == "adafocal")
+        assert loss.changes_during_training == (config == "adafocal")
 
 
 @every_config
@@ -143,7 +143,7 @@ def test_losses_have_no_parameters_and_add_only_a_gamma_that_moves_to_a_checkpoi
     loss = build_loss(config)
     assert list(loss.parameters()) == []
     state = loss.state_dict().get("_extra_state", {})
-    assert state == (loss.policy.state_dict() if loss.moves else {})
+    assert state == (loss.policy.state_dict() if loss.changes_during_training else {})
     assert set(loss.state_dict()) <= {"_extra_state"}
 
 

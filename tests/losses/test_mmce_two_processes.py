@@ -14,6 +14,7 @@ from hf_focal.losses import build_loss
 
 from .mmce_two_processes import CASES, OPTIONS, batch, gradient, model, num_items
 
+pytestmark = pytest.mark.slow
 every_case = pytest.mark.parametrize("case", CASES)
 every_form = pytest.mark.parametrize("options", OPTIONS)
 

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from hf_focal.losses import ByBin, ByProbability, build_loss, focal_from_cross_entropy
+from hf_focal.losses import AdaFocalGamma, SampleDependentGamma, build_loss, focal_from_cross_entropy
 
 from .test_edge_cases import CONFIGS, loss_of
 
@@ -97,7 +97,9 @@ def test_a_step_with_soft_targets_waits_for_nothing(config, num_items):
         step(build_loss(config), logits, torch.empty_like(logits), num_items)
 
 
-@pytest.mark.parametrize("policy", [ByBin(4), ByProbability((0.2, 0.5), (5, 3, 2))], ids=["bins", "thresholds"])
+@pytest.mark.parametrize(
+    "policy", [AdaFocalGamma(4), SampleDependentGamma((0.2, 0.5), (5, 3, 2))], ids=["bins", "thresholds"]
+)
 def test_gamma_of_another_kernels_cross_entropy_waits_for_nothing(policy):
     ce = torch.empty(6, device="meta", requires_grad=True)
     focal_from_cross_entropy(ce, policy)
@@ -109,7 +111,7 @@ P = torch.tensor([0.1, 0.4, 0.9])
 
 
 def test_what_changes_gammas_or_edges_changes_the_next_choice():
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     assert policy(P).tolist() == [1, 1, 1]
     policy.gammas = [1.0, 2.0, 3.0]
     assert policy(P).tolist() == [1, 2, 3]
@@ -122,7 +124,7 @@ def test_what_changes_gammas_or_edges_changes_the_next_choice():
     policy.update(torch.tensor([0.3, 0.6, 0.9]), torch.tensor([0, 0, 0]))
     assert policy(P.double()).tolist() == [policy.gammas[0], policy.gammas[0], policy.gammas[2]]
     assert policy(P).dtype == torch.float32  # one kept for each dtype
-    thresholds = ByProbability((0.2,), (5, 3))
+    thresholds = SampleDependentGamma((0.2,), (5, 3))
     assert thresholds(P).tolist() == [5, 3, 3]
     thresholds.thresholds, thresholds.gammas = [0.5], [2.0, 1.0]
     assert thresholds(P).tolist() == [2, 2, 1]
@@ -130,7 +132,7 @@ def test_what_changes_gammas_or_edges_changes_the_next_choice():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
 def test_a_copy_of_a_policy_in_use_goes_its_own_way(copied):
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     policy(P)
     other = copied(policy)
     assert vars(other) == vars(policy)
@@ -139,7 +141,7 @@ def test_a_copy_of_a_policy_in_use_goes_its_own_way(copied):
 
 
 def test_gammas_first_used_in_inference_mode_serve_training():
-    policy = ByBin(3)
+    policy = AdaFocalGamma(3)
     policy.gammas = [1.25, 2.25, 3.25]  # numbers that no other test has brought to the device
     with torch.inference_mode():
         policy(P)

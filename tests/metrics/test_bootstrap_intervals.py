@@ -76,6 +76,7 @@ def test_classwise_noise_is_that_of_resampling():
 
 
 @pytest.mark.parametrize(("k", "sharpness"), [(2, 1.5), (3, 1.5), (10, 1.5), (10, 2.0)])
+@pytest.mark.slow
 def test_coverage(k, sharpness):
     """90 % intervals hold the population's binned error in about 90 % of samples, of a miscalibrated model."""
     population = CalibrationMetrics(num_bins=10)

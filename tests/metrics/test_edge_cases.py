@@ -67,7 +67,7 @@ CONFIDENCES = {
 }
 
 
-@pytest.mark.parametrize("num_bins", [1, 10, 15, 100])
+@pytest.mark.parametrize("num_bins", [1, 15, 100])
 @pytest.mark.parametrize("case", CONFIDENCES)
 def test_from_confidences(case, num_bins):
     confidence, hits = CONFIDENCES[case]
@@ -121,6 +121,7 @@ def test_logits_of_every_dtype(dtype):
     check_against_reference(logits, labels)
 
 
+@pytest.mark.slow
 def test_twenty_million_samples():
     # As many as make float32 sums stop at 2^24, 16.8 million.
     metrics = CalibrationMetrics()

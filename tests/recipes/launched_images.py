@@ -15,7 +15,7 @@ from recipe_modules import import_recipe
 recipe = import_recipe("image_classification")
 
 
-class BoxesTrainer(recipe.ImageTrainer):
+class BoxesTrainer(recipe.ImageClassifierTrainer):
     """Keeps the boxes of each batch that it trains on, by epoch."""
 
     def __init__(self, *args, **kwargs):
@@ -32,7 +32,7 @@ class BoxesTrainer(recipe.ImageTrainer):
 
 
 def main(folder: Path, num_processes: int, argv: list[str]) -> None:
-    recipe.ImageTrainer = BoxesTrainer
+    recipe.ImageClassifierTrainer = BoxesTrainer
     recipe.main(argv)
     trainer = BoxesTrainer.latest
     assert trainer.args.world_size == num_processes, trainer.args.world_size

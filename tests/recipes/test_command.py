@@ -12,7 +12,7 @@ import pytest
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal.experiments.runs.output_folders import last_complete_checkpoint
-from hf_focal.experiments.runs.recipe_command import run_recipe
+from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
 
 recipe = import_recipe("text_classification")
 
@@ -24,15 +24,15 @@ def command_line(folder, **options):
     return flags(values | {"use_cpu": "true", "disable_tqdm": "true", "save_strategy": "epoch"} | options)
 
 
-def end_of(monkeypatch, capsys, argv, prepare=recipe.prepare, run=recipe.train):
+def end_of(monkeypatch, capsys, argv):
     """Exit code and last line of a recipe."""
     monkeypatch.setattr(sys, "argv", ["recipes/text_classification.py", *argv])
     with pytest.raises(SystemExit) as stopped:
-        run_recipe(prepare, run)
+        run_recipe(recipe.main)
     return stopped.value.code, capsys.readouterr().err.splitlines()[-1]
 
 
-AGAIN = "the same command again reuses what is finished, and goes on from the last checkpoint where there is one"
+AGAIN = "the same command again reuses what is finished, and resumes from the last checkpoint if there is one"
 
 
 # A script that takes the signal: a shell's job in the background, and all that it starts, ignores it.
@@ -88,25 +88,39 @@ def files_of_at_most(size):
     ("size", "reason"), [(10_000, r".*File too large \(os error 27\)"), (30_000, ".*iostream error")]
 )
 def test_a_full_disk(size, reason, tmp_path, monkeypatch, capsys):
-    def train(experiment):
-        with files_of_at_most(size):
-            recipe.train(experiment)
+    train_each_loss = recipe.train_each_loss
 
-    code, line = end_of(monkeypatch, capsys, command_line(tmp_path), run=train)
+    def train(*args, **kwargs):
+        with files_of_at_most(size):
+            return train_each_loss(*args, **kwargs)
+
+    monkeypatch.setattr(recipe, "train_each_loss", train)
+    code, line = end_of(monkeypatch, capsys, command_line(tmp_path))
     assert code == 1
     expected = rf"text_classification\.py: error: a file could not be written \({reason}\); make room, then {AGAIN}"
     assert re.fullmatch(expected, line)
 
 
 @pytest.mark.parametrize("bug", [ValueError("labels must be there"), RuntimeError("size"), KeyError("labels")])
-def test_a_bug_has_its_traceback(bug, monkeypatch):
-    def run(prepared):
-        raise bug
+def test_a_bug_has_its_traceback(bug):
+    def main(argv):
+        with after_start("training brier"):
+            raise bug
 
     with pytest.raises(type(bug)) as caught:
-        run_recipe(lambda argv: None, run)
-    assert caught.value is bug
+        run_recipe(main)
+    assert caught.value is bug and bug.__notes__ == ["while training brier"]
 
 
-def test_what_a_run_returns():
-    assert run_recipe(lambda argv: 2, lambda prepared: prepared + 1) == 3
+def test_an_error_in_the_arguments_is_one_line(capsys):
+    def main(argv):
+        raise ValueError("max_length must be\nat least 1")
+
+    with pytest.raises(SystemExit, match="2"):
+        run_recipe(main)
+    assert capsys.readouterr().err.endswith(": error: max_length must be at least 1\n")
+
+
+def test_what_a_run_returns(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["recipe.py", "--seed"])
+    assert run_recipe(lambda argv: [*argv, 3]) == ["--seed", 3]

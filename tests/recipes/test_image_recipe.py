@@ -31,9 +31,13 @@ from processes import output_of, start
 
 import hf_focal.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from hf_focal import LossConfig, Temperature
-from hf_focal.data.image_data import ImageDataset, decode_images, load_digits
-from hf_focal.data.pixel_format import PixelFormat
-from hf_focal.experiments.runs.recipe_command import prepare_or_exit
+from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.experiments.data.image_batches import ImageDataset, decode_images, prepare_batch
+from hf_focal.experiments.data.pixel_format import PixelFormat
+from hf_focal.experiments.runs.image_models import CIFAR_NAMES, is_timm_architecture
+from hf_focal.experiments.runs.image_training import ImageClassifierTrainer, OptimizerArguments
+from hf_focal.experiments.runs.recipe_command import run_recipe
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.losses import class_balanced_weights
 from hf_focal.reports import RunResult
 
@@ -87,7 +91,18 @@ def run(folder, **options):
     return recipe.main(command_line(folder, **options))
 
 
-class Recording(recipe.ImageTrainer):
+def parse(argv):
+    return parse_arguments(recipe.ARGUMENTS, argv)
+
+
+def images_of(argv, name):
+    """A split as the recipe trains or measures it."""
+    data_args, model_args, *_, args = parse(argv)
+    splits = recipe.load_data(data_args, args.seed)
+    return recipe.decode(data_args, splits, model_args.pixel_format(), args.seed)[name]
+
+
+class Recording(recipe.ImageClassifierTrainer):
     """Keeps what it trains on and predicts, and each step's learning rate."""
 
     def __init__(self, *args, **kwargs):
@@ -115,7 +130,7 @@ class Rates(TrainerCallback):
 
 def record(patch):
     """The trainers of the runs to come."""
-    patch.setattr(recipe, "ImageTrainer", Recording)
+    patch.setattr(recipe, "ImageClassifierTrainer", Recording)
     Recording.trainers = []
     return Recording.trainers
 
@@ -183,7 +198,7 @@ def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared, digit
 
 
 def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys, caplog):
-    monkeypatch.setattr(recipe, "ImageTrainer", NoTrainer)
+    monkeypatch.setattr(recipe, "ImageClassifierTrainer", NoTrainer)
     with caplog.at_level(logging.INFO):
         again = run(compared.folder, **compared.options, logging_steps=7, max_decoded_gib=0)
     assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in compared.results]
@@ -204,7 +219,7 @@ class Stop(TrainerCallback):
             raise KeyboardInterrupt
 
 
-class StoppedTrainer(recipe.ImageTrainer):
+class StoppedTrainer(recipe.ImageClassifierTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.add_callback(Stop())
@@ -216,14 +231,14 @@ def test_a_run_that_was_stopped_amid_an_epoch_ends_as_if_it_had_not_been(augment
     options = digits.files | {"augmentation": augmentation, "num_train_epochs": 3, "milestones": "1/4,7/8"}
     options |= {"save_strategy": "steps", "save_steps": 3, "loss": "flsd53", "eval_strategy": "no"}
     with monkeypatch.context() as patch:
-        patch.setattr(recipe, "ImageTrainer", BoxesTrainer)
+        patch.setattr(recipe, "ImageClassifierTrainer", BoxesTrainer)
         (whole,) = run(tmp_path / "whole", **options)
         cut = BoxesTrainer.latest.cut
-        patch.setattr(recipe, "ImageTrainer", StoppedTrainer)
+        patch.setattr(recipe, "ImageClassifierTrainer", StoppedTrainer)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "stopped", **options)
         assert not (tmp_path / "stopped" / "report").exists()
-        patch.setattr(recipe, "ImageTrainer", BoxesTrainer)
+        patch.setattr(recipe, "ImageClassifierTrainer", BoxesTrainer)
         (resumed,) = run(tmp_path / "stopped", **options)
     assert {epoch: len(boxes) for epoch, boxes in cut.items()} == {0: 140, 1: 140, 2: 140}
     assert sorted(cut[0]) != sorted(cut[1])
@@ -257,12 +272,12 @@ def test_a_step_on_the_sum_of_losses_with_its_gradient_clipped(decay, digits, tm
     options |= {"per_device_train_batch_size": 70, "gradient_accumulation_steps": 2, "save_strategy": "no"}
     options |= {"eval_strategy": "no", "lr_scheduler_type": "constant", "image_mean": [0.1, 0.2, 0.3]}
     run(tmp_path, **options)
-    experiment = recipe.prepare(command_line(tmp_path / "again", **options))
-    torch.manual_seed(experiment.args.seed)
-    model, _ = recipe.build_model(experiment)
+    model_args = parse(command_line(tmp_path / "again", **options))[1]
+    torch.manual_seed(42)
+    model = recipe.build_model(model_args, [str(i) for i in range(10)])
     loss, model = 0, model.train()
     for batch in trainers[0].batches:
-        batch = recipe.prepare_batch(batch, experiment.pixels)
+        batch = prepare_batch(batch, model_args.pixel_format())
         logits = model(batch["pixel_values"]).logits
         loss = loss + torch.nn.functional.cross_entropy(logits, batch["labels"], reduction="sum")
     loss.backward()
@@ -287,7 +302,7 @@ def test_two_processes(digits, tmp_path):
     assert result.pre["num_samples"] == NUM_TEST
 
     # Each of an epoch's boxes is cut once, by the one process or the other.
-    images = recipe.prepare(command_line(tmp_path / "one", **options)).images["train"]
+    images = images_of(command_line(tmp_path / "one", **options), "train")
     cut = [json.loads((tmp_path / f"boxes_{rank}.json").read_text()) for rank in (0, 1)]
     epochs = []
     for epoch, (first, second) in enumerate(zip(*cut, strict=True)):
@@ -369,10 +384,9 @@ def test_a_timm_architecture_from_scratch_and_then_fine_tuned(name, digits, tmp_
     options |= {"per_device_train_batch_size": 16, "max_train_samples": 32}
     torch.manual_seed(42)
     expected = timm.create_model(name, num_classes=10)
-    experiment = recipe.prepare(command_line(tmp_path / "other", **options))
+    model_args = parse(command_line(tmp_path / "other", **options))[1]
     torch.manual_seed(42)
-    model, processor = recipe.build_model(experiment)
-    assert processor is None
+    model = recipe.build_model(model_args, [str(i) for i in range(10)])
     for key, weight in expected.state_dict().items():
         spread = model.timm_model.state_dict()[key].double().std(correction=0)
         assert spread.item() == pytest.approx(weight.double().std(correction=0).item(), rel=0.35, abs=2e-2), key
@@ -382,7 +396,7 @@ def test_a_timm_architecture_from_scratch_and_then_fine_tuned(name, digits, tmp_
     saved = check_saved(tmp_path / "out", logits, digits.test)
     assert type(saved).__name__ == "TimmWrapperForImageClassification"
     pixels = PixelFormat.of_pretrained(str(tmp_path / "out"))
-    assert (pixels.size, pixels.stored_size) == (size, experiment.pixels.stored_size)
+    assert (pixels.size, pixels.stored_size) == (size, model_args.pixel_format().stored_size)
     assert pixels.mean == (0.1, 0.2, 0.3)
 
     # The folder is a pretrained model in its turn.
@@ -396,14 +410,17 @@ def test_a_timm_architecture_from_scratch_and_then_fine_tuned(name, digits, tmp_
 @pytest.mark.parametrize("crop_pct", [1.0, 0.9, 0.75, 0.5])
 def test_the_image_processor_of_a_timm_model_gives_the_same_pixels(crop_pct, digits, tmp_path):
     options = digits.files | {"model_name_or_path": "test_resnet", "crop_pct": crop_pct, "image_size": 18}
-    experiment = recipe.prepare(command_line(tmp_path / "out", **options))
-    model, _ = recipe.build_model(experiment)
+    _, model_args, *_, args = parse(command_line(tmp_path / "out", **options))
+    model, pixels = recipe.build_model(model_args, [str(i) for i in range(10)]), model_args.pixel_format()
+    args.save_strategy = args.eval_strategy = "no"
+    trainer = ImageClassifierTrainer(model, args, pixels=pixels, optimizer_arguments=OptimizerArguments())
+    assert trainer.processing_class is None
     model.save_pretrained(tmp_path / "model")
     processor = AutoImageProcessor.from_pretrained(tmp_path / "model")
     images = pil_images(digits.test)[:6]
     expected = processor(images, return_tensors="pt")["pixel_values"]
-    dataset = ImageDataset(digits.test.select(range(6)), experiment.pixels)
-    found = recipe.prepare_batch(dataset.__getitems__(range(6)), experiment.pixels)["pixel_values"]
+    dataset = ImageDataset(digits.test.select(range(6)), pixels)
+    found = prepare_batch(dataset.__getitems__(range(6)), pixels)["pixel_values"]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -419,12 +436,12 @@ def broken_timm(tmp_path, monkeypatch):
 def test_a_timm_that_cannot_be_imported_is_in_nobodys_way_but_of_those_who_ask_for_it(broken_timm, tmp_path):
     write_pretrained("vit", tmp_path / "model")
     for name in ("cifar_resnet8", str(tmp_path / "model"), "someone/some-model"):
-        assert not recipe.is_timm_architecture(name)
-        assert recipe.ModelArguments(name).model_name_or_path == name
+        assert not is_timm_architecture(name)
+        assert recipe.ImageModelArguments(name).model_name_or_path == name
     with pytest.raises(ValueError, match="timm, which might know it, cannot be imported: operator does not"):
-        recipe.ModelArguments("resnet18")
+        recipe.ImageModelArguments("resnet18")
     with pytest.raises(ValueError, match=r"got .cifar_resnet_8.; did you mean .cifar_resnet8.\?"):
-        recipe.ModelArguments("cifar_resnet_8")
+        recipe.ImageModelArguments("cifar_resnet_8")
 
 
 @pytest.mark.parametrize(
@@ -454,7 +471,7 @@ def test_a_timm_that_cannot_be_imported_is_in_nobodys_way_but_of_those_who_ask_f
         ({"max_decoded_gib": -1}, "max_decoded_gib must be at least 0, got -1"),
         (
             {"loss": "adafocal", "validation_size": 14},
-            "the validation set must hold at least 15 rows for adafocal, got 14",
+            "the validation set must hold at least 15 samples for adafocal, got 14",
         ),
         ({"image_column": "img"}, "image_column must be one of ['image', 'label'], the columns of train_file"),
         ({"label_column": "labels"}, "got 'labels'; did you mean 'label'?"),
@@ -465,11 +482,11 @@ def test_a_timm_that_cannot_be_imported_is_in_nobodys_way_but_of_those_who_ask_f
 def test_errors_come_before_training_in_one_line_and_leave_no_folder(
     options, message, digits, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(recipe, "ImageTrainer", NoTrainer)
+    monkeypatch.setattr(recipe, "ImageClassifierTrainer", NoTrainer)
     argv = command_line(tmp_path / "out", **digits.files | options)
     monkeypatch.setattr(sys, "argv", ["image_classification.py", *argv])
     with pytest.raises(SystemExit) as error:
-        prepare_or_exit(recipe.prepare)
+        run_recipe(recipe.main)
     assert error.value.code == 2
     lines = [line for line in capsys.readouterr().err.strip().splitlines() if "error:" in line]
     assert len(lines) == 1 and lines[0].startswith("image_classification.py: error: ")
@@ -484,7 +501,7 @@ def test_a_pretrained_model_has_pixels_of_its_own(name, value, digits, tmp_path)
     write_pretrained("vit", tmp_path / "model")
     options = digits.files | {"model_name_or_path": tmp_path / "model", "image_size": None, name: value}
     with pytest.raises(ValueError, match=f"{name} must not be given for a pretrained model, which has its own, got "):
-        recipe.prepare(command_line(tmp_path / "out", **options))
+        run(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -540,10 +557,10 @@ def test_the_default_data_are_the_digits(tmp_path):
 def test_every_config_holds_arguments_of_the_recipe():
     configs = Path(recipe.__file__).parent / "configs"
     found = [*(configs / "cifar10").glob("*.yaml"), configs / "digits.yaml", configs / "own_images.yaml"]
-    parsed = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"]) for path in found}
+    parsed = {path.stem: parse(["--config", str(path), "--use_cpu", "true"]) for path in found}
     assert parsed.keys() >= {"digits", "paper"}
     for _, model, _, _, args in parsed.values():
-        assert model.model_name_or_path in recipe.CIFAR_NAMES
+        assert model.model_name_or_path in CIFAR_NAMES
         assert args.optim == "sgd"
     _, _, optimizer, _, args = parsed["paper"]
     assert [float(share * 350) for share in optimizer.shares()] == [150, 250]

@@ -11,13 +11,14 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
 from hf_focal import CalibrationMetrics, fold_temperature
-from hf_focal.data.image_data import decode_images, load_digits, prepare_batch
-from hf_focal.data.pixel_format import PixelFormat
+from hf_focal.cli.digits_dataset import load_digits
 from hf_focal.experiments.data.corruptions import corrupt
+from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
+from hf_focal.experiments.data.pixel_format import PixelFormat
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
 from hf_focal.experiments.reports.ood_report import read_detection_results
-from hf_focal.experiments.runs.recipe_command import prepare_or_exit
+from hf_focal.experiments.runs.recipe_command import run_recipe
 
 recipe = import_recipe("papers/ood")
 
@@ -150,7 +151,7 @@ def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatc
         argv += [f"--{name}", *value.split()]
     monkeypatch.setattr(sys, "argv", [*argv, "--use_cpu", "true"])
     with pytest.raises(SystemExit) as stopped:
-        prepare_or_exit(recipe.prepare)
+        run_recipe(recipe.main)
     assert stopped.value.code == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("ood.py: error: ") and message in error

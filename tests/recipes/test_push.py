@@ -59,7 +59,7 @@ def test_each_run_of_a_comparison_is_published(hub, recipe, tmp_path, capsys, mo
         assert f"Published: {hub.url}/team/{name}\n" in printed
     # Once more: nothing is trained, and nothing that is there is sent again.
     commits = len(hub.commits)
-    monkeypatch.setattr(recipe, "run", None)
+    monkeypatch.setattr(recipe, "FocalTrainer", None)
     recipe.main(argv)
     assert len(hub.commits) == commits
 
@@ -71,39 +71,40 @@ def test_a_push_that_fails_after_the_training_keeps_the_run(hub, recipe, tmp_pat
         recipe.main(argv)
     assert "the upload to 'me/texts' failed" in str(caught.value.code) and "hf upload me/texts" in caught.value.code
     assert (tmp_path / "texts" / "report" / "metrics.json").is_file() and (tmp_path / "texts" / "README.md").is_file()
-    monkeypatch.setattr(recipe, "run", None)
+    monkeypatch.setattr(recipe, "FocalTrainer", None)
     recipe.main(argv)
     assert "model.safetensors" in hub.repositories["me/texts"]
 
 
 def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr(recipe, "train", None)
+    monkeypatch.setattr(recipe, "FocalTrainer", None)
     with pytest.raises(HubError, match=r"no permission to write there.*; without --push_to_hub nothing is published"):
-        recipe.prepare(line(tmp_path / "texts"))
+        recipe.main(line(tmp_path / "texts"))
 
 
 def test_a_hub_that_fails_when_the_second_run_starts_is_told_in_one_line(hub, recipe, tmp_path, monkeypatch):
-    run, started = recipe.run, []
+    started = []
 
-    def run_and_lose_the_token(args, experiment):
-        started.append(args.loss)
-        if len(started) == 2:
-            monkeypatch.setenv("HF_TOKEN", READER)
-        return run(args, experiment)
+    class LosesTheToken(recipe.FocalTrainer):
+        def __init__(self, *args, **kwargs):
+            started.append(kwargs["args"].loss)
+            if len(started) == 2:
+                monkeypatch.setenv("HF_TOKEN", READER)
+            super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(recipe, "run", run_and_lose_the_token)
+    monkeypatch.setattr(recipe, "FocalTrainer", LosesTheToken)
     argv = line(tmp_path / "texts", compare="flsd53,focal:gamma=1")
     monkeypatch.setattr(sys, "argv", ["text_classification.py", *argv])
     with pytest.raises(SystemExit) as caught:
-        run_recipe(recipe.prepare, recipe.train)
+        run_recipe(recipe.main)
     assert re.fullmatch(
-        "the repository 'texts-focal-gamma-1' could not be created: .* no permission to write there.*; what is "
-        "finished is kept, the same command again does the rest",
+        "the repository 'texts-focal-gamma-1' could not be created: .* no permission to write there.*; finished runs "
+        "are kept, the same command again does the rest",
         caught.value.code,
     )
     monkeypatch.setenv("HF_TOKEN", WRITER)
-    run_recipe(recipe.prepare, recipe.train)
+    run_recipe(recipe.main)
     assert started == ["flsd53", "focal:gamma=1", "focal:gamma=1"]
     assert all("model.safetensors" in hub.repositories[f"me/texts-{name}"] for name in ("flsd53", "focal-gamma-1"))
 
@@ -119,6 +120,6 @@ def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_p
     scores = ast.literal_eval(capsys.readouterr().out)
     assert len(scores) > 1 and sum(score["score"] for score in scores) == pytest.approx(1)
     # Published later, the card names the repository.
-    monkeypatch.setattr(recipe, "run", None)
+    monkeypatch.setattr(recipe, "FocalTrainer", None)
     recipe.main(line(tmp_path / "texts"))
     assert 'model="me/texts"' in hub.repositories["me/texts"]["README.md"].decode()

@@ -18,7 +18,9 @@ from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature
 from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.experiments.reports.reproduction_page import MARK
 from hf_focal.experiments.runs import launcher as launches
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 recipe = import_recipe("papers/reproduce")
@@ -44,7 +46,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
     assert {(cell.dataset, cell.model) for cell in plan.tables["mukhoti2020:1"]} == {("20_newsgroups", "gp_cnn")}
     job = plan.runs[-1].job
     assert job.folder == tmp_path / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_5"
-    assert job.recipe == FOLDER / "text_classification.py"
+    assert job.recipe == FOLDER / "papers" / "newsgroups.py"
     assert job.options == {
         "config": FOLDER / "configs" / "newsgroups" / "gp_cnn.yaml",
         "dataset_name": "SetFit/20_newsgroups",
@@ -187,7 +189,7 @@ def test_every_printed_loss_has_one_here():
     assert without == {("imagenet", "resnet110"), ("20_newsgroups", "bert")}
 
 
-@pytest.mark.parametrize("name", ["text_classification", "image_classification", "translation"])
+@pytest.mark.parametrize("name", ["papers/newsgroups", "papers/sst_trees", "image_classification", "translation"])
 def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     script, timm = import_recipe(name), importlib.util.find_spec("timm")
     for dataset, entry in rows_file()["datasets"].items():
@@ -203,7 +205,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
         for model in entry["models"].values():
             for data in (entry.get("hub", {}), files):
                 options = fixed | data | model
-                parsed = script.parse(flags(options))
+                parsed = parse_arguments(script.ARGUMENTS, flags(options))
                 assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
 
 
@@ -336,11 +338,11 @@ def test_what_the_budget_leaves_is_shown_as_missing(tmp_path, fake):
 def test_the_report_alone_runs_nothing_and_keeps_what_is_written_by_hand(tmp_path, fake):
     recipe.main(fake_argv(tmp_path, seeds="1"))
     page = tmp_path / "page.md"
-    page.write_text(f"# Mine\n\nWhat I think of it.\n\n{recipe.MARK}\nold")
+    page.write_text(f"# Mine\n\nWhat I think of it.\n\n{MARK}\nold")
     assert recipe.main([*fake_argv(tmp_path), "--report_only", "--page", str(page)]) == 0
     assert num_starts(tmp_path) == 2
     text = page.read_text()
-    assert text.startswith(f"# Mine\n\nWhat I think of it.\n\n{recipe.MARK}\n## How it was run")
+    assert text.startswith(f"# Mine\n\nWhat I think of it.\n\n{MARK}\n## How it was run")
     assert "old" not in text
     assert "- news/cnn cross_entropy seed 3: to run\n" in text
 
@@ -359,7 +361,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, fake, capsys):
 
 def test_as_a_script(tmp_path, monkeypatch, capsys):
     command = argv(tmp_path / "out", seeds="1", losses="brier")
-    monkeypatch.setattr(sys, "argv", [str(FOLDER / "reproduce.py"), *command, "--dry_run"])
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "papers" / "reproduce.py"), *command, "--dry_run"])
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with pytest.raises(SystemExit, match="0"):

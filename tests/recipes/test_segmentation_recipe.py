@@ -19,6 +19,7 @@ from transformers import (
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature
 from hf_focal.experiments.data.generated_shapes import SHAPE_NAMES, generate_shapes
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.metrics import ConfusionMatrix
 from hf_focal.reports import RunResult
 
@@ -32,6 +33,10 @@ NAMES = ",".join(SHAPE_NAMES)
 
 def run(folder, **options):
     return recipe.main(command_line(folder, **options))
+
+
+def parse(argv):
+    return parse_arguments(recipe.ARGUMENTS, argv)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,7 @@ def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared):
 
 def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
     folder, options, results = compared
-    monkeypatch.setattr(recipe, "BatchStatisticsTrainer", NoTrainer)
+    monkeypatch.setattr(recipe, "ImageTrainer", NoTrainer)
     again = run(folder, **options)
     assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in results]
     out = capsys.readouterr().out
@@ -114,7 +119,7 @@ def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, caps
 def test_a_model_is_fine_tuned_on_files_in_parts_of_the_images(compared, shapes, tmp_path, monkeypatch):
     trainers = []
 
-    class Recording(recipe.BatchStatisticsTrainer):
+    class Recording(recipe.ImageTrainer):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             self.seen = []
@@ -124,7 +129,7 @@ def test_a_model_is_fine_tuned_on_files_in_parts_of_the_images(compared, shapes,
             self.seen.append((tuple(inputs["pixel_values"].shape[1:]), tuple(inputs["labels"].shape[1:])))
             return super().training_step(model, inputs, *args, **kwargs)
 
-    monkeypatch.setattr(recipe, "BatchStatisticsTrainer", Recording)
+    monkeypatch.setattr(recipe, "ImageTrainer", Recording)
     options = shapes | {"num_train_epochs": 2, "model_name_or_path": compared[0] / "recall"}
     (result,) = run(tmp_path, **options, image_size=[32, 48], crop_size=[24, 32])
     (trainer,) = trainers
@@ -139,7 +144,7 @@ def test_a_model_is_fine_tuned_on_files_in_parts_of_the_images(compared, shapes,
 
 
 def test_what_is_refused_before_anything_is_trained(shapes, compared, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "BatchStatisticsTrainer", NoTrainer)
+    monkeypatch.setattr(recipe, "ImageTrainer", NoTrainer)
     mobile = tmp_path / "mobile"
     MobileViTForSemanticSegmentation(MobileViTConfig()).save_pretrained(mobile)
     MobileViTImageProcessorPil().save_pretrained(mobile)
@@ -152,7 +157,7 @@ def test_what_is_refused_before_anything_is_trained(shapes, compared, tmp_path, 
         ({"crop_size": [41, 8]}, r"crop_size must be at most \(40, 40\), .* got \[41, 8\]"),
         ({"crop_size": [8]}, r"crop_size must be a height and a width of at least 1, got \[8\]"),
         ({"model_name_or_path": "segformer_b1"}, "did you mean 'segformer_"),
-        ({"model_name_or_path": mobile}, "must be a model of red, green and blue scaled by mean"),
+        ({"model_name_or_path": mobile}, "must be a model of normalized RGB images"),
         ({"loss": "adafocal:bins=100000"}, "must hold at least 100000 pixels"),
     ]
     for number, (options, message) in enumerate(problems):
@@ -168,12 +173,13 @@ def test_a_class_that_train_lacks():
 
 def test_every_config_holds_arguments_of_the_recipe():
     configs = FOLDER / "configs"
-    demo, model, *_ = recipe.parse(["--config", str(configs / "segmentation_demo.yaml"), "--use_cpu", "true"])
+    demo, model, *_ = parse_arguments(
+        recipe.ARGUMENTS, ["--config", str(configs / "segmentation_demo.yaml"), "--use_cpu", "true"]
+    )
     assert not demo.given() and model.model_name_or_path in recipe.FROM_SCRATCH
-    given = ["--use_cpu", "true", "--train_file", "train.parquet"]
+    given = ["--use_cpu", "true", "--train_file", "train.parquet", "--test_file", "test.parquet"]
     (cityscapes, seen, _, args), (synthia, *_) = (
-        recipe.parse(["--config", str(configs / name / "segformer_b0.yaml"), *given])
-        for name in ("cityscapes", "synthia")
+        parse(["--config", str(configs / name / "segformer_b0.yaml"), *given]) for name in ("cityscapes", "synthia")
     )
     assert (len(cityscapes.names()), len(synthia.names())) == (19, 13)
     assert (seen.crop_size, args.max_steps, args.learning_rate) == ([769, 769], 90_000, 1e-4)

@@ -1,13 +1,12 @@
 """The text classification recipe from its command line to its report, on tiny networks."""
 
-import csv
 import json
-import random
 import re
 import runpy
 import shutil
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +17,7 @@ import transformers
 from datasets import Dataset
 from matplotlib.image import imread
 from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
+from topic_files import write_csv
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -29,8 +29,9 @@ from transformers import (
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
 from hf_focal.cli.demo_corpus import generate_topics
-from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.runs.recipe_arguments import runs_of
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 PATH = FOLDER / "text_classification.py"
@@ -226,46 +227,88 @@ def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path
     assert after.config.calibration["temperature"] == result.temperature.value
 
 
-def write_csv(path, size, seed, before=""):
-    topics = generate_topics(size, seed=seed, num_topics=3)
-    names = topics.features["label"].names
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["body", "topic"])
-        writer.writerows(
-            [before + text, names[label]] for text, label in zip(topics["text"], topics["label"], strict=True)
-        )
-    return path
-
-
-def test_files_with_labels_in_words_and_headers_to_strip(tmp_path):
-    header = "Organization: secretword\n\n"
+def test_files_with_labels_in_words(tmp_path):
     files = {
-        "train_file": write_csv(tmp_path / "train.csv", 90, 0, header),
-        "test_file": write_csv(tmp_path / "test.csv", 50, 1, header),
+        "train_file": write_csv(tmp_path / "train.csv", 90, 0),
+        "test_file": write_csv(tmp_path / "test.csv", 50, 1),
     }
     options = files | {"text_column": "body", "label_column": "topic", "validation_size": 30, "num_train_epochs": 1}
-    (result,) = run(tmp_path / "stripped", **options, strip="headers")
+    (result,) = run(tmp_path / "out", **options)
     assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "stripped")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert model.config.id2label == {0: "topic 0", 1: "topic 1", 2: "topic 2"}
-    assert "secretword" not in AutoTokenizer.from_pretrained(tmp_path / "stripped").get_vocab()
-    run(tmp_path / "whole", **options)
-    assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
-    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
-    with pytest.raises(ValueError, match=r"strip must be 'none' .* nothing of 27 of the 27 texts of train"):
-        run(tmp_path / "error", **options | bare | {"validation_size": 3}, strip="headers")
-    with pytest.raises(ValueError, match="strip must name some of headers, footers, quotes, or be 'none', got 'foot'"):
-        run(tmp_path / "error", **options, strip="headers,foot")
     with pytest.raises(ValueError, match="test_file must be given"):
         run(tmp_path / "error", **options | {"test_file": None})
     for given in ("test_file", "validation_file"):
         with pytest.raises(ValueError, match=f"dataset_name or train_file must be given, got only {given}"):
             run(tmp_path / "error", **{given: files["test_file"]})
     assert not (tmp_path / "error").exists()
-    write_csv(files["train_file"], 90, 2, header)
+    write_csv(files["train_file"], 90, 2)
     with pytest.raises(ValueError, match=r"other settings \(content of train_file: '\w{64}' there, '\w{64}' now\)"):
-        run(tmp_path / "stripped", **options, strip="headers")
+        run(tmp_path / "out", **options)
+
+
+def write_pairs(path, size, seed):
+    """Questions and sentences, whose label says whether they have a topic in common."""
+    first, second = generate_topics(size, seed=seed, num_topics=2), generate_topics(size, seed=seed + 9, num_topics=2)
+    labels = [int(one == two) for one, two in zip(first["label"], second["label"], strict=True)]
+    columns = {"question": first["text"][:], "sentence": second["text"][:], "label": labels}
+    Dataset.from_dict(columns).to_parquet(path)
+    return path
+
+
+def test_pairs_of_texts(encoder, tmp_path):
+    files = {
+        f"{name}_file": write_pairs(tmp_path / f"{name}.parquet", 40, i) for i, name in enumerate(("train", "test"))
+    }
+    options = files | {"text_column": "question", "text_pair_column": "sentence", "validation_size": 20}
+    (result,) = run(tmp_path / "out", **options, model_name_or_path=encoder, num_train_epochs=1)
+    assert result.pre["num_samples"] == 40
+    # The trained model has seen both texts: it gives the reported NLL for pairs.
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    test = Dataset.from_parquet(str(files["test_file"]), cache_dir=str(tmp_path))
+    texts = [test[name][:] for name in ("question", "sentence")]
+    batch = tokenizer(*texts, truncation=True, max_length=40, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        nll = torch.nn.functional.cross_entropy(model(**batch).logits.double(), torch.tensor(test["label"][:]))
+    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
+    with pytest.raises(ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"):
+        run(tmp_path / "error", **options | {"text_pair_column": "sentense"}, model_name_or_path=encoder)
+    with pytest.raises(ValueError, match="text_pair_column must be another column than text_column, got 'question'"):
+        run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)
+
+
+def test_model_options_go_to_from_pretrained(encoder):
+    options = {"dtype": "bfloat16", "attn_implementation": "eager"}
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = recipe.build_model(recipe.ModelArguments(str(encoder), **options), tokenizer, ["a", "b", "c"])
+    assert (model.dtype, model.config._attn_implementation) == (torch.bfloat16, "eager")
+    assert model.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert recipe.build_model(recipe.ModelArguments(str(encoder)), tokenizer, ["a", "b"]).dtype == torch.float32
+
+
+def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "is_peft_available", lambda: False)
+    with pytest.raises(ValueError, match="lora_r needs PEFT, which is not installed, got 4: pip install peft"):
+        run(tmp_path / "out", model_name_or_path=encoder, lora_r=4)
+    with pytest.raises(ValueError, match="lora_r needs a pretrained model_name_or_path, got 4 for 'gp_cnn'"):
+        run(tmp_path / "out", lora_r=4)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
+def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
+    (result,) = run(
+        tmp_path / "out", model_name_or_path=encoder, lora_r=4, lora_target_modules="query", num_train_epochs=1
+    )
+    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    before = BertModel.from_pretrained(encoder)
+    assert type(tuned) is BertForSequenceClassification
+    assert tuned.config.calibration["temperature"] == result.temperature.value
+    layers = [model.encoder.layer[0].attention.self for model in (before, tuned.bert)]
+    assert not torch.equal(layers[0].query.weight, layers[1].query.weight)
+    assert torch.equal(layers[0].key.weight, layers[1].key.weight)
 
 
 def test_a_tenth_is_for_validation_unless_told():
@@ -305,21 +348,26 @@ def test_classes_are_reported_by_their_size(tmp_path):
         run(tmp_path, **options | {"imbalance": None}, num_train_epochs=1)
 
 
-def test_a_local_encoder_is_fine_tuned(tmp_path):
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """The folder of a tiny encoder without a head, as most encoders come."""
     torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models") / "encoder"
     tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 40)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=40, **sizes)
-    encoder = BertModel(config)  # no head, as most encoders come
-    encoder.save_pretrained(tmp_path / "encoder")
-    tokenizer.save_pretrained(tmp_path / "encoder")
-    (result,) = run(tmp_path / "out", model_name_or_path=tmp_path / "encoder", num_train_epochs=1, loss="flsd53")
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=40, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_local_encoder_is_fine_tuned(encoder, tmp_path):
+    (result,) = run(tmp_path / "out", model_name_or_path=encoder, num_train_epochs=1, loss="flsd53")
     tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert isinstance(tuned, BertForSequenceClassification)
     assert tuned.config.num_labels == 10
     assert result.details["num_parameters"] == tuned.num_parameters()
-    moved = tuned.bert.embeddings.word_embeddings.weight - encoder.embeddings.word_embeddings.weight
-    assert moved.abs().max() > 1e-3
+    before = BertModel.from_pretrained(encoder).embeddings.word_embeddings.weight
+    assert (tuned.bert.embeddings.word_embeddings.weight - before).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(("kind", "length"), [("Bert", 40), ("Roberta", 39)])
@@ -336,25 +384,23 @@ def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
     with pytest.raises(ValueError, match=f"max_length must be at most {length}, the positions of .* got {length + 1}"):
         run(tmp_path / "out", **options, max_length=length + 1)
     assert not (tmp_path / "out").exists()
-    assert recipe.text_length(recipe.ModelArguments(str(folder)), tokenizer) == length
+    assert recipe.load_tokenizer(recipe.ModelArguments(str(folder)), {})[1] == length
     run(tmp_path / "out", **options, max_length=None)
 
 
-def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
-    assert recipe.text_length(recipe.ModelArguments(), SimpleNamespace(model_max_length=1000)) == 1000
+def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.data.pretrained_models.AutoConfig.from_pretrained", lambda name: None)
-            patch.setattr("hf_focal.data.pretrained_models.model_positions", lambda *_, positions=positions: positions)
+            patch.setattr("hf_focal.cli.model_input_length.AutoConfig.from_pretrained", lambda name, revision: None)
+            patch.setattr("hf_focal.cli.model_input_length.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
-            assert recipe.text_length(recipe.ModelArguments("encoder"), tokenizer) == expected
+            assert recipe.input_length("encoder", tokenizer) == expected
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"temperature_objective": "nlll"}, ValueError, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
-        ({"embeddings_file": "no.txt"}, FileNotFoundError, "embeddings_file must be an existing file, got 'no.txt'"),
         ({"loss": "mmce", "compare": "brier"}, ValueError, "loss and compare must not .* got 'mmce' and 'brier'"),
         ({"model_name_or_path": "gpcnn"}, ValueError, "got 'gpcnn'; did you mean 'gp_cnn'?"),
         ({"output_dir": ""}, ValueError, "output_dir must be a folder, got ''"),
@@ -362,7 +408,6 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
         ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
         ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
-        ({"dropout": 1}, ValueError, "dropout must be at least 0 and below 1, got 1.0"),
         ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
         ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
         ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),
@@ -390,7 +435,7 @@ def test_text_length_of_the_cnn_and_of_tokenizers(monkeypatch):
         (
             {"compare": "brier,adafocal", "validation_size": 14},
             ValueError,
-            "the validation set must hold at least 15 rows for adafocal, got 14",
+            "the validation set must hold at least 15 samples for adafocal, got 14",
         ),
     ],
 )
@@ -410,29 +455,13 @@ def test_a_pretrained_model_is_not_trained_as_the_config_of_another_says(tmp_pat
         r"learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
     )
     with pytest.raises(ValueError, match=message):
-        recipe.prepare([*config, *model])
+        recipe.main([*config, *model])
     with pytest.raises(ValueError, match=r"^max_grad_norm must be given .* got 0\.0 of --config"):
-        recipe.prepare([*config, *model, *rate])
-    for others in ([*model, *rate, *clip], ["--model_name_or_path", "tree_lstm"], []):
+        recipe.main([*config, *model, *rate])
+    for others in ([*model, *rate, *clip], []):
         argv = [*config, *others]
-        recipe.check_fine_tuning(argv, recipe.parse(argv)[1].model_name_or_path, recipe.FROM_SCRATCH)
-
-
-def test_word_vectors_of_another_width_are_found_before_training(tmp_path, monkeypatch):
-    (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(ValueError, match="must hold embedding_size 8 values, got 3"):
-        run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
-    assert not (tmp_path / "out").exists()
-
-
-def test_word_vectors_that_are_not_finite_are_no_divergence(tmp_path, monkeypatch):
-    word = generate_topics(120, seed=42)["text"][0].split()[0]
-    (tmp_path / "vectors.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(ValueError, match=r"vectors\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'"):
-        run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt")
-    assert not (tmp_path / "out").exists()
+        model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
+        recipe.check.fine_tuning(argv, model_args.model_name_or_path, ["gp_cnn"])
 
 
 def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch):
@@ -442,15 +471,6 @@ def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
         run(tmp_path / "out", model_name_or_path=tmp_path / "model")
     assert not (tmp_path / "out").exists()
-
-
-def test_word_vectors_are_where_the_network_starts(tmp_path):
-    word = generate_topics(120, seed=42)["text"][0].split()[0]
-    (tmp_path / "vectors.txt").write_text(f"{word} {' '.join('12345678')}\n")
-    run(tmp_path / "out", embeddings_file=tmp_path / "vectors.txt", learning_rate=1e-9, num_train_epochs=1)
-    network = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    number = AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab()[word]
-    torch.testing.assert_close(network.get_input_embeddings().weight[number], torch.arange(1.0, 9), rtol=1e-4, atol=0)
 
 
 def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path, monkeypatch, capsys):
@@ -463,28 +483,25 @@ def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path, monkeypatch, cap
     assert line == "text_classification.py: error: temperature_objective must be 'ece' or 'nll', got 'nlll'"
 
 
+def runs(argv):
+    """The training arguments of each loss on a command line."""
+    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, [*argv, "--use_cpu", "true"], None)
+    return runs_of(args, recipe_args.compare)
+
+
 def test_losses_to_compare_as_a_list_of_a_config(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("compare: [cross_entropy, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\n", encoding="utf-8")
-    experiment = recipe.prepare(["--config", str(config), "--output_dir", str(tmp_path / "out"), "--use_cpu", "true"])
-    assert [Path(args.output_dir).name for args in experiment.runs] == [
-        "cross_entropy",
-        "flsd_thresholds_0.2_0.5_gammas_5_3_2",
-    ]
+    found = runs(["--config", str(config), "--output_dir", str(tmp_path / "out")])
+    names = ["cross_entropy", "flsd_thresholds_0.2_0.5_gammas_5_3_2"]
+    assert [Path(args.output_dir).name for args in found] == names
 
 
 def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
-    argv = [
-        "--compare",
-        "brier,focal:schedule=5/3/2",
-        "--load_best_model_at_end",
-        "--use_cpu",
-        "true",
-        "--num_generated",
-        "50",
-    ]
-    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch", "--output_dir", str(tmp_path)]
-    assert [args.metric_for_best_model for args in recipe.prepare(argv).runs] == ["loss", "nll"]
+    argv = ["--compare", "brier,focal:schedule=5/3/2", "--load_best_model_at_end", "--output_dir", str(tmp_path)]
+    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
+    assert [args.metric_for_best_model for args in runs(argv)] == ["loss", "nll"]
+    assert [args.greater_is_better for args in runs(argv)] == [False, False]
 
 
 def test_a_config_file_under_the_command_line(tmp_path):
@@ -496,93 +513,8 @@ def test_a_config_file_under_the_command_line(tmp_path):
     assert (settings["learning_rate"], settings["num_train_epochs"]) == (0.001, 1)
 
 
-def test_every_config_holds_arguments_of_the_recipe():
-    configs = FOLDER / "configs"
-    found = [
-        configs / "demo.yaml",
-        configs / "own_texts.yaml",
-        *configs.glob("newsgroups/*.yaml"),
-        *configs.glob("sst/*.yaml"),
-    ]
-    models = {path.stem: recipe.parse(["--config", str(path), "--use_cpu", "true"])[1] for path in found}
-    assert models.keys() >= {"demo", "gp_cnn", "tree_lstm", "encoder"}
-    for name, model in models.items():
-        assert name == "encoder" or model.model_name_or_path == ("tree_lstm" if name == "tree_lstm" else "gp_cnn")
-
-
-def write_trees(folder, sizes=(("train", 40), ("dev", 12), ("test", 15))):
-    """Files of bracketed trees of some shapes, whose words tell their nodes' labels; none has a neutral root."""
-    rng = random.Random(0)
-
-    def node(label, depth):
-        if depth == 0:
-            return f"({label} {('awful', 'bad', 'so', 'good', 'great')[label]})"
-        return f"({label} {node(label, depth - 1)} {node(rng.randrange(5), rng.randrange(depth))})"
-
-    for name, size in sizes:
-        trees = [node(rng.choice((0, 1, 3, 4)), rng.randrange(1, 4)) for _ in range(size)]
-        (folder / f"{name}.txt").write_text("\n".join(trees) + "\n", encoding="utf-8")
-    names = {"train_file": "train.txt", "validation_file": "dev.txt", "test_file": "test.txt"}
-    return {argument: folder / name for argument, name in names.items()}
-
-
-@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
-def test_a_tree_lstm_learns_from_all_nodes_and_is_measured_on_roots(tmp_path, monkeypatch):
-    options = {"model_name_or_path": "tree_lstm", "text_column": "tree", "memory_size": 6, "optim": "adagrad"}
-    options |= {"num_train_epochs": 4, "max_length": None, "num_filters": None, "num_layers": None, "dropout": 0}
-    options |= write_trees(tmp_path) | {"loss_reduction": "sum", "per_device_train_batch_size": 10}
-    start, trained = [], {}
-
-    class Recording(FocalTrainer):
-        def train(self, **kwargs):
-            weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-            start.append((weights, self.train_dataset))
-            return super().train(**kwargs)
-
-    monkeypatch.setattr(recipe, "FocalTrainer", Recording)
-    for name, rate in (("slow", 0), ("fast", 0.5)):
-        (result,) = run(tmp_path / name, **options, learning_rate="0.1", embedding_learning_rate=rate)
-        assert result.pre["num_samples"] == 15
-        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name).eval()
-        assert model.config.id2label == {0: "negative", 1: "positive"}
-        trained[name] = model
-    weights, nodes = start[0]
-    assert max(map(len, nodes["labels"])) > 3
-    # The word vectors have a learning rate of their own.
-    moved = {name: model.embeddings.weight - weights["embeddings.weight"] for name, model in trained.items()}
-    assert moved["slow"].abs().max() == 0
-    assert moved["fast"].abs().max() > 0.1
-    assert not torch.equal(trained["slow"].composer.weight, weights["composer.weight"])
-
-    # The report is about the roots, and the saved model answers for them at its temperature.
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "fast")
-    rows = list(encode_trees(options["test_file"].read_text().splitlines(), tokenizer, roots_only=True))
-    batch = TreeCollator(tokenizer.pad_token_id)(rows)
-    labels = batch.pop("labels")
-    with torch.no_grad():
-        nll = torch.nn.functional.cross_entropy(trained["fast"](**batch).logits.double(), labels)
-    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
-
-    # Killed after its third epoch, it goes on from there to the same weights.
-    shutil.copytree(tmp_path / "fast", tmp_path / "killed")
-    shutil.rmtree(tmp_path / "killed" / "report")
-    shutil.rmtree(tmp_path / "killed" / "checkpoint-16")
-    (resumed,) = run(tmp_path / "killed", **options, learning_rate="0.1", embedding_learning_rate=0.5)
-    assert resumed.pre == pytest.approx(result.pre, rel=0, abs=0, nan_ok=True)
-    assert resumed.temperature == result.temperature
-
-
-def test_real_newsgroups(real_data, tmp_path):
-    files = {}
-    for split, size in (("train", 2000), ("test", 1000)):
-        files[f"{split}_file"] = tmp_path / f"{split}.parquet"
-        posts = Dataset.from_parquet(str(real_data / "newsgroups" / f"{split}.parquet"), cache_dir=str(tmp_path))
-        posts.shuffle(seed=0).select(range(size)).to_parquet(files[f"{split}_file"])
-    sizes = {"max_length": 20, "vocab_size": 500, "embedding_size": 4, "num_filters": 4, "validation_size": 500}
-    options = {"strip": "headers,footers,quotes", "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
-    (result,) = run(tmp_path / "out", **files, **sizes, **options)
-    assert result.pre["num_samples"] == 1000
-    assert {path.name for path in (tmp_path / "out" / "report").iterdir()} == REPORT
-    bins = result.pre_bins
-    assert bins.count.sum() == 1000
-    assert np.nansum(bins.count * bins.accuracy) / 1000 == pytest.approx(result.pre["accuracy"], abs=1e-12)
+@pytest.mark.parametrize("name", ["demo", "own_texts", "sst/encoder"])
+def test_every_config_holds_arguments_of_the_recipe(name):
+    argv = ["--config", str(FOLDER / "configs" / f"{name}.yaml"), "--use_cpu", "true"]
+    model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
+    assert model_args.model_name_or_path == "gp_cnn"

@@ -11,6 +11,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 
 from hf_focal import CalibrationMetrics, LossConfig
 from hf_focal.experiments.data.generated_tags import TAG_NAMES, generate_tags
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.metrics import ConfusionMatrix
 
 recipe = import_recipe("token_classification")
@@ -23,6 +24,10 @@ TINY = {"hidden_size": 16, "num_layers": 1, "per_device_train_batch_size": 20}
 
 def run(folder, **options):
     return recipe.main(command_line(folder, **TINY | options))
+
+
+def parse(argv):
+    return parse_arguments(recipe.ARGUMENTS, argv)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +122,11 @@ def test_what_is_refused_before_anything_is_trained(sentences, tmp_path, monkeyp
 
 def test_every_config_holds_arguments_of_the_recipe():
     configs = FOLDER / "configs"
-    data, model, _, args = recipe.parse(["--config", str(configs / "tags_demo.yaml"), "--use_cpu", "true"])
+    data, model, _, args = parse_arguments(
+        recipe.ARGUMENTS, ["--config", str(configs / "tags_demo.yaml"), "--use_cpu", "true"]
+    )
     assert (model.model_name_or_path, data.num_generated, args.num_train_epochs) == ("encoder", 3000, 6)
-    data, *_, args = recipe.parse(["--config", str(configs / "conll2003" / "encoder.yaml"), "--use_cpu", "true"])
+    data, *_, args = parse_arguments(
+        recipe.ARGUMENTS, ["--config", str(configs / "conll2003" / "encoder.yaml"), "--use_cpu", "true"]
+    )
     assert (data.tag_column, args.metric_for_best_model, args.greater_is_better) == ("ner_tags", "macro_f1", True)

@@ -30,6 +30,7 @@ from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_temperat
 from hf_focal.cli.demo_corpus import true_calibration_error
 from hf_focal.experiments.data.generated_translations import Grammar, generate_translations
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
+from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import TranslationResult
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")
@@ -65,6 +66,10 @@ def command_line(folder, **options):
 
 def run(folder, **options):
     return recipe.main(command_line(folder, **options))
+
+
+def parse(argv):
+    return parse_arguments(recipe.ARGUMENTS, argv)
 
 
 def strict_json(path):
@@ -372,7 +377,10 @@ def test_two_processes(tmp_path):
     assert result.bleu.keys() == {1.0, 2.0, T}
 
     # The same by this one process, of the model before and after its temperature was folded in.
-    experiment = recipe.prepare(command_line(tmp_path / "one", **options))
+    data_args, model_args, _, args = parse(command_line(tmp_path / "one", **options))
+    splits = recipe.load_data(data_args, args.seed)
+    tokenizer = recipe.load_tokenizer(model_args, splits)
+    encoded = {name: recipe.encode_pairs(splits[name], tokenizer, 24, cut=True) for name in ("test", "other_test")}
     for path, temperature, metrics, when in (
         (last_checkpoint(folder), 1.0, result.pre, "pre"),
         (folder, T, result.post, "post"),
@@ -383,9 +391,9 @@ def test_two_processes(tmp_path):
             bleu = recipe.BLEU().corpus_score(lines, [list(pairs[name]["de"])]).score
             assert (result.bleu[temperature] if name == "test" else result.details[name][when]["bleu"]) == bleu
             model = AutoModelForSeq2SeqLM.from_pretrained(path)
-            collator = DataCollatorForSeq2Seq(experiment.tokenizer, model=model)
-            trainer = FocalSeq2SeqTrainer(model, experiment.args, collator)
-            expected, _ = trainer.measure(experiment.encoded[name])
+            collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+            trainer = FocalSeq2SeqTrainer(model, args, collator)
+            expected, _ = trainer.measure(encoded[name])
             found = metrics if name == "test" else result.details[name][when]
             for key, value in expected.compute().items():
                 if found[key] is not None:
@@ -473,20 +481,27 @@ def test_every_config_holds_arguments_of_the_recipe():
     found = [path for path in (FOLDER / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
     assert {path.stem for path in found} >= {"translation_demo", "transformer_small", "transformer_base"}
     for path in found:
-        _, model, settings, args = recipe.parse(["--config", str(path), "--use_cpu", "true"])
+        _, model, settings, args = parse(["--config", str(path), "--use_cpu", "true"])
         assert model.model_name_or_path == "transformer"
         assert (args.generation_num_beams, settings.length_penalty) == (4, 0.6)
-        recipe.check_averaging(settings.average_checkpoints, args)
+        assert args.average_checkpoints in (1, 3, 5)
 
 
 def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("compare: [brier, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\nbleu_temperatures: [0.5, 1]\n")
-    _, _, settings, args = recipe.parse(["--config", str(config), "--use_cpu", "true"])
+    _, _, settings, args = parse(["--config", str(config), "--use_cpu", "true"])
     assert settings.temperatures() == {0.5, 1.0}
     assert re.fullmatch("brier,flsd.*", settings.compare)
     assert (args.predict_with_generate, args.generation_num_beams) == (True, 4)
 
 
 def test_the_temperatures_of_the_curve_have_a_default(tmp_path):
-    assert recipe.parse(["--output_dir", str(tmp_path)])[2].temperatures() == {0.5, 0.75, 1, 1.25, 1.5, 2}
+    assert parse(["--output_dir", str(tmp_path)])[2].temperatures() == {
+        0.5,
+        0.75,
+        1,
+        1.25,
+        1.5,
+        2,
+    }

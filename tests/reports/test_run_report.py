@@ -11,7 +11,7 @@ import yaml
 from matplotlib.image import imread
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
-from hf_focal.losses import ByBin
+from hf_focal.losses import AdaFocalGamma
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
 LABELS = torch.arange(40) % 4
@@ -97,7 +97,7 @@ def test_the_report_of_a_run(tmp_path):
 
 
 def test_the_report_shows_how_gamma_moved(tmp_path):
-    policy, history = ByBin(3), []
+    policy, history = AdaFocalGamma(3), []
     for epoch in (1, 2):
         policy.update(torch.linspace(0.3, 0.9, 40), LABELS < 2)
         history.append({"step": 10 * epoch, "epoch": float(epoch), **policy.state_dict()})

@@ -9,7 +9,7 @@ from processes import leave
 from tiny_models import rows, settings, tiny_bert
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.training_dynamics import Dynamics, dynamics_history
+from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback, dynamics_history
 
 
 def main(folder: Path, num_processes: int) -> None:
@@ -17,7 +17,7 @@ def main(folder: Path, num_processes: int) -> None:
     args = FocalTrainingArguments(**settings(folder, loss="focal:gamma=2", num_train_epochs=2, **options))
     assert args.world_size == num_processes, args.world_size
     trainer = FocalTrainer(model=tiny_bert(), args=args, train_dataset=rows(32), eval_dataset=rows(21, seed=1))
-    trainer.add_callback(Dynamics(trainer, num_samples=19))  # batches that do not fill the processes
+    trainer.add_callback(DynamicsCallback(trainer, num_samples=19))  # batches that do not fill the processes
     trainer.train()
     histories = gather_object([dynamics_history(trainer.state.log_history)])
     assert histories == [histories[0]] * num_processes

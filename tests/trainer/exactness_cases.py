@@ -19,11 +19,11 @@ from processes import leave
 from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.class_weights_callback import ClassWeights, class_weight_history
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 from hf_focal.losses import ClassBalanced
 from hf_focal.trainer import evaluation_accumulators as evaluation
 from hf_focal.trainer import gamma_history
@@ -43,7 +43,7 @@ ROW_LOSSES = (
 )
 # Rows of a micro-batch, micro-batches of a step, processes: a step has 8 rows in each.
 SPLITS = ((8, 1, 1), (2, 4, 1), (4, 1, 2), (2, 2, 2), (1, 4, 2))
-TWO_PROCESSES = SPLITS[2:]
+TWO_SPLITS = ((2, 4, 1), (2, 2, 2))
 
 
 @dataclass(frozen=True)
@@ -101,32 +101,32 @@ def _accelerate(**options) -> dict:
     return {"options": {"accelerator_config": options}}
 
 
-# 21 rows: the last accumulation of an epoch is incomplete, and so is its last batch.
+# 21 rows: the last accumulation of an epoch is incomplete, and so is its last batch. Every loss is split over
+# micro-batches and over processes; one loss in every way.
 GRID = [
-    Case(loss, split, labels, num_rows)
-    for loss in ROW_LOSSES
-    for labels in ("classes", "tokens")
-    for split in SPLITS
-    for num_rows in (24, 21)
+    *(Case(loss, split, labels) for loss in ROW_LOSSES for labels in ("classes", "tokens") for split in TWO_SPLITS),
+    *(
+        Case("flsd53", split, labels, num_rows)
+        for labels in ("classes", "tokens")
+        for split in SPLITS
+        for num_rows in (24, 21)
+        if num_rows == 24 or split not in TWO_SPLITS
+    ),
 ]
 SUMS = [
     Case(loss, split, labels, **_with(loss_reduction="sum"))
-    for loss in ROW_LOSSES
-    for labels in ("classes", "tokens")
-    for split in ((2, 4, 1), (2, 2, 2))
+    for loss, labels in (("flsd53", "classes"), ("adafocal:bins=3", "tokens"), ("class_balanced:beta=0.9", "classes"))
+    for split in TWO_SPLITS
 ]
-SOFT = [Case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in SPLITS]
+SOFT = [Case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in TWO_SPLITS]
 # In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
 UNEVEN = [
     Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, loss_reduction=reduction))
-    for split in TWO_PROCESSES
-    for labels in ("classes", "tokens")
+    for split, labels, reduction in (((4, 1, 2), "classes", "mean"), ((2, 2, 2), "tokens", "sum"))
     for num_rows in (13, 11, 3, 1)
-    for reduction in ("mean", "sum")
 ]
 LOADERS = [
-    Case("flsd53", split, labels, **fields)
-    for labels in ("classes", "tokens")
+    Case("flsd53", split, "tokens" if split == (2, 2, 2) else "classes", **fields)
     for split, fields in (
         ((2, 4, 1), _with(dataloader_drop_last=True)),
         ((4, 1, 2), _with(dataloader_drop_last=True)),
@@ -157,9 +157,8 @@ SHUFFLED = [
     for split in ((8, 1, 1), (2, 2, 2), (4, 1, 2))
 ]
 LOGGING = [
-    Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, **logging))
-    for split in ((2, 4, 1), (2, 2, 2))
-    for labels in ("classes", "tokens")
+    Case("adafocal:bins=3", split, num_rows=num_rows, **_with(num_train_epochs=2, **logging))
+    for split in TWO_SPLITS
     for num_rows in (24, 13)
     for logging in (
         {"logging_steps": 5},
@@ -168,37 +167,37 @@ LOGGING = [
         {"logging_strategy": "no"},
     )
 ]
-BERT = [Case("flsd53", split, model="bert") for split in SPLITS]
-FLOAT32 = [Case("flsd53", split, "tokens", model="float32") for split in SPLITS]
+BERT = [Case("flsd53", split, model="bert") for split in TWO_SPLITS]
+FLOAT32 = [Case("flsd53", split, "tokens", model="float32") for split in TWO_SPLITS]
 OWN_PASS, EVALUATION_SERVES = (
     Case("adafocal:bins=3", (2, 2, 2), serves=serves, **_with(eval_strategy="steps", eval_steps=1))
     for serves in (False, True)
 )
 EACH_PROCESS_ALIKE = [
     Case("flsd53", split, labels, **_with(average_tokens_across_devices=False))
-    for split in ((4, 1, 2), (2, 2, 2))
-    for labels in ("classes", "tokens")
+    for split, labels in (((4, 1, 2), "classes"), ((2, 2, 2), "tokens"))
 ]
 # Of the micro-batches of all processes, which are the step. In the last of 11 rows one process has none of its own.
 RECALL = [
     Case(loss, split, labels, num_rows)
-    for loss in ("recall", "recall:gamma=2")
+    for loss, labels, num_rows in (
+        ("recall", "classes", 24),
+        ("recall", "classes", 13),
+        ("recall", "tokens", 11),
+        ("recall:gamma=2", "classes", 11),
+    )
     for split in ((8, 1, 1), (4, 1, 2))
-    for labels in ("classes", "tokens")
-    for num_rows in (24, 13, 11)
 ]
 RECALL_ACCUMULATED = Case("recall", (2, 2, 2))
 MMCE = [
     Case(loss, split, labels)
-    for loss in ("mmce:lam=2", "mmce:lam=2,weighted=true")
-    for split in SPLITS[1:]
-    for labels in ("classes", "tokens")
+    for loss, labels in (("mmce:lam=2", "classes"), ("mmce:lam=2,weighted=true", "tokens"))
+    for split in TWO_SPLITS
 ]
 MMCE_GATHERED = [
     Case(f"{loss},gather=true", split, labels)
-    for loss in ("mmce:lam=2", "mmce:lam=2,weighted=true")
+    for loss, labels in (("mmce:lam=2", "tokens"), ("mmce:lam=2,weighted=true", "classes"))
     for split in ((4, 1, 2), (2, 2, 2))
-    for labels in ("classes", "tokens")
 ]
 BATCH_NORM = Case("flsd53", (2, 1, 2), num_rows=7, model="batch norm")
 DROPOUT = [Case("flsd53", split, model="dropout") for split in ((8, 1, 1), (2, 2, 2))]
@@ -319,10 +318,13 @@ class WeightsOfSteps(TrainerCallback):
 
 
 class TrainerWithSampler(FocalTrainer):
-    """Deals out other rows than the dataset has."""
+    """Yields other samples than the dataset has."""
 
-    def _get_train_sampler(self, train_dataset=None):
-        return dealt_out(len(self.train_dataset))
+    def get_train_dataloader(self):
+        sampler = dealt_out(len(self.train_dataset))
+        return self.accelerator.prepare(
+            DataLoader(self.train_dataset, self.args.train_batch_size, sampler=sampler, collate_fn=self.data_collator)
+        )
 
 
 def dealt_out(num_rows: int) -> list[int]:
@@ -357,7 +359,7 @@ def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrai
     )
     trainer.remove_callback(PrinterCallback)
     if case in RECALL:
-        trainer.add_callback(ClassWeights(trainer, every=1))
+        trainer.add_callback(ClassWeightsCallback(trainer, every=1))
     return trainer
 
 
@@ -381,7 +383,8 @@ def train(case: Case, folder: Path) -> dict:
 
 def orders(trainer: FocalTrainer) -> list[list[int]]:
     """The indices of each epoch."""
-    sampler = trainer._get_train_sampler()
+    batches = trainer.get_train_dataloader().batch_sampler
+    sampler = getattr(batches, "batch_sampler", batches).sampler
     found = []
     for epoch in range(int(trainer.args.num_train_epochs)):
         sampler.set_epoch(epoch)

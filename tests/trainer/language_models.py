@@ -97,7 +97,7 @@ def mean_loss(name: str, logits: Tensor, labels: Tensor) -> Tensor:
     return (-((1 - p) ** gamma) * log_p).mean()
 
 
-LOSSES = ("cross_entropy", "label_smoothing:alpha=0.1", "focal:gamma=2", "flsd53")
+LOSSES = ("cross_entropy", "flsd53")
 
 
 def trainer_of(model: nn.Module, folder, **options) -> FocalTrainer:

@@ -67,7 +67,7 @@ def test_a_step_is_that_of_the_models_own_loss(tmp_path):
     assert logged["loss"] - logged["aux_loss"] == pytest.approx(cross_entropy.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("linear_loss", ["on", "off", "two processes"])
+@pytest.mark.parametrize("linear_loss", ["on", "off", pytest.param("two processes", marks=pytest.mark.slow)])
 def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
     expected, parts = mixtral(), [TRAIN[:2], TRAIN[2:4], TRAIN[4:6], TRAIN[6:]]
     loss, auxiliary = by_hand(expected, parts)

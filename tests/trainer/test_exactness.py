@@ -46,6 +46,7 @@ from tiny_models import BagOfWords, rows, settings, weights
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
 
+pytestmark = pytest.mark.slow
 EXACT = 1e-12
 
 
@@ -91,8 +92,8 @@ def assert_losses_equal(trained, losses, case):
 
 def test_both_processes_end_alike(both):
     first, second, one = both
-    assert len(first) > 200
-    assert len(one) > 50
+    assert len(first) > 70
+    assert len(one) > 40
     assert first.keys() == second.keys()
     for name in first.keys() - {"evaluation", "bytes"}:
         for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
@@ -104,7 +105,7 @@ def test_both_processes_end_alike(both):
 @pytest.mark.parametrize("loss", ROW_LOSSES)
 def test_the_split_of_a_step_changes_nothing(loss, labels, found):
     chosen = [case for case in GRID + SUMS if (case.loss, case.labels) == (loss, labels)]
-    assert len(chosen) == 12
+    assert {case.split[2] for case in chosen} == {1, 2}
     for case in chosen:
         assert_equal(found(case), by_hand(case), case)
     if loss.startswith("adafocal"):

@@ -121,7 +121,7 @@ NO_LOGITS = "model must have logits of the labels' classes in its output, got st
             ValueError,
             r"got \(2, 3\) for \(2, 9, 4\): .*CTC",
         ),
-        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "several labels a row is not supported"),
+        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "several labels a sample"),
     ],
     ids=["question answering", "detection", "regression", "regression to integers", "CTC", "multi-label"],
 )
@@ -136,7 +136,7 @@ def test_heads_without_a_softmax_are_refused(outputs, labels, error, message):
         ("focal:schedule=5/3/2", "changes γ during training"),
         ("adafocal", "changes γ during training"),
         ("recall:ema=0.1", "averages recall over the steps of the training"),
-        ("class_balanced", "weighs classes by their numbers of training rows"),
+        ("class_balanced", "weighs classes by their numbers of training samples"),
     ],
 )
 def test_losses_that_need_a_driver_are_refused(loss, problem):

@@ -1,4 +1,4 @@
-"""Every loss under mixed precision, compilation and activation checkpointing."""
+"""Losses under mixed precision, compilation and activation checkpointing."""
 
 from dataclasses import fields
 
@@ -7,9 +7,10 @@ import torch
 from tiny_models import BagOfWords, logits_of, rows, settings, tiny_bert, weights
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.losses import LOSSES
 
 EVAL = rows(21, seed=1)
+# A plain loss, one whose γ depends on the sample, one whose γ changes, one of a whole batch, one with class weights.
+LOSSES = ("cross_entropy", "flsd53", "adafocal", "mmce", "recall")
 # Transformers' new name and its old one.
 CHECKPOINTING = next(
     field.name
@@ -38,18 +39,18 @@ def floats(metrics):
 @pytest.fixture
 def dtypes(monkeypatch):
     """The dtypes that every call of a loss got and gave, and whether bfloat16 holds the logits without rounding."""
-    seen, rows_of = set(), FocalTrainer.build_loss
+    seen, build_loss = set(), FocalTrainer.build_loss
 
     def recorded(trainer):
-        rows_of(trainer)
-        inner = trainer.loss.rows
+        build_loss(trainer)
+        inner = trainer.loss.elementwise
 
-        def rows(logits, labels):
+        def elementwise(logits, labels):
             values = inner(logits, labels)
             seen.add((logits.dtype, torch.equal(logits.bfloat16().to(logits.dtype), logits), values.dtype))
             return values
 
-        trainer.loss.rows = rows
+        trainer.loss.elementwise = elementwise
 
     monkeypatch.setattr(FocalTrainer, "build_loss", recorded)
     return seen
@@ -86,6 +87,7 @@ def test_an_evaluation_of_a_bfloat16_model(loss, dtypes, tmp_path):
     assert metrics["eval_nll"] == pytest.approx(nll.item(), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_compiled_model_trains_as_itself(loss, tmp_path):
     torch.compiler.reset()

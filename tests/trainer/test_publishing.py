@@ -28,7 +28,7 @@ from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.publishing_trainer import _weight_files
+from hf_focal.trainer.calibrated_saving import weight_files
 
 LOAD_FROM_HUB = """
 import json, sys
@@ -180,7 +180,7 @@ def test_a_temperature_that_cannot_be_folded_is_not_lost(hub, tmp_path, caplog):
     temperature = trainer.fit_temperature(objective="nll")
     with caplog.at_level(logging.WARNING):
         trainer.push_to_hub()
-    assert "soft-cap" in caplog.text and "whoever loads them must apply it" in caplog.text
+    assert "soft-cap" in caplog.text and "must be applied to their logits" in caplog.text
     saved = Gemma2ForCausalLM.from_pretrained(tmp_path / "lm")
     assert saved.config.calibration == {
         **{key: value for key, value in temperature.to_dict().items() if key != "value"},
@@ -301,7 +301,7 @@ def test_what_was_saved_before_is_not_folded(tmp_path, monkeypatch, caplog):
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
     monkeypatch.setattr(Trainer, "save_model", lambda *args: None)
     trainer.save_calibrated()
-    assert "the model must be saved whole" in caplog.text
+    assert "the model must be saved unsharded" in caplog.text
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert json.loads((tmp_path / "model" / "temperature.json").read_text())["value"] == temperature.value
 
@@ -312,8 +312,8 @@ def test_weights_written_within_a_tick_of_the_clock_are_others(tmp_path):
         (tmp_path / "new").write_bytes(content)
         (tmp_path / "new").replace(tmp_path / "model.safetensors")  # as safetensors writes
         os.utime(tmp_path / "model.safetensors", ns=(10**18, 10**18))
-        seen.append(_weight_files(tmp_path))
-    assert seen[0] != seen[1] == _weight_files(tmp_path)
+        seen.append(weight_files(tmp_path))
+    assert seen[0] != seen[1] == weight_files(tmp_path)
 
 
 def test_saving_the_model_as_trained_takes_its_temperature_away(tmp_path):

@@ -8,17 +8,18 @@ from hub_server import READER, WRITER
 from safetensors.torch import load
 from tiny_models import rows, settings, tiny_bert
 
-from hf_focal.experiments.runs.output_folders import claim_output_dir, last_complete_checkpoint, release_output_dirs
+from hf_focal.experiments.runs.output_folders import claim_output_dir, last_complete_checkpoint
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+from hf_focal.utils.folder_lock import unlock_all
 
 MODEL = {"config.json", "model.safetensors"}
-STATE = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+STATE = {"focal_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
 
 
 def trained(folder, **options) -> FocalTrainer:
     """A trainer that has trained two epochs, of which each is saved, in a folder with what is nobody's business."""
     claim_output_dir(folder, {"train_file": str(folder / "train.csv")})
-    release_output_dirs()
+    unlock_all()
     (folder / "train_texts.csv").write_text("text,label\n")
     (folder / ".env").write_text("HF_TOKEN=hf_writer")
     pushes = {"push_to_hub": True, "hub_model_id": "me/model", "hub_token": WRITER, "hub_always_push": True}

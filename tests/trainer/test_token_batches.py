@@ -96,7 +96,9 @@ def test_the_epoch_is_that_of_the_loader_also_where_its_first_batches_are_skippe
 def test_too_few_samples():
     with pytest.raises(ValueError, match="lengths must be those of at least 3 samples, got 2"):
         TokenBatches([4, 5], 10, num_processes=3)
-    with pytest.raises(ValueError, match=r"share a batch, got 10: 3 batches of one sample cannot .* to 2 processes"):
+    with pytest.raises(
+        ValueError, match=r"share a batch, got 10: 3 batches of one sample cannot .* among 2 processes"
+    ):
         TokenBatches([6, 7, 8], 10, num_processes=2)
 
 

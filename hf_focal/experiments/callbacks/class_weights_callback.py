@@ -1,7 +1,7 @@
-"""What focal loss and recall loss make of each class in the course of a training [Tian et al. 2021, appendix A.1]."""
+"""Callback that records the focal and recall weights of each class in training [Tian et al. 2021, appendix A.1]."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,51 +10,50 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
-from ...losses.class_weighted_losses import hits_and_rows, sum_over_processes
-from ...losses.inplace_autograd import sum_dtype
+from ...losses.class_statistics import hits_and_counts, sum_over_processes
+from ...losses.closed_form_gradients import sum_dtype
+from ...trainer.focal_trainer import FocalTrainer
 from ...trainer.training_arguments import FocalTrainingArguments
-
-if TYPE_CHECKING:
-    from ...trainer.focal_trainer import FocalTrainer
 
 _KEY = "class_weights"
 
 
-class ClassWeights(TrainerCallback):
-    """Records each class's mean focal weight and recall weight, whatever loss the training minimises.
+class ClassWeightsCallback(TrainerCallback):
+    """Records each class's mean focal weight and recall weight, whichever loss is trained with.
 
-    Both are measured on the logits that the loss gets anyway, of all processes' training rows since the last record:
-    the mean of ``(1 - p)^γ`` over the class's rows, and ``1 - R`` with R their recall. They go into
-    ``trainer.state.log_history`` (`class_weight_history` collects them), not to the screen. What was seen since the
-    last record is not in a checkpoint: a resumed training measures anew.
+    The focal weight is the mean of ``(1 - p)^γ`` over the samples (or tokens or pixels) of the class, and the recall
+    weight is ``1 - recall``. Both are measured on the logits of the training batches of all processes since the last
+    record. Records go into ``trainer.state.log_history``, where `class_weight_history` finds them, and are not
+    printed. A checkpoint does not hold what was measured since the last record: a resumed training starts a new one.
 
-    Add it when the trainer is there: ``trainer.add_callback(ClassWeights(trainer, every=100))``.
+    Add it to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
 
     Args:
-        trainer: whose loss is watched.
-        every: optimiser steps between two records, at least 1.
-        gamma: γ of the focal weight, 1 as in the paper.
+        trainer: the trainer whose loss is observed.
+        every: optimizer steps between two records, at least 1.
+        gamma: γ of the focal weight; the paper has 1.
 
     Raises:
-        ValueError: less than a step; as training begins, a language model's loss without logits.
+        ValueError: `every` is below 1; when training begins, a language model's loss that is computed without logits.
     """
 
-    def __init__(self, trainer: "FocalTrainer", every: int, gamma: float = 1.0):
+    def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
         if every < 1:
             raise ValueError(f"every must be at least 1 step, got {every}")
         self.trainer, self.every, self.gamma = trainer, every, gamma
-        self._sums: Tensor | None = None  # (3, K) float64: of focal weights, hits and rows
+        self._sums: Tensor | None = None  # (3, K) float64: focal weights, hits and sample counts
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.trainer._linear_head is not None:
+        if self.trainer.deferred_head is not None:
             raise ValueError(
-                f"args.linear_loss must be 'off' with ClassWeights, which needs logits, got {args.linear_loss!r}"
+                "args.linear_loss must be 'off' with ClassWeightsCallback, which needs logits, got "
+                f"{args.linear_loss!r}"
             )
         self._sums = None
-        self._hook = self.trainer.loss.register_forward_hook(self._see)
+        self._hook = self.trainer.loss.register_forward_hook(self._observe)
 
     def on_train_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -62,7 +61,7 @@ class ClassWeights(TrainerCallback):
         if self._hook is not None:
             self._hook.remove()
 
-    def _see(self, loss: Loss, arguments: tuple[Any, ...], output: Tensor) -> None:
+    def _observe(self, loss: Loss, arguments: tuple[Any, ...], output: Tensor) -> None:
         if torch.is_grad_enabled():
             logits, labels, *_ = arguments
             sums = _class_sums(logits, labels, self.gamma)
@@ -73,21 +72,21 @@ class ClassWeights(TrainerCallback):
     ) -> None:
         if state.global_step % self.every or self._sums is None:
             return
-        focal, hits, rows = sum_over_processes(self._sums).cpu()
+        focal, hits, counts = sum_over_processes(self._sums).cpu()
         self._sums = None
-        present = (rows > 0).tolist()
+        present = (counts > 0).tolist()
         record = {
             name: [value if there else None for value, there in zip(values.tolist(), present, strict=True)]
-            for name, values in (("focal", focal / rows), ("recall", 1 - hits / rows))
+            for name, values in (("focal", focal / counts), ("recall", 1 - hits / counts))
         }
         state.log_history.append({_KEY: record, "epoch": state.epoch, "step": state.global_step})
 
 
 @torch.no_grad()
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """(3, K) in `sum_dtype`: the sum of (1 - p)^γ of each class's rows, how many are right, and how many there are."""
+    """Sum (1 - p)^γ, hits and samples over each class: (3, K) in `sum_dtype`."""
     num_classes = logits.shape[-1]
-    counts = hits_and_rows(logits, labels).to(sum_dtype(logits.device))
+    counts = hits_and_counts(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
     exact = torch.promote_types(logits.dtype, torch.float32)
     ce = F.cross_entropy(logits.reshape(-1, num_classes).to(exact), labels, reduction="none")
@@ -97,10 +96,10 @@ def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 
 
 def class_weight_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What `ClassWeights` recorded, from `trainer.state.log_history`.
+    """Collect the records of a `ClassWeightsCallback` from `trainer.state.log_history`.
 
     Returns:
-        For each record ``{"step", "epoch", "focal": [K], "recall": [K]}``: the mean weights of each class, None of a
-        class that had no rows since the record before.
+        ``{"step", "epoch", "focal": [K], "recall": [K]}`` for each record: the mean weights of each class, None for a
+        class without samples since the last record.
     """
     return [{"step": entry["step"], "epoch": entry["epoch"], **entry[_KEY]} for entry in log_history if _KEY in entry]

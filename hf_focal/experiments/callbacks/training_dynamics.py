@@ -1,11 +1,11 @@
-"""How calibration changes in the course of a training (figures 1 to 4 and 10 of Mukhoti et al. 2020)."""
+"""Callback that measures calibration, norms and gradients during training [Mukhoti et al. 2020, figures 1-4, 10]."""
 
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import numpy as np
@@ -18,16 +18,14 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ...calibration.folding import last_layers
-from ...losses import Loss
+from ...losses import ClosedFormLoss, Loss
 from ...metrics import CalibrationMetrics
 from ...metrics.input_checks import check_count
 from ...trainer.evaluation_accumulators import class_indices
+from ...trainer.focal_trainer import FocalTrainer
 from ...trainer.model_heads import Head
 from ...trainer.training_arguments import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics
-
-if TYPE_CHECKING:
-    from ...trainer.focal_trainer import FocalTrainer
 
 _logger = logging.getLogger(__name__)
 
@@ -37,52 +35,52 @@ _MEASURES = (
     *("nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect"),
     *("error", "ece"),
 )
-# Of gradient norms: four bins a factor of 10. They fall by many of them while samples are learnt.
+# Bins of the gradient norms, four for each factor of 10: norms fall by orders of magnitude as samples are learned.
 _EDGES = 10 ** np.linspace(-6, 3, 37)
 
 
-class Dynamics(TrainerCallback):
-    """Measures the model before the first step and at the end of each epoch, and draws the figures at the end.
+class DynamicsCallback(TrainerCallback):
+    """Measures the model before the first step and after each epoch, and draws figures when training ends.
 
-    ``trainer.add_callback(Dynamics(trainer, test_dataset))``. A fixed sample of the training set and one of the test
-    set are measured without dropout; the training takes the steps that it would take without. What is measured is
-    logged like any metric, under names that begin with ``dynamics_``:
+    Add it to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. It evaluates a
+    fixed sample of the training set and one of the test set without dropout, and does not change the training steps.
+    Results are logged as metrics whose names begin with ``dynamics_``:
 
-    - ``train_`` and ``test_``: ``nll``, ``entropy``, both also as ``_correct`` and ``_incorrect``: the means over the
-      rightly and the wrongly predicted samples, in nats; ``error`` and ``ece``, fractions. What is undefined, as
-      the NLL of wrong predictions where there are none, is left out.
-    - ``weight_norm``: the L2 norm of the last linear layer's weight W.
+    - ``train_`` and ``test_``: ``nll`` and ``entropy``, in nats, and their means over the correctly and the wrongly
+      predicted samples (``_correct``, ``_incorrect``); ``error`` and ``ece``, fractions. Undefined values, such as
+      the NLL of wrong predictions where there are none, are left out.
+    - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of its input h over the training samples.
-    - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, L being the training loss of the one sample and
-      z its logits. Not of losses that take more than a row's logits and label (`Loss.row_form` is None), as MMCE.
+    - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of one sample and
+      z its logits. Left out for losses that depend on more than one sample (not a `ClosedFormLoss`), such as MMCE.
 
-    At some epochs `trainer.state.log_history` also keeps the bins of the reliability diagrams and a histogram of the
-    gradient norms. `dynamics_history` collects all of it, also after a training that was resumed. At the end of the
-    training the main process writes the figures of `hf_focal.reports.write_dynamics`.
+    At some epochs `trainer.state.log_history` also receives the bins of the reliability diagrams and a histogram of
+    the gradient norms. `dynamics_history` collects all of it, also after a resumed training. When training ends, the
+    main process writes the figures of `write_dynamics`.
 
-    Feature and gradient norms are left out, with a warning, where the layer's outputs are not the logits row by row:
-    a head that classifies all tokens and picks one of them, the Tree-LSTM.
+    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of
+    the samples: a head that classifies all tokens and picks one of them, or the Tree-LSTM.
 
     Args:
         trainer: a `FocalTrainer` with a classifier.
-        test_dataset: labelled data, or the key of one of several evaluation sets; if not given the trainer's
+        test_dataset: labelled data, or the key of one of several evaluation sets. The default is the trainer's
             calibration set, or else its evaluation set.
-        num_samples: how many samples of either set, chosen by `args.seed`; if not given a twentieth of the training
-            set, at most 1,000. A forward pass over these is a few per cent of an epoch's time.
-        epochs: the epochs, counted from 1 (0: before the first step), at whose ends the distributions are kept; by
-            default the first, the last, and those at a third and two thirds.
-        folder: of the figures; the folder "report" in `args.output_dir` if not given.
+        num_samples: samples of either set, drawn with `args.seed`. The default is a twentieth of the training set, at
+            most 1,000: measuring then takes a few per cent of an epoch's time.
+        epochs: epochs whose distributions are kept, counted from 1; 0 is before the first step. The default is the
+            first, the last, and those after one and two thirds.
+        folder: folder of the figures; "report" in `args.output_dir` by default.
 
     Raises:
-        ValueError: a model of another kind, a set without a length, a test set that is empty or the training set, a
-            model that `torch_compile` compiles (nothing is seen of its layers) or that FSDP or ZeRO-3 cuts up,
-            `num_samples` below 1, or several last layers.
-        TypeError: a `num_samples` that is no int, or a head that does not end in a linear layer.
+        ValueError: the model is not a classifier, has several last layers, is compiled (`torch_compile`) or sharded
+            (FSDP, ZeRO-3); a dataset has no length; the test set is empty or is the training set; or `num_samples` is
+            below 1.
+        TypeError: `num_samples` is not an int, or the head does not end in a linear layer.
     """
 
     def __init__(
         self,
-        trainer: "FocalTrainer",
+        trainer: FocalTrainer,
         test_dataset: Any = None,
         *,
         num_samples: int | None = None,
@@ -93,13 +91,12 @@ class Dynamics(TrainerCallback):
         if trainer.head is not Head.CLASSES:
             raise ValueError(f"model must be a classifier of samples or tokens, got {type(trainer.model).__name__}")
         if args.torch_compile:
-            raise ValueError("args.torch_compile must be False, got True: the last layer's input is not seen")
+            raise ValueError("args.torch_compile must be False, got True: hooks do not run in compiled models")
         if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-            raise ValueError("the model must be whole on each process, got one that FSDP or ZeRO-3 cuts up")
+            raise ValueError("model must be whole on each process, got one that FSDP or ZeRO-3 shards")
         if not has_length(trainer.train_dataset):
             raise ValueError(
-                f"train_dataset must have a length, got {type(trainer.train_dataset).__name__}: a fixed sample of it "
-                "is measured"
+                f"train_dataset must have a length to be sampled, got {type(trainer.train_dataset).__name__}"
             )
         if num_samples is None:
             num_samples = min(max(len(trainer.train_dataset) // 20, 1), 1000)
@@ -115,13 +112,13 @@ class Dynamics(TrainerCallback):
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step == 0:  # what is wrong with the data or the model shows before the training
+        if state.global_step == 0:  # errors of the data or the model show before training
             self.measure()
 
     def on_epoch_end(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        # Logging would tell Trainer that what it is to log at this step has been logged.
+        # Logging here must not cancel the Trainer's own logging of this step.
         should_log = control.should_log
         self.measure()
         control.should_log = should_log
@@ -133,32 +130,32 @@ class Dynamics(TrainerCallback):
             write_dynamics(self.folder, dynamics_history(state.log_history), title=str(self.trainer.loss_config))
 
     def measure(self) -> None:
-        """Measure the model as it is, and log it. All processes call it."""
+        """Measure the current model, and log the results. All processes must call it."""
         trainer, state = self.trainer, self.trainer.state
         layer = _last_linear(trainer.model)
         train, test = (_Sums(trainer.loss, trainer.args.calibration_bins) for _ in range(2))
-        # A loader draws a seed for its workers: the training must not miss it.
+        # A data loader draws a seed for its workers; the training's random numbers must not change.
         with torch.random.fork_rng(devices=[]):
-            hook = layer.register_forward_hook(train.see)
+            hook = layer.register_forward_hook(train.observe)
             try:
-                trainer._collect(self.train_samples, train)
+                trainer.collect(self.train_samples, train)
             finally:
                 hook.remove()
-            trainer._collect(self.test_samples, test)
+            trainer.collect(self.test_samples, test)
 
         values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
         for split, sums in (("train", train), ("test", test)):
             metrics = sums.metrics.compute()
             values |= {f"{split}_{name}": metrics[name] for name in _MEASURES if not math.isnan(metrics[name])}
-        if state.global_step == 0 and train.unlike_logits:
+        if state.global_step == 0 and train.outputs_differ:
             _logger.warning(
-                "the outputs of the last layer of %s are not its logits row by row: feature and gradient norms are "
-                "not measured",
+                "the outputs of the last layer of %s are not the logits of the samples: feature and gradient norms "
+                "are not measured",
                 type(trainer.model).__name__,
             )
         logs = {f"{_PREFIX}{name}": value for name, value in values.items()}
         where = {"epoch": state.epoch, "step": state.global_step}
-        if trainer.args.logging_strategy == IntervalStrategy.NO:  # for `dynamics_history`, not for the screen
+        if trainer.args.logging_strategy == IntervalStrategy.NO:  # for `dynamics_history`, without printing
             state.log_history.append(logs | where)
         else:
             trainer.log(logs)
@@ -176,13 +173,13 @@ class Dynamics(TrainerCallback):
 
 
 def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What `Dynamics` measured, from `trainer.state.log_history`.
+    """Collect the measurements of a `DynamicsCallback` from `trainer.state.log_history`.
 
     Returns:
-        For each measurement ``"step"``, ``"epoch"`` and what `Dynamics` lists, without the prefix; at the epochs whose
-        distributions were kept also ``"train_bins"`` and ``"test_bins"``, each the fields of `ReliabilityBins` as
-        lists (None for the means of an empty bin), and ``"gradient_norms"``: the ``"count"`` of samples between two
-        ``"edges"``, norms beyond the outer edges being counted in the outer bins.
+        For each measurement, ``"step"``, ``"epoch"`` and the metrics of `DynamicsCallback`, without the prefix. At the
+        epochs whose distributions were kept, also ``"train_bins"`` and ``"test_bins"``, the fields of
+        `ReliabilityBins` as lists (None for the means of an empty bin), and ``"gradient_norms"``: the ``"count"`` of
+        samples between two ``"edges"``. The outer bins count the norms beyond them.
     """
     history = []
     for entry in log_history:
@@ -195,64 +192,70 @@ def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
 
 
 class _Sums:
-    """What a pass over one split adds up of this process's rows, and then of all processes'."""
+    """Metrics, norms and histogram of one split: of this process, and after `gather` of all processes."""
 
     def __init__(self, loss: Loss, num_bins: int):
-        self.loss, self.has_gradients = loss, loss.row_form is not None
+        self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
         self.metrics = CalibrationMetrics(num_bins, classwise=False)
-        self.num_rows, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
+        self.num_samples, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
         self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
-        self.unlike_logits = False
-        self._seen: tuple[Tensor, Tensor] | None = None
+        self.outputs_differ = False
+        self._observed: tuple[Tensor, Tensor] | None = None
 
-    def see(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """The forward hook of the last layer."""
-        self._seen = inputs[0], output
+    def observe(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keep the input and the output of the last layer; its forward hook."""
+        self._observed = inputs[0], output
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Add logits (N, ..., K) and labels (N, ...), or soft targets (N, ..., K), of the pass that was seen."""
+        """Add logits (N, ..., K) and labels (N, ...), or soft targets (N, ..., K), of the batch that `observe` saw."""
         classes = class_indices(logits, labels)
         self.metrics.update(logits, classes)
-        if self._seen is None:
+        if self._observed is None:
             return
-        features, output = (tensor[: len(logits)] for tensor in self._seen)
+        features, output = (tensor[: len(logits)] for tensor in self._observed)
         if output.shape != logits.shape or not torch.equal(output.to(logits.dtype), logits):
-            self.unlike_logits = True
+            self.outputs_differ = True
             return
         kept = classes != -100
         wide = torch.promote_types(logits.dtype, torch.float32)
         feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[kept].cpu().double()
-        self.num_rows += len(feature_norms)
+        self.num_samples += len(feature_norms)
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
             return
-        # The backward pass of the loss's rows over the logits has the closed form: the cross-entropy family's is the
-        # slope φ'(ce) times softmax - onehot. Not of the loss as a module, whose hooks see what is trained on.
+        # The module itself is not called: its hooks observe the training.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
-            (gradient,) = torch.autograd.grad(self.loss.rows(leaf, labels).sum(), leaf)
+            (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
         gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
         self.gradient_norm += float(gradient_norms.sum())
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
 
     def gather(self) -> "_Sums":
-        """The sums of all processes, equal on each of them."""
-        own = (self.metrics, self.num_rows, self.feature_norm, self.gradient_norm, self.histogram, self.unlike_logits)
-        metrics, *sums, histograms, unlike = zip(*gather_object([own]), strict=True)
+        """Add up the sums of all processes."""
+        own = (
+            self.metrics,
+            self.num_samples,
+            self.feature_norm,
+            self.gradient_norm,
+            self.histogram,
+            self.outputs_differ,
+        )
+        metrics, *all_sums, histograms, differ = zip(*gather_object([own]), strict=True)
         self.metrics = reduce(CalibrationMetrics.merge, metrics)
-        self.num_rows, self.feature_norm, self.gradient_norm = map(sum, sums)
-        self.histogram, self.unlike_logits = sum(histograms), any(unlike)
+        self.num_samples, self.feature_norm, self.gradient_norm = map(sum, all_sums)
+        self.histogram, self.outputs_differ = sum(histograms), any(differ)
         return self
 
     def norms(self) -> dict[str, float]:
-        if not self.num_rows or self.unlike_logits:
+        if not self.num_samples or self.outputs_differ:
             return {}
-        norms = {"feature_norm": self.feature_norm / self.num_rows}
-        return norms | ({"gradient_norm": self.gradient_norm / self.num_rows} if self.has_gradients else {})
+        norms = {"feature_norm": self.feature_norm / self.num_samples}
+        return norms | ({"gradient_norm": self.gradient_norm / self.num_samples} if self.has_gradients else {})
 
     def bins(self) -> dict[str, list]:
-        """The reliability diagram's bins as JSON values."""
+        """Return the bins of the reliability diagram as JSON values."""
         fields = vars(self.metrics.bins())
         return {
             name: [None if math.isnan(value) else value for value in values.tolist()]
@@ -265,18 +268,15 @@ def _last_linear(model: nn.Module) -> nn.Linear:
     if len(layers) != 1:
         raise ValueError(f"model must have one last layer, got {type(model).__name__}, which has {len(layers)}")
     if not isinstance(layers[0], nn.Linear):
-        raise TypeError(
-            f"the last layer must be linear, got {type(layers[0]).__name__} of {type(model).__name__}: the norm of "
-            "its gradient is another"
-        )
+        raise TypeError(f"model must end in a linear layer, got {type(layers[0]).__name__} in {type(model).__name__}")
     return layers[0]
 
 
 def _sample(dataset: Any, size: int, seed: int) -> Dataset:
-    """`size` rows of the dataset, the same for the same seed; all, if it has not more."""
+    """Draw at most `size` samples of the dataset, the same for the same seed."""
     if not has_length(dataset):
-        raise ValueError(f"test_dataset must have a length, got {type(dataset).__name__}: a fixed sample is measured")
+        raise ValueError(f"test_dataset must have a length to be sampled, got {type(dataset).__name__}")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
     indices = order[:size].sort().values.tolist()
-    # Trainer removes unused columns, and groups by length, of Datasets alone.
+    # The Trainer removes unused columns of a `Dataset` only.
     return dataset.select(indices) if isinstance(dataset, datasets.Dataset) else Subset(dataset, indices)

@@ -1,1 +1,1 @@
-"""Corpora of the papers' experiments, real and generated."""
+"""Datasets of the papers' experiments, real and generated."""

@@ -1,4 +1,4 @@
-"""Generated pictures of coloured shapes with a class for each pixel, of which some are a hundred times rarer."""
+"""Generated images of coloured shapes with a class for each pixel, some a hundred times rarer than others."""
 
 import io
 
@@ -9,52 +9,49 @@ from PIL import Image as PILImage
 # From the most to the least frequent.
 SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")
 
-# Mean colour; the rare ones look much like a common one: a triangle like a square, a ring like a disc, a cross like
-# the background.
+# Mean colours. Rare shapes resemble a common class: a triangle a square, a ring a disc, a cross the background.
 _COLOURS = np.array(
     [[110, 110, 110], [60, 90, 170], [60, 150, 80], [90, 85, 160], [85, 140, 95], [135, 112, 105]], dtype=float
 )
-# How many of a shape a picture has at most, with which probability each of these is there, and its half width in
-# pixels from a to b of a picture of 64.
+# Largest number of the shape in an image, probability of each, and bounds of its half width in pixels at size 64.
 _PLENTY = {"square": (3, 0.8, 7, 14), "disc": (3, 0.8, 6, 12)}
 _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5, 7)}
 
 
 def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
-    """Draw pictures, and masks that say of which shape each pixel is.
+    """Draw images of shapes, and masks with the class of each pixel.
 
-    Large squares and discs lie anywhere on the background; some pictures have a triangle, a ring or a cross on top of
-    them. Of a thousand pictures of 64 × 64 pixels 56 % of the pixels are background, 25 % squares, 17 % discs, 0.8 %
-    triangles, 0.5 % rings and 0.4 % crosses. A shape's colour varies around that of its class, and each pixel around
-    its shape's.
+    Large squares and discs are drawn on the background, and on top of them, in some images, a triangle, a ring or a
+    cross. In a thousand images of 64 × 64 pixels, 56 % of the pixels are background, 25 % squares, 17 % discs, 0.8 %
+    triangles, 0.5 % rings and 0.4 % crosses. The colours of shapes vary around the mean of their class, and the values
+    of pixels around the colour of their shape.
 
     Args:
-        num_samples: pictures to draw, at least 1.
-        size: their height and width in pixels, at least 32.
-        noise: standard deviation of the pixels' values, of 0 … 255; that of the shapes' colours is half of it.
-        seed: the same one draws the same pictures.
+        num_samples: number of images, at least 1.
+        size: height and width in pixels, at least 32.
+        noise: standard deviation of the pixels' values, on the scale 0 … 255; half of it for the shapes' colours.
+        seed: seed of the images.
 
     Returns:
-        `Dataset` with the columns "image" (RGB) and "mask" (8 bits, the number of the class in `SHAPE_NAMES`), PNG
-        files as undecoded `Image`.
+        `Dataset` with the columns "image" (RGB) and "mask" (8 bits, indices of `SHAPE_NAMES`), undecoded PNG `Image`s.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     for name, value, low in (("num_samples", num_samples, 1), ("size", size, 32), ("noise", noise, 0)):
         if value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
     rng = np.random.default_rng(seed)
-    rows: dict[str, list] = {"image": [], "mask": []}
+    columns: dict[str, list] = {"image": [], "mask": []}
     for _ in range(num_samples):
         image, mask = _draw(size, noise, rng)
-        rows["image"].append({"bytes": _png(image), "path": None})
-        rows["mask"].append({"bytes": _png(mask), "path": None})
-    return Dataset.from_dict(rows, Features(image=Image(decode=False), mask=Image(decode=False)))
+        columns["image"].append({"bytes": _png(image), "path": None})
+        columns["mask"].append({"bytes": _png(mask), "path": None})
+    return Dataset.from_dict(columns, Features(image=Image(decode=False), mask=Image(decode=False)))
 
 
 def _draw(size: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A picture, uint8 (size, size, 3), and its mask, uint8 (size, size)."""
+    """Draw an image, uint8 (size, size, 3), and its mask, uint8 (size, size)."""
     mask = np.zeros((size, size), np.uint8)
     colours = np.broadcast_to(_colour(0, noise, rng), (size, size, 3)).copy()
     y, x = np.mgrid[:size, :size]
@@ -76,7 +73,7 @@ def _colour(label: int, noise: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _inside(name: str, y: np.ndarray, x: np.ndarray, half: float) -> np.ndarray:
-    """Which pixels, at (y, x) from the middle, are those of the shape."""
+    """Mask of the shape over the pixels at offsets (y, x) from its centre."""
     distance = np.hypot(y, x)
     if name == "square":
         return np.maximum(abs(y), abs(x)) <= half

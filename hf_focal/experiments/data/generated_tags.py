@@ -1,39 +1,39 @@
-"""Generated sentences with a tag for each word, of which some are a hundred times rarer than others."""
+"""Generated sentences with a tag for each word, some a hundred times rarer than others."""
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from ...cli.demo_corpus import pseudo_word
 
-# Kinds of names, from the most to the least frequent, with the probability that one begins at a word's place.
+# Kinds of names, from the most to the least frequent, with the probability that one begins at a word.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}
 TAG_NAMES = ("O", *(f"{place}-{kind}" for kind in _KINDS for place in "BI"))
 
-# Words by their numbers: those of no name, those that announce each kind, and names.
+# Numbers of plain words, of words that announce each kind of name, and of words in names of each kind.
 _NUM_PLAIN, _NUM_ANNOUNCING, _NUM_NAMES = 300, 4, 60
 _FIRST_NAME = _NUM_PLAIN + len(_KINDS) * _NUM_ANNOUNCING
-_ANNOUNCED = 0.6  # share of the names before which a word of their kind stands
-_BORROWED = 0.5  # share of the words in other kinds' names that are words of persons' names
-_LENGTHS = (0.5, 0.35, 0.15)  # of names of one word, two and three
+_ANNOUNCED = 0.6  # share of the names with an announcing word before them
+_BORROWED = 0.5  # share of the words in other names that also occur in names of persons
+_LENGTHS = (0.5, 0.35, 0.15)  # probabilities of names of one, two and three words
 
 
 def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, seed: int = 0) -> Dataset:
     """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where one begins).
 
-    Words of other kinds' names are often those of persons' names, and not every name is announced by a word before
-    it: what a name is of is then a matter of odds, by which the rare kinds lose. Of the words of ten thousand
-    sentences 85 % have no name, 5 % begin one of a person, and 0.12 % that of an event.
+    Names of other kinds often contain words of names of persons, and not every name is announced by the word before
+    it. The kind of a name is then ambiguous, which is hardest for the rare kinds. In ten thousand sentences, 85 % of
+    the words are outside names, 5 % begin the name of a person, and 0.12 % that of an event.
 
     Args:
-        num_samples: sentences to draw, at least 1.
-        min_words, max_words: bounds of their length, both included.
-        seed: the same one draws the same sentences.
+        num_samples: number of sentences, at least 1.
+        min_words, max_words: smallest and largest number of words in a sentence.
+        seed: seed of the sentences.
 
     Returns:
-        `Dataset` with the columns "tokens" (strings) and "tags" (`ClassLabel` of `TAG_NAMES`), a list each.
+        `Dataset` with the columns "tokens" (lists of strings) and "tags" (lists of `ClassLabel`, `TAG_NAMES`).
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     for name, value in (("num_samples", num_samples), ("min_words", min_words)):
         if value < 1:
@@ -68,5 +68,5 @@ def _sentence(length: int, rng: np.random.Generator) -> tuple[list[str], list[in
 
 
 def _plain(rng: np.random.Generator) -> int:
-    """A word of no name, the first ones more often (Zipf's law, about)."""
+    """Draw the number of a plain word, roughly by Zipf's law."""
     return int(_NUM_PLAIN ** rng.random()) - 1

@@ -1,4 +1,4 @@
-"""A generated parallel corpus with known true probabilities of the next word, for the calibration of translation."""
+"""Generated parallel corpus with the true probability of each next word."""
 
 import functools
 import logging
@@ -20,38 +20,38 @@ _logger = logging.getLogger(__name__)
 
 END = ""  # the "word" that ends a target sentence
 
-# Adverb, determiner, adjective, noun, verb and preposition, by their letters; a sentence is parsed by these letters.
+# Numbers of adverbs, determiners, adjectives, nouns, verbs and prepositions. Sentences are parsed by these letters.
 _NUM_WORDS = {"t": 8, "d": 4, "a": 15, "n": 40, "v": 20, "p": 6}
 _SENTENCE = re.compile("(?P<adverb>t?)(?P<subject>da?n)(?P<verb>v)(?P<object>da?n)(?P<place>(?:pdn)?)")
-_TARGET_ORDER = "dnaptv"  # within a phrase: the adjective follows its noun, and prepositions are postpositions
+_TARGET_ORDER = "dnaptv"  # within a phrase: adjectives and adpositions follow the noun
 _FEMININE = "n"  # ending of determiners and adjectives; no word of `pseudo_word` ends in a consonant
 
-# Probabilities in the plain and in the formal register; the ambiguity is a factor of the last three.
-_REGISTERS = ((0, 0.6), (1, 0.4))  # their numbers and probabilities
+# Probabilities in the plain and in the formal register. The last three are multiplied by the ambiguity.
+_REGISTERS = ((0, 0.6), (1, 0.4))  # number and probability of each
 _LATE_ADVERB = (0.6, 0.1)  # before the verb, not at the beginning
 _LATE_PLACE = (0.1, 0.7)  # after the object, not before it
 _PARTICLE = (0.1, 0.9)  # at the end of the sentence
 
 
 class Grammar:
-    """A language of invented words and its translation, by chance, into another one.
+    """An invented language and its random translation into another.
 
     Source sentences are `[adverb] subject verb object [preposition determiner noun]`, subject and object
     `determiner [adjective] noun`. In the target language verbs come last, adjectives and adpositions after the noun;
-    determiners and adjectives agree with the noun in one of two genders. Given a source, a target is drawn thus:
+    determiners and adjectives agree with the noun in one of two genders. A target is drawn in these steps:
 
-    - a register, plain or formal, which no word names and all that follows depends on;
-    - the places of the adverb and of the prepositional phrase;
-    - each word among its translations. Those of a noun may differ in gender, which the determiner tells first;
-    - whether a particle ends the sentence.
+    - a register, plain or formal, is drawn; no word names it, and the next steps depend on it;
+    - the positions of the adverb and of the prepositional phrase are drawn;
+    - each word is drawn from its translations. Those of a noun may differ in gender, which the determiner reveals;
+    - a particle ends the sentence with some probability.
 
     Args:
-        language_seed: of the words, their translations and the probabilities of these.
-        ambiguity: from 0 (each sentence has one translation) to 1: share of the words, determiners excepted, that have
-            2 or 3 translations; also scales the probabilities of the other orders and of the particle.
+        language_seed: seed of the words, their translations and the probabilities of the translations.
+        ambiguity: from 0 (each sentence has one translation) to 1: the share of the words, except determiners, that
+            have 2 or 3 translations. It also scales the probabilities of alternative orders and of the particle.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(self, *, language_seed: int = 0, ambiguity: float = 0.5):
@@ -64,8 +64,8 @@ class Grammar:
         self._words = {kind: [next(names) for _ in range(size)] for kind, size in _NUM_WORDS.items()}
         self._kind = {word: kind for kind, words in self._words.items() for word in words}
         self._particle = next(names)
-        self._feminine = set()  # of target nouns
-        self._synonyms = {}  # of source words: (target word, its probability in each register)
+        self._feminine = set()  # target nouns
+        self._synonyms = {}  # source word -> (target word, its probability in each register)
         for word, kind in self._kind.items():
             size = rng.integers(2, 4) if kind != "d" and rng.random() < ambiguity else 1
             shares = rng.dirichlet(np.ones(size), size=2).T.tolist()
@@ -75,16 +75,16 @@ class Grammar:
         self._translated: dict[tuple, list] = {}
 
     def sample_source(self, rng: np.random.Generator) -> str:
-        """Draw a source sentence of 5 to 11 words; optional parts are there with probability 1/2."""
+        """Draw a source sentence of 5 to 11 words. Each optional part is included with probability 1/2."""
         adverb, first, second, place = rng.integers(2, size=4).tolist()
         kinds = "t" * adverb + "d" + "a" * first + "nvd" + "a" * second + "n" + "pdn" * place
         return " ".join(self._words[kind][rng.integers(_NUM_WORDS[kind])] for kind in kinds)
 
     def sample_target(self, source: str, rng: np.random.Generator) -> str:
-        """Draw a translation, of as many words or one more.
+        """Draw a translation, with as many words as the source or one more.
 
         Raises:
-            ValueError: `source` is not of the language.
+            ValueError: `source` is not a sentence of the language.
         """
         parts = self._parse(source)
         register = _draw(_REGISTERS, rng)
@@ -92,44 +92,43 @@ class Grammar:
         return " ".join(word for phrase in order for word in _draw(self._translate(phrase, register), rng))
 
     def next_word_distribution(self, source: str, prefix: str) -> dict[str, float]:
-        """P(next target word | source, target words so far), exact: summed over the latent choices that fit `prefix`.
+        """Compute the exact P(next target word | source, `prefix`), summed over the latent choices.
 
         Args:
             source: a sentence of the source language.
-            prefix: the first words of one of its translations, "" for none.
+            prefix: the first words of one of its translations; "" for none.
 
         Returns:
-            The words of positive probability, among them `END` ("") for the end of the sentence; they sum to 1.
+            The words with positive probability, with `END` ("") for the end of the sentence. The values sum to 1.
 
         Raises:
-            ValueError: `source` is not of the language, or no translation of it begins with `prefix`.
+            ValueError: `source` is not a sentence of the language, or no translation begins with `prefix`.
         """
         return self.next_word_distributions(source, prefix)[-1]
 
     def next_word_distributions(self, source: str, prefix: str) -> list[dict[str, float]]:
-        """`next_word_distribution` after the first 0, 1, ... and all words of `prefix`, in one pass.
+        """Compute `next_word_distribution` after the first 0, 1, ... and all words of `prefix`, in one pass.
 
-        With a whole target as `prefix`, item t is the truth of what a teacher-forced model predicts at position t.
+        With a whole target as `prefix`, item t is the true distribution for a teacher-forced model at position t.
         """
         error = f"prefix must begin a translation of {source!r}, got {prefix!r}"
         return self._distributions(source, prefix.split(), error)
 
     def token_probabilities(self, source: str, target: str) -> tuple[list[str], list[float]]:
-        """P(word | source, target words before it) of each word of `target` and of the end.
+        """Compute P(word | source, preceding target words) of each word of `target` and of the end.
 
         Returns:
-            The T words of `target` followed by `END`, and their T + 1 probabilities, whose product is
-            P(target | source).
+            The T words of `target` and `END`, and their T + 1 probabilities, whose product is P(target | source).
 
         Raises:
-            ValueError: `source` is not of the language, or `target` is no translation of it.
+            ValueError: `source` is not a sentence of the language, or `target` is not a translation of it.
         """
         words = [*target.split(), END]
         error = f"target must be a whole translation of {source!r}, got {target!r}"
         return words, [p[word] for word, p in zip(words, self._distributions(source, words, error), strict=False)]
 
     def _distributions(self, source: str, words: list[str], error: str) -> list[dict[str, float]]:
-        """Of the next word after the first 0, 1, ... and all `words`."""
+        """Distributions of the next word after the first 0, 1, ... and all `words`."""
         parts = self._parse(source)
         states: dict[tuple, float] = defaultdict(float)  # P(register, words left of the phrase begun, phrases left)
         for register, share in _REGISTERS:
@@ -145,7 +144,7 @@ class Grammar:
         return distributions
 
     def _parse(self, source: str) -> dict[str, tuple]:
-        """The words of each part of the sentence, () for one that is left out."""
+        """The words of each part of the sentence; () for a part that is left out."""
         words = tuple(source.split())
         match = _SENTENCE.fullmatch("".join(self._kind.get(word, "?") for word in words))
         if match is None:
@@ -153,7 +152,7 @@ class Grammar:
         return {part: words[slice(*match.span(part))] for part in match.groupdict()}
 
     def _orders(self, parts: dict[str, tuple], register: int) -> list[tuple[tuple, float]]:
-        """Orders of the phrases in the target and their probabilities; equal orders where a part is left out."""
+        """Orders of the phrases in the target, with probabilities; some orders are equal if a part is left out."""
         orders = []
         late_adverb, late_place = (self.ambiguity * late[register] for late in (_LATE_ADVERB, _LATE_PLACE))
         for adverb_at, p in ((0, 1 - late_adverb), (3, late_adverb)):
@@ -161,11 +160,11 @@ class Grammar:
                 phrases = [parts["subject"], parts["object"], parts["verb"]]
                 phrases.insert(place_at, parts["place"])
                 phrases.insert(adverb_at, parts["adverb"])
-                orders.append(((*filter(None, phrases), ()), p * q))  # () stands for the particle, or nothing
+                orders.append(((*filter(None, phrases), ()), p * q))  # () stands for the optional particle
         return orders
 
     def _translate(self, phrase: tuple, register: int) -> list[tuple[tuple, float]]:
-        """The translations of a phrase and their probabilities."""
+        """Translations of a phrase, with probabilities."""
         if not phrase:
             particle = self.ambiguity * _PARTICLE[register]
             return [((), 1 - particle), ((self._particle,), particle)]
@@ -182,12 +181,12 @@ class Grammar:
         return self._translated[phrase, register]
 
     def _advance(self, states: dict) -> dict[str, Any]:
-        """By the next word: P(words so far and it, state after it), a step of the forward algorithm."""
+        """One step of the forward algorithm: next word -> state after it -> joint probability."""
         following: dict[str, Any] = defaultdict(lambda: defaultdict(float))
         stack = list(states.items())
         while stack:
             (register, words, phrases), probability = stack.pop()
-            if probability == 0:  # an order or a particle that the ambiguity excludes
+            if probability == 0:  # impossible at this ambiguity
                 continue
             if words:
                 following[words[0]][register, words[1:], phrases] += probability
@@ -205,18 +204,18 @@ def generate_translations(
     """Draw pairs of sentences from a `Grammar`, with the exact log-probability of each translation.
 
     Args:
-        num_samples: pairs to draw, at least 1.
-        ambiguity: of the `Grammar`, from 0 to 1.
-        seed: of the samples, not negative.
-        language_seed: of the `Grammar`, not negative: splits of one corpus share it and differ in `seed`.
+        num_samples: number of pairs, at least 1.
+        ambiguity: ambiguity of the `Grammar`, from 0 to 1.
+        seed: seed of the pairs, not negative.
+        language_seed: seed of the `Grammar`, not negative. Splits of one corpus share it and differ in `seed`.
 
     Returns:
         `Dataset` with the columns "source" and "target" (strings, words separated by single spaces) and
-        "target_log_probability" (float64, log P(target | source) in nats, the end of the sentence included).
-        `Grammar(language_seed=language_seed, ambiguity=ambiguity)` knows the probabilities of the single words.
+        "target_log_probability" (float64, log P(target | source) in nats, including the end of the sentence).
+        `Grammar(language_seed=language_seed, ambiguity=ambiguity)` gives the probabilities of single words.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of range.
     """
     _at_least("num_samples", num_samples, 1)
     _at_least("seed", seed, 0)
@@ -246,47 +245,47 @@ def true_translation_errors(
     max_length: int | None = None,
     batch_size: int = 64,
 ) -> tuple[float, float] | None:
-    """The `true_calibration_error` of a model's next tokens, given the reference's before, before and after scaling.
+    """Compute the `true_calibration_error` of a model's next tokens, given the reference before them.
 
-    It is that of the pairs whose words are one token each, as they are unless the vocabulary is too small, another
-    corpus's or of so few pairs that a word is not in it.
+    Pairs with a word that is not exactly one token are left out. All words are single tokens unless the vocabulary is
+    too small or was trained on other or very few pairs.
 
     Args:
-        model: of sequence to sequence, set to evaluation.
-        tokenizer: of both languages; ends each sentence with one token.
-        pairs: with the columns "source" and "target", of `generate_translations`.
-        temperature: of the model's logits.
-        grammar: that the pairs are of; if absent the default one.
+        model: a sequence-to-sequence model; it is set to evaluation mode.
+        tokenizer: tokenizer of both languages, which ends each sentence with one token.
+        pairs: columns "source" and "target" of `generate_translations`.
+        temperature: temperature of the model's logits.
+        grammar: grammar of the pairs; the default `Grammar()` if None.
         max_length: pairs with more tokens are left out.
-        batch_size: pairs at a time.
+        batch_size: number of pairs per batch.
 
     Returns:
-        The two errors, fractions, or None if no pair has words that are tokens.
+        The errors before and after T, fractions; None if every pair is left out.
     """
     grammar = Grammar() if grammar is None else grammar
     tokens = tokenizer(pairs["source"][:], text_target=pairs["target"][:])
-    rows = [
+    samples = [
         (pair, {"input_ids": source, "labels": target})
         for pair, source, target in zip(pairs, tokens["input_ids"], tokens["labels"], strict=True)
         if len(source) == len(pair["source"].split()) + 1
         and len(target) == len(pair["target"].split()) + 1
         and (max_length is None or max(len(source), len(target)) <= max_length)
     ]
-    if len(rows) < len(pairs):
-        _logger.info("the true calibration error is of %d of %d pairs, whose words are tokens", len(rows), len(pairs))
-    if not rows:
+    if len(samples) < len(pairs):
+        _logger.info("true calibration error: %d of %d pairs consist of single-token words", len(samples), len(pairs))
+    if not samples:
         return None
 
     @functools.cache
     def token(word: str) -> int | None:
-        ids = tokenizer(text_target=word)["input_ids"]  # the word and the end, or for `END` the end alone
+        ids = tokenizer(text_target=word)["input_ids"]  # the word and the end token, or the end token alone for `END`
         return ids[0] if len(ids) == len(word.split()) + 1 else None
 
     confidences: tuple[list, list] = ([], [])
     expected = []
     collate, model = DataCollatorForSeq2Seq(tokenizer, model=model), model.eval()
-    for start in range(0, len(rows), batch_size):
-        batch, encoded = zip(*rows[start : start + batch_size], strict=True)
+    for start in range(0, len(samples), batch_size):
+        batch, encoded = zip(*samples[start : start + batch_size], strict=True)
         inputs = collate(list(encoded)).to(model.device)
         logits = model(**inputs).logits[inputs["labels"] != -100].float()
         for kept, scores in zip(confidences, (logits, temperature.apply(logits)), strict=True):
@@ -294,13 +293,13 @@ def true_translation_errors(
         truth = (p for pair in batch for p in grammar.next_word_distributions(pair["source"], pair["target"]))
         for predicted, distribution in zip(logits.argmax(-1).tolist(), truth, strict=True):
             expected.append({token(word): p for word, p in distribution.items()}.get(predicted, 0.0))
-    # Only the predicted words count.
+    # The error depends on the predicted words only.
     before, after = (true_calibration_error(np.c_[kept], np.c_[expected]) for kept in confidences)
     return before, after
 
 
 def _normalized(following: dict[str, dict]) -> dict[str, float]:
-    """P(next word | words so far), of the result of `Grammar._advance`."""
+    """P(next word | words so far) from the result of `Grammar._advance`."""
     masses = {word: sum(states.values()) for word, states in following.items()}
     total = sum(masses.values())
     return {word: mass / total for word, mass in masses.items()}
@@ -312,10 +311,10 @@ def _at_least(name: str, value: int, low: int) -> None:
 
 
 def _draw(options: list | tuple, rng: np.random.Generator) -> Any:
-    """One of the options, each given with its probability."""
+    """Draw one of the options, which are pairs of a value and its probability."""
     uniform = rng.random()
     for option, probability in options:
         uniform -= probability
         if uniform < 0:
             return option
-    return options[-1][0]  # the probabilities sum to 1 but for rounding
+    return options[-1][0]  # reached only if rounding makes the sum less than 1

@@ -1,26 +1,26 @@
-"""Long-tailed training data made of balanced data [Cui et al. 2019; Cao et al. 2019]."""
+"""Long-tailed subsets of balanced training data [Cui et al. 2019; Cao et al. 2019]."""
 
 import numpy as np
 from datasets import ClassLabel, Dataset
 
 
 def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "label") -> Dataset:
-    """Rows whose class sizes fall exponentially, ``n_c = n_max · ρ^(c / (K - 1))``, in the order of the labels.
+    """Draw a subset whose class sizes fall exponentially with the label: ``n_c = n_max · ρ^(c / (K - 1))``.
 
-    n_max is the number of rows of the largest class. Sizes are rounded down, to no less than 1; a class that has fewer
-    rows keeps all of them, so ρ = 1 changes nothing.
+    n_max is the size of the largest class. Sizes are rounded down, but not below 1. A class that is already smaller
+    keeps all of its samples, so ρ = 1 changes nothing.
 
     Args:
-        dataset: with a column of labels, a `ClassLabel`; of each class at least one row.
-        imbalance: ρ in (0, 1], the size of the last class as a share of the largest.
-        seed: of the draw. With the same seed a smaller ρ keeps some of the rows of a larger one.
-        label_column: the labels.
+        dataset: has at least one sample of each class.
+        imbalance: ρ in (0, 1], the size of the last class as a share of n_max.
+        seed: seed of the draw. With the same seed, a smaller ρ keeps a subset of what a larger ρ keeps.
+        label_column: column of `ClassLabel`.
 
     Returns:
-        The rows that were drawn, in their old order.
+        The samples drawn, in their original order.
 
     Raises:
-        ValueError: ρ outside (0, 1], a column of other than class labels, or a class without rows.
+        ValueError: ρ outside (0, 1], a column that is not of class labels, or a class without samples.
     """
     check_imbalance(imbalance)
     feature = dataset.features.get(label_column)
@@ -29,9 +29,9 @@ def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column
     labels = np.asarray(dataset.with_format("numpy")[label_column][:])
     counts = np.bincount(labels, minlength=feature.num_classes)
     if counts.min() == 0:
-        raise ValueError(f"dataset must have rows of each class, got none of {feature.names[counts.argmin()]!r}")
+        raise ValueError(f"dataset must have samples of each class, got none of {feature.names[counts.argmin()]!r}")
     shares = imbalance ** (np.arange(len(counts)) / max(len(counts) - 1, 1))
-    # Rounded first: 0.01^(1/2) · 500 is 49.99....
+    # Rounded before the floor, because 0.01^(1/2) · 500 is 49.99....
     sizes = np.minimum(counts, np.maximum(np.floor((counts.max() * shares).round(6)), 1)).astype(int)
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -41,6 +41,6 @@ def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column
 
 
 def check_imbalance(imbalance: float) -> None:
-    """Raise `ValueError` unless ρ is in (0, 1]."""
+    """Raise ValueError unless ρ is in (0, 1]."""
     if not 0 < imbalance <= 1:
         raise ValueError(f"imbalance must be above 0 and at most 1, got {imbalance}")

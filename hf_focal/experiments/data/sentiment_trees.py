@@ -1,5 +1,5 @@
-"""Sentiment trees: the bracketed, binary, labelled parse trees of the Stanford Sentiment Treebank [Socher et al.,
-2013], read, encoded and put into batches for `TreeLSTMForSequenceClassification`."""
+"""Sentiment trees of the Stanford Sentiment Treebank [Socher et al. 2013]: parsing, encoding and batching for
+`TreeLSTMForSequenceClassification`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,28 +9,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ...data.dataset_files import load_file
+from ...cli.dataset_loading import load_file
 
-# White space is ASCII's alone: a no-break space is part of a word ("8 1\/2").
+# Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 _LABELS = frozenset("01234")
-# By label from 0, "very negative", to 4, "very positive"; -100, which losses leave out, is the neutral one.
+# Binary label of each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the neutral one.
 _BINARY = (0, 0, -100, 1, 1)
 
 
 class Tree(NamedTuple):
-    """A binary tree of S nodes and W words. Nodes are numbered in post-order: children before parents, the root last.
+    """A binary tree with S nodes and W words. Nodes are in post-order: children before parents, the root last.
 
     Attributes:
-        words: the words of the leaves from left to right, W strings without the treebank's escapes.
-        left, right: of each node the number of its child; -1 for a leaf.
-        height: of each node how many edges the longest way down to a leaf has; 0 for a leaf.
-        labels: of each node its sentiment, 0 (very negative) to 4 (very positive).
+        words: the words of the leaves from left to right, without the treebank's escapes.
+        left, right: the index of each node's child; -1 for a leaf.
+        height: the height of each node above its deepest leaf; 0 for a leaf.
+        labels: the sentiment of each node, 0 (very negative) to 4 (very positive).
     """
 
     words: list[str]
@@ -41,8 +41,8 @@ class Tree(NamedTuple):
 
 
 class _State(NamedTuple):
-    kinds: tuple[str, ...]  # of tokens that may follow
-    expected: str  # how an error calls them
+    kinds: tuple[str, ...]  # kinds of the tokens that may follow
+    expected: str  # their description in errors
 
 
 _START = _State(("(",), "'(' of a sentiment tree")
@@ -54,32 +54,32 @@ _END = _State((), "the end of the tree")
 
 
 class _Bracket:
-    """An opened bracket: its label, its word (of a leaf) and the numbers of its children that were closed so far."""
+    """An open bracket: its label, its word (of a leaf) and the indices of its parsed children."""
 
     __slots__ = ("children", "label", "word")
 
     def __init__(self) -> None:
-        self.label: Any = None  # an int, once it is read
+        self.label: Any = None  # an int once it is parsed
         self.word: str | None = None
         self.children: list[int] = []
 
 
 def parse_tree(text: str, source: str = "tree") -> Tree:
-    """Parse ``(label word)`` and ``(label (...) (...))``, of any depth; white space is free.
+    """Parse ``(label word)`` and ``(label (...) (...))``, of any depth and with any white space.
 
-    The Penn Treebank's escapes in words are undone: -LRB- and its kin are brackets, ``\\/`` and ``\\*`` lose the
+    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, ``\\/`` and ``\\*`` lose the
     backslash.
 
     Args:
         text: one tree.
-        source: what an error calls the place that the tree is from.
+        source: origin of the tree, for error messages.
 
     Raises:
-        ValueError: anything but one whole binary tree with labels from 0 to 4; tells the column (from 1) and what was
-            expected there.
+        ValueError: the text is not one complete binary tree with labels from 0 to 4. The message names the column
+            (from 1) and what was expected there.
     """
     tree = Tree([], [], [], [], [])
-    brackets: list[_Bracket] = []  # those that are open, the innermost last
+    brackets: list[_Bracket] = []  # open brackets, the innermost last
     for match in _TOKEN.finditer(text):
         token = match[0]
         kind = token if token in "()" else "word"
@@ -103,7 +103,7 @@ def parse_tree(text: str, source: str = "tree") -> Tree:
 
 
 def _state(tree: Tree, brackets: list[_Bracket]) -> _State:
-    """Where the parser is when `brackets` are open and the nodes of `tree` are closed."""
+    """The state of the parser, given the open brackets and the finished nodes of the tree."""
     if not brackets:
         return _END if tree.labels else _START
     innermost = brackets[-1]
@@ -115,7 +115,7 @@ def _state(tree: Tree, brackets: list[_Bracket]) -> _State:
 
 
 def _append(tree: Tree, node: _Bracket) -> int:
-    """Add a node whose children are there, and return its number."""
+    """Append a node whose children are in the tree, and return its index."""
     left, right = node.children or (-1, -1)
     if node.word is not None:
         tree.words.append(node.word)
@@ -131,24 +131,24 @@ def _unescaped(word: str) -> str:
 
 
 def read_trees(path: str | Path) -> list[Tree]:
-    """Read a file of bracketed trees, one a line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
+    """Read a file with one bracketed tree per line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: what `parse_tree` raises, with the file and the line (from 1); a blank line is no tree.
+        FileNotFoundError: the file does not exist.
+        ValueError: `parse_tree` refuses a line, or a line is blank. The message names the file and the line (from 1).
     """
     return [tree for _, tree in _lines(path)]
 
 
 def load_trees(path: str | Path) -> Dataset:
-    """Read the file that `read_trees` reads as a dataset of sentences for the binary task.
+    """Read a file of trees, as `read_trees` does, as a dataset of sentences for the binary task.
 
     Returns:
-        A dataset with the columns `tree` (the line, which `encode_trees` takes), `text` (the words, a space between
-        them) and `label`, the root's: a `ClassLabel` "negative" or "positive", or -1, none, where it is neutral.
+        A dataset with the columns `tree` (the line, an input of `encode_trees`), `text` (the words, separated by
+        spaces) and `label` (`ClassLabel` "negative" or "positive" of the root; -1, no label, if it is neutral).
 
     Raises:
-        FileNotFoundError, ValueError: as `read_trees`.
+        FileNotFoundError, ValueError: as `read_trees` does.
     """
     columns: dict[str, list] = {"tree": [], "text": [], "label": []}
     for line, tree in _lines(path):
@@ -160,7 +160,7 @@ def load_trees(path: str | Path) -> Dataset:
 
 
 def load_trees_or_table(argument: str, file: Path) -> Dataset:
-    """Read a .txt file with `load_trees`, and any other file as `load_splits` does; its argument `read_file`."""
+    """Read a .txt file with `load_trees` and any other file with `load_file`: `read_file` of `load_splits`."""
     return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
@@ -173,20 +173,20 @@ def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:
 def train_leaf_tokenizer(
     trees: Iterable[str | Tree], vocab_size: int = 30_000, lowercase: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer whose tokens are the words of leaves as they are, punctuation included.
+    """Train a tokenizer whose tokens are the words of leaves, including punctuation.
 
     Args:
         trees: the training trees, bracketed or parsed.
-        vocab_size: words kept, the most frequent first and ties in alphabetical order, "[PAD]" (id 0) and "[UNK]"
-            (id 1) included. The treebank's training trees have some 18,000.
-        lowercase: for word vectors that know no capitals.
+        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
+            alphabetical order. The treebank's training trees have about 18,000 words.
+        lowercase: whether to lowercase words, for word vectors of lowercase words.
 
     Returns:
-        A tokenizer giving `input_ids`, of words given as a list (`is_split_into_words=True`) one id each;
-        `AutoTokenizer` loads what its `save_pretrained` wrote.
+        A tokenizer that returns `input_ids`, one id per word for lists of words (`is_split_into_words=True`).
+        `AutoTokenizer` loads it once it is saved.
 
     Raises:
-        ValueError: what `parse_tree` raises.
+        ValueError: as `parse_tree` does.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     if lowercase:
@@ -198,14 +198,14 @@ def train_leaf_tokenizer(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
         unk_token="[UNK]",
-        split_special_tokens=True,  # or a word that holds "[PAD]" would be several tokens
+        split_special_tokens=True,  # otherwise a word that contains "[PAD]" would become several tokens
         model_input_names=["input_ids"],
     )
 
 
 def _parsed(trees: Iterable[str | Tree]) -> Iterable[Tree]:
-    for row, tree in enumerate(trees):
-        yield tree if isinstance(tree, Tree) else parse_tree(tree, f"trees[{row}]")
+    for index, tree in enumerate(trees):
+        yield tree if isinstance(tree, Tree) else parse_tree(tree, f"trees[{index}]")
 
 
 def encode_trees(
@@ -214,24 +214,24 @@ def encode_trees(
     num_labels: int = 2,
     roots_only: bool = False,
 ) -> Dataset:
-    """Encode trees as rows that `TreeCollator` makes batches of.
+    """Encode trees as samples for `TreeCollator`.
 
     Args:
-        trees: bracketed or parsed.
-        tokenizer: gives every word one id, as `train_leaf_tokenizer`'s does.
+        trees: bracketed or parsed trees.
+        tokenizer: gives every word one id, as a tokenizer of `train_leaf_tokenizer` does.
         num_labels: 5 keeps the labels. 2 is the binary task: 0 and 1 become 0 (negative), 3 and 4 become 1 (positive),
-            neutral nodes -100; and trees with a neutral root are left out, which of the treebank's 8,544 / 1,101 /
-            2,210 trees leaves 6,920 / 872 / 1,821.
-        roots_only: what is scored is the root of each tree (to evaluate), not every node (to train [Tai et al. 2015]).
+            and neutral nodes become -100. Trees with a neutral root are left out: of the treebank's 8,544 / 1,101 /
+            2,210 trees 6,920 / 872 / 1,821 remain.
+        roots_only: whether only the root of each tree is labelled (for evaluation) or every node (for training
+            [Tai et al. 2015]).
 
     Returns:
-        A dataset with a row for each tree of S nodes (in post-order, the root last) and W words, and the columns
-        `input_ids` (W ids), `left`, `right` and `height` (S integers each, those of `Tree`), and `labels`: S
-        integers, or with `roots_only` the root's alone.
+        A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right` and
+        `height` (S integers each, as in `Tree`); and `labels` (S integers, or one with `roots_only`).
 
     Raises:
-        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no token or several; what `parse_tree`
-            raises, with the row.
+        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no id or several; or `parse_tree` refuses a
+            tree, whose index the message names.
     """
     if num_labels not in (2, 5):
         raise ValueError(f"num_labels must be 2 or 5, got {num_labels}")
@@ -242,46 +242,68 @@ def encode_trees(
         if len(got) != len(given):
             raise ValueError(f"tokenizer must give every word one id, got {len(got)} ids of the words {given}")
     if num_labels == 2:
-        labels = [[_BINARY[label] for label in of_nodes] for of_nodes in labels]
+        labels = [[_BINARY[label] for label in nodes] for nodes in labels]
     columns = {"input_ids": ids}
     columns |= {name: [getattr(tree, name) for tree in kept] for name in ("left", "right", "height")}
     features = Features({name: List(Value("int32")) for name in columns})
     features["labels"] = Value("int64") if roots_only else List(Value("int64"))
-    columns["labels"] = [of_nodes[-1] for of_nodes in labels] if roots_only else labels
+    columns["labels"] = [nodes[-1] for nodes in labels] if roots_only else labels
     return Dataset.from_dict(columns, features)
+
+
+def encode_tree_splits(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> DatasetDict:
+    """Encode splits of trees with binary labels: all nodes of "train" are labeled, and the roots of the others.
+
+    Args:
+        splits: trees in the column "text", and the labels of their roots in "label".
+        tokenizer: as in `encode_trees`.
+
+    Raises:
+        ValueError: a label is not that of the tree's root.
+    """
+    for name, split in splits.items():
+        for tree, label in zip(split["text"], split["label"], strict=True):
+            if _BINARY[parse_tree(tree).labels[-1]] != label:
+                raise ValueError(
+                    "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "
+                    f"{label} in {name} for {tree!r}"
+                )
+    return DatasetDict(
+        {name: encode_trees(split["text"], tokenizer, roots_only=name != "train") for name, split in splits.items()}
+    )
 
 
 @dataclass
 class TreeCollator:
-    """Makes a batch of rows of `encode_trees`, for training and for evaluation alike.
+    """Batches samples of `encode_trees`, for training and evaluation.
 
     B trees of up to S nodes and W words become int64 tensors: `input_ids` (B, W), padded with `pad_token_id`; `left`,
-    `right` and `height` (B, S), padded with -1; and `labels`. Rows with a label for each node give `labels` (B, S),
-    padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes; rows with a single label
-    give `labels` (B,), and the model answers for the roots. Rows without labels do so, too.
+    `right` and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
+    (B, S), padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes. Samples with one
+    label result in `labels` (B,). With one label or none, the model classifies the roots.
 
     Args:
-        pad_token_id: the tokenizer's.
+        pad_token_id: id of the tokenizer's padding token.
     """
 
     pad_token_id: int = 0
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        batch = {"input_ids": _padded([row["input_ids"] for row in rows], self.pad_token_id)}
+    def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = {"input_ids": _padded([sample["input_ids"] for sample in samples], self.pad_token_id)}
         for name in ("left", "right", "height"):
-            batch[name] = _padded([row[name] for row in rows], -1)
-        if "labels" in rows[0]:
-            labels = [row["labels"] for row in rows]
+            batch[name] = _padded([sample[name] for sample in samples], -1)
+        if "labels" in samples[0]:
+            labels = [sample["labels"] for sample in samples]
             if np.ndim(labels[0]) == 0:
                 batch["labels"] = torch.tensor(labels, dtype=torch.int64)
             else:
                 batch["labels"] = _padded(labels, -100)
-                batch["nodes"] = torch.arange(batch["labels"].shape[1]).repeat(len(rows), 1)
+                batch["nodes"] = torch.arange(batch["labels"].shape[1]).repeat(len(samples), 1)
         return batch
 
 
-def _padded(rows: list[Sequence[int]], value: int) -> torch.Tensor:
-    lengths = np.array([len(row) for row in rows])
-    padded = np.full((len(rows), lengths.max()), value, dtype=np.int64)
-    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+def _padded(sequences: list[Sequence[int]], value: int) -> torch.Tensor:
+    lengths = np.array([len(sequence) for sequence in sequences])
+    padded = np.full((len(sequences), lengths.max()), value, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(sequences)
     return torch.from_numpy(padded)

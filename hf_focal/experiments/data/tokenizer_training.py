@@ -1,30 +1,30 @@
-"""Tokenizers for the models that are trained from scratch."""
+"""Training of tokenizers for models that are trained from scratch."""
 
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-# What separates words, beside white space: the default filter of Keras' Tokenizer. Apostrophes stay inside words.
+# White space and the default filter of Keras' Tokenizer separate words. Apostrophes are part of words.
 _SEPARATORS = r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~\s]+"
 
 
 def train_word_tokenizer(
     texts: Iterable[str], vocab_size: int = 20_000, max_length: int = 1000
 ) -> PreTrainedTokenizerFast:
-    """Train a lower-casing word-level tokenizer that drops punctuation, as Keras' `Tokenizer` does.
+    """Train a word-level tokenizer that lowercases and drops punctuation, as Keras' `Tokenizer` does.
 
     Args:
         texts: the training texts.
-        vocab_size: words kept, the most frequent first and ties in alphabetical order, "[PAD]" (id 0) and "[UNK]"
-            (id 1) included.
-        max_length: words after which `truncation=True` cuts a text.
+        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
+            alphabetical order.
+        max_length: number of words that `truncation=True` keeps.
 
     Returns:
-        A tokenizer giving `input_ids` and `attention_mask`; `AutoTokenizer` loads what its `save_pretrained` wrote.
+        A tokenizer that returns `input_ids` and `attention_mask`. `AutoTokenizer` loads it once it is saved.
 
     Raises:
-        ValueError: `vocab_size` has no room for a word.
+        ValueError: `vocab_size` is below 3.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
@@ -35,20 +35,20 @@ def train_word_tokenizer(
 def train_tag_tokenizer(
     sentences: Iterable[list[str]], vocab_size: int = 20_000, max_length: int = 128
 ) -> PreTrainedTokenizerFast:
-    """Make a vocabulary of words as they are written: what is to be tagged keeps its capitals and its punctuation.
+    """Train a word-level tokenizer for tagging, which keeps capitals and punctuation.
 
     Args:
         sentences: the words of the training sentences.
-        vocab_size: words kept, the most frequent first and ties in alphabetical order, "[PAD]" (id 0) and "[UNK]"
-            (id 1) included.
-        max_length: words after which `truncation=True` cuts a sentence.
+        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
+            alphabetical order.
+        max_length: number of words that `truncation=True` keeps.
 
     Returns:
-        A tokenizer giving `input_ids` and `attention_mask`, a token for each word; it cuts texts at white space.
-        `AutoTokenizer` loads what its `save_pretrained` wrote.
+        A tokenizer that splits texts at white space and returns `input_ids` and `attention_mask`, with one token per
+        word. `AutoTokenizer` loads it once it is saved.
 
     Raises:
-        ValueError: `vocab_size` has no room for a word.
+        ValueError: `vocab_size` is below 3.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -74,32 +74,32 @@ def _train_words(
 def train_bpe_tokenizer(
     texts: Iterable[str], vocab_size: int = 37_000, max_length: int = 128
 ) -> PreTrainedTokenizerFast:
-    """Train a byte-pair encoding [Sennrich et al. 2016] that both languages of a translation share.
+    """Train a byte-pair encoding [Sennrich et al. 2016] shared by both languages of a translation.
 
-    Words are cut at white space and around punctuation. Text is normalised: to NFC, and white space of whatever kind
-    and length (tabs, no-break spaces, line separators) to one space, none at the ends. Text that is so already decodes
-    to itself, but "▁" (U+2581) to a space. A character that the texts do not have is "<unk>", which decoding with
-    `skip_special_tokens=True` leaves out; a "</s>" that a sentence holds itself is text.
+    Text is normalised to NFC, and each run of white space (tabs, no-break spaces, line separators) becomes one space,
+    or nothing at the ends. Words are split at white space and around punctuation. Normalised text decodes to itself,
+    except "▁" (U+2581), which becomes a space. Characters that the texts do not contain become "<unk>", which decoding
+    with `skip_special_tokens=True` leaves out. A "</s>" inside a sentence is text.
 
     Args:
         texts: the training sentences of both languages.
-        vocab_size: tokens, "<pad>" (id 0, which the decoder also starts from), "</s>" (id 1) and "<unk>" (id 2)
-            included; fewer if the texts have no more pairs to merge.
-        max_length: tokens after which `truncation=True` cuts a sentence, "</s>" included.
+        vocab_size: number of tokens, including "<pad>" (id 0, which also starts the decoder), "</s>" (id 1) and
+            "<unk>" (id 2). The result has fewer if no pairs are left to merge.
+        max_length: number of tokens that `truncation=True` keeps, including "</s>".
 
     Returns:
-        A tokenizer that ends a sentence with "</s>", giving `input_ids` and `attention_mask`; `AutoTokenizer` loads
-        what its `save_pretrained` wrote.
+        A tokenizer that ends sentences with "</s>" and returns `input_ids` and `attention_mask`. `AutoTokenizer`
+        loads it once it is saved.
 
     Raises:
         ValueError: `vocab_size` is too small for the texts' characters.
     """
-    # No byte_fallback: BpeTrainer gives bytes no tokens, and what no text teaches would be noise to the model.
+    # No byte_fallback: BpeTrainer adds no byte tokens, and the model would not learn tokens that no text contains.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
     )
-    # "▁" stands for the space before a word, so that decoding knows where punctuation had one.
+    # "▁" marks the space before a word, so that decoding can restore the spaces around punctuation.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation(behavior="isolated")]
     )

@@ -1,4 +1,4 @@
-"""The papers' models as Transformers models, registered with the Auto classes on import."""
+"""Models of the papers as Transformers models. Importing the package registers them with the Auto classes."""
 
 from .cifar_densenet import CifarDenseNetConfig, CifarDenseNetForImageClassification
 from .cifar_networks import CIFAR_NETWORKS, cifar_config

@@ -1,5 +1,4 @@
-"""Densely connected networks for small images [Huang et al., CVPR 2017], with the layers of the official code of
-Mukhoti et al. (NeurIPS 2020)."""
+"""DenseNets for small images [Huang et al., CVPR 2017], as in the official code of Mukhoti et al. (NeurIPS 2020)."""
 
 import math
 
@@ -13,18 +12,18 @@ from .cifar_resnet import CifarPreTrainedModel, check_stages
 
 @strict
 class CifarDenseNetConfig(PreTrainedConfig):
-    """Shape of a [`CifarDenseNetForImageClassification`]; the defaults are DenseNet-121's.
+    """Configuration of a [`CifarDenseNetForImageClassification`]. The defaults are those of DenseNet-121.
 
     Args:
-        num_channels: of the images.
-        growth_rate: channels that each layer adds; the first convolution has twice as many.
-        layers: layers of each dense block.
+        num_channels: channels of the images.
+        growth_rate: channels that each layer adds. The first convolution has twice as many.
+        layers: number of layers of each dense block.
         bottleneck: channels inside a layer, as a multiple of `growth_rate`.
-        compression: share of the channels that a transition keeps, rounded down to a whole number of at least 1.
+        compression: share of the channels that a transition keeps, rounded down, but at least one.
 
     Raises:
         huggingface_hub.errors.StrictDataclassClassValidationError: no dense block, a number below 1, or a
-            `compression` that is not in (0, 1].
+            `compression` outside (0, 1].
     """
 
     model_type = "cifar_densenet"
@@ -64,8 +63,9 @@ class _DenseLayer(nn.Module):
 class CifarDenseNetForImageClassification(CifarPreTrainedModel):
     """Conv 3x3 → dense blocks with transitions between them → batch norm, ReLU → mean over the pixels → linear.
 
-    A layer is batch norm, ReLU, conv 1x1, batch norm, ReLU, conv 3x3, and its output joins its input. A transition is
-    batch norm, ReLU, conv 1x1 and a mean over 2x2 pixels, an odd row or column left out. The head is `classifier`.
+    A layer is batch norm, ReLU, conv 1x1, batch norm, ReLU, conv 3x3, and its output is concatenated to its input. A
+    transition is batch norm, ReLU, conv 1x1 and a mean over 2x2 pixels, which drops an odd row or column. The head is
+    `classifier`.
     """
 
     config_class = CifarDenseNetConfig

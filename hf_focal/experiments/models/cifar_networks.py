@@ -1,4 +1,4 @@
-"""The named networks for 32x32 images of Mukhoti et al. (NeurIPS 2020), and two small ones."""
+"""Named networks for 32x32 images: those of Mukhoti et al. (NeurIPS 2020) and two small ones."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -11,8 +11,8 @@ from .cifar_resnet import CifarResNetConfig
 _basic = partial(CifarResNetConfig, block="basic", stem_width=16)
 _bottleneck = partial(CifarResNetConfig, block="bottleneck", widths=(64, 128, 256, 512), stem_width=64)
 
-# A name counts the layers with weights, shortcuts left out. ResNet-110 is the paper's, of bottlenecks: He et al.'s for
-# small images is of basic blocks. ResNet-20 is theirs but for the 1x1 convolutions in its shortcuts.
+# The number in a name counts the layers with weights, except shortcuts. ResNet-110 has bottlenecks, as in Mukhoti et
+# al., not basic blocks, as in He et al. ResNet-20 is that of He et al. with 1x1 convolutions in the shortcuts.
 CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]] = {
     "resnet8": partial(_basic, layers=(1, 1, 1), widths=(16, 32, 64)),
     "resnet20": partial(_basic, layers=(3, 3, 3), widths=(16, 32, 64)),
@@ -24,11 +24,11 @@ CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]
 
 
 def cifar_config(name: str, **config_kwargs: Any) -> CifarResNetConfig | CifarDenseNetConfig:
-    """The configuration of a named network, for `AutoModelForImageClassification.from_config`.
+    """Return the configuration of a named network, for `AutoModelForImageClassification.from_config`.
 
     Args:
         name: one of `CIFAR_NETWORKS`.
-        config_kwargs: further arguments of the configuration, such as `num_labels`; they win over the network's.
+        config_kwargs: arguments of the configuration, such as `num_labels`, that add to or override the network's.
 
     Raises:
         ValueError: an unknown name.

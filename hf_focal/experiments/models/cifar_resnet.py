@@ -1,5 +1,5 @@
-"""Residual networks for small images [He et al., CVPR 2016, section 4.2; wide ones: Zagoruyko and Komodakis, BMVC
-2016], with the blocks and sizes of the official code of Mukhoti et al. (NeurIPS 2020)."""
+"""ResNets for small images [He et al., CVPR 2016, section 4.2; wide ones: Zagoruyko and Komodakis, BMVC 2016], as in
+the official code of Mukhoti et al. (NeurIPS 2020)."""
 
 import math
 from typing import Any
@@ -17,18 +17,19 @@ _EXPANSIONS = {"basic": 1, "bottleneck": 4}
 
 @strict
 class CifarResNetConfig(PreTrainedConfig):
-    """Shape of a [`CifarResNetForImageClassification`]; the defaults are ResNet-50's.
+    """Configuration of a [`CifarResNetForImageClassification`]. The defaults are those of ResNet-50.
 
     Args:
-        num_channels: of the images.
-        block: "basic", two 3x3 convolutions, or "bottleneck", 1x1, 3x3 and 1x1 with four times as many channels.
-        layers: blocks of each stage.
-        widths: channels of each stage, for bottlenecks those inside, a fourth of what the stage gives.
+        num_channels: channels of the images.
+        block: "basic", two 3x3 convolutions, or "bottleneck", convolutions of 1x1, 3x3 and 1x1, the last with four
+            times as many channels.
+        layers: number of blocks of each stage.
+        widths: channels of each stage; of bottlenecks, the channels inside, a quarter of the stage's output.
         stem_width: channels of the first convolution.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: another `block`; no stage, or not as many `widths`
-            as `layers`; a number below 1.
+        huggingface_hub.errors.StrictDataclassClassValidationError: an unknown `block`, no stage, `widths` and `layers`
+            of different lengths, or a number below 1.
     """
 
     model_type = "cifar_resnet"
@@ -48,21 +49,21 @@ class CifarResNetConfig(PreTrainedConfig):
         for name in ("layers", "widths"):
             check_stages(name, getattr(self, name))
         if len(self.widths) != len(self.layers):
-            raise ValueError(f"widths must be as many as layers, {len(self.layers)}, got {len(self.widths)}")
+            raise ValueError(f"widths must be as long as layers, {len(self.layers)}, got {len(self.widths)}")
 
 
 def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
-    """Raise unless there are values, each at least 1."""
+    """Raise ValueError unless there is at least one value and all are at least 1."""
     if not values or min(values) < 1:
-        raise ValueError(f"{name} must be numbers of at least 1, one a stage, got {list(values)}")
+        raise ValueError(f"{name} must be at least 1 for each stage, got {list(values)}")
 
 
 class CifarPreTrainedModel(PreTrainedModel):
-    """What the networks for small images share: `stages(stem(images))`, the mean over the pixels, and `classifier`."""
+    """Base class of networks for small images: `stages(stem(images))`, a mean over the pixels, and `classifier`."""
 
     main_input_name = "pixel_values"
     input_modalities = ("image",)
-    smallest_image = 1  # pixels a side
+    smallest_image = 1  # height and width in pixels
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -81,21 +82,20 @@ class CifarPreTrainedModel(PreTrainedModel):
         """Classify images.
 
         Args:
-            pixel_values: floating, (batch, num_channels, height, width), in any memory format, which is kept.
-            labels: int64, (batch,); asks for the cross-entropy that Transformers computes for any classifier.
+            pixel_values: floating, (batch, num_channels, height, width), in any memory format.
+            labels: int64, (batch,). If given, the output has the cross-entropy of Transformers' classifiers.
 
         Returns:
-            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and with `loss` when labels are
-            given.
+            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and `loss` if labels are given.
 
         Raises:
-            ValueError: another number of dimensions or channels, or images that the network shrinks to nothing.
+            ValueError: another number of dimensions or channels, or images that are too small for the network.
         """
         shape, channels = tuple(pixel_values.shape), self.config.num_channels
         if len(shape) != 4 or shape[1] != channels:
             raise ValueError(f"pixel_values must be of shape (batch, {channels}, height, width), got {shape}")
         if min(shape[2:]) < self.smallest_image:
-            raise ValueError(f"pixel_values must have at least {self.smallest_image} pixels a side, got {shape}")
+            raise ValueError(f"pixel_values must be at least {self.smallest_image} pixels high and wide, got {shape}")
         hidden = self.stages(self.stem(pixel_values))
         logits = self.classifier(hidden.mean(dim=(2, 3)))
         loss = None
@@ -135,8 +135,8 @@ class _Block(nn.Module):
 class CifarResNetForImageClassification(CifarPreTrainedModel):
     """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels → linear.
 
-    Nothing shrinks the image before the stages, and each stage but the first halves it. A block ends in the ReLU, and
-    where it changes the shape its shortcut is a 1x1 convolution with a batch norm. The head is `classifier`.
+    The stem keeps the size of the image, and each stage except the first halves it. A block ends with a ReLU. If it
+    changes the shape, its shortcut is a 1x1 convolution with a batch norm. The head is `classifier`.
     """
 
     config_class = CifarResNetConfig

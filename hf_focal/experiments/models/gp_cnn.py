@@ -1,5 +1,5 @@
-"""The global-pooling CNN of the 20 Newsgroups experiments (Mukhoti et al., NeurIPS 2020, appendix on text; the
-well-known Keras example of a text CNN on GloVe vectors)."""
+"""Global-pooling CNN for texts of the 20 Newsgroups experiments [Mukhoti et al., NeurIPS 2020, appendix], the Keras
+example of a text CNN on GloVe vectors."""
 
 import math
 from pathlib import Path
@@ -23,23 +23,23 @@ from transformers.utils import can_return_tuple
 
 @strict
 class GPCNNConfig(PreTrainedConfig):
-    """Shape of a [`GPCNNForSequenceClassification`]; the defaults are the paper's.
+    """Configuration of a [`GPCNNForSequenceClassification`]. The defaults are those of the paper.
 
     Args:
-        vocab_size: number of rows of the embedding.
+        vocab_size: number of embeddings.
         embedding_size: width of a word vector.
         num_filters: channels of every convolution.
-        kernel_size: words that a convolution sees; odd, so that "same" padding is symmetric.
-        pool_size: width and stride of the max-pool after each convolution but the last.
-        num_layers: convolutions, at least 1; the last is followed by the global max-pool.
-        hidden_size: width of the dense layer below the linear head.
-        dropout: probability of dropping a unit of that dense layer.
-        pad_token_id: id that counts as padding when no attention mask is given; its vector stays zero. Without an id
-            (None) nothing is padding but what the mask says.
+        kernel_size: number of words in a convolution's window; odd, so that "same" padding is symmetric.
+        pool_size: width and stride of the max-pool after each convolution except the last.
+        num_layers: number of convolutions, at least 1. A global max-pool follows the last.
+        hidden_size: width of the dense layer before the linear head.
+        dropout: dropout probability of the dense layer.
+        pad_token_id: padding id if no attention mask is given; its vector stays zero. With None, only the mask marks
+            padding.
 
     Raises:
         huggingface_hub.errors.StrictDataclassClassValidationError: `kernel_size` is even, a size is below 1, or
-            `dropout` is no probability.
+            `dropout` is outside [0, 1].
     """
 
     model_type = "gp_cnn"
@@ -74,8 +74,8 @@ class GPCNNConfig(PreTrainedConfig):
 
 
 def _same_convolution(convolution: nn.Conv1d, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """`convolution` over (batch, words, channels), the length kept by zeros on both sides, and 0 where masked."""
-    # As a 2-D convolution, channels last: 2.4 times as fast on CPU as conv1d, which needs the channels first.
+    """Apply the convolution to (batch, words, channels) with zero padding to the same length, and set masked to 0."""
+    # A 2-D convolution with channels last is 2.4 times as fast on CPU as conv1d, which needs channels first.
     image = hidden.transpose(1, 2).unsqueeze(2)
     weight = convolution.weight.unsqueeze(2)
     image = F.conv2d(image, weight, convolution.bias, padding=(0, convolution.kernel_size[0] // 2))
@@ -84,15 +84,15 @@ def _same_convolution(convolution: nn.Conv1d, hidden: torch.Tensor, mask: torch.
 
 
 def _max_pool(hidden: torch.Tensor, window: int) -> torch.Tensor:
-    """Maximum over each `window` consecutive words of (batch, words, channels)."""
+    """Take the maximum over each `window` consecutive words of (batch, words, channels)."""
     return hidden.unflatten(1, (-1, window)).max(dim=2).values
 
 
 class GPCNNForSequenceClassification(PreTrainedModel):
     """Embedding → (conv, ReLU, max-pool) × (num_layers - 1) → conv, ReLU → global max-pool → dense, ReLU → linear.
 
-    Padding is invisible: the logits of a text are the same however much padding follows it, and a text of padding
-    alone is answered by the biases. The head is `classifier`.
+    Logits do not depend on the amount of padding; those of an empty text depend on the biases only. The head is
+    `classifier`.
     """
 
     config_class = GPCNNConfig
@@ -113,8 +113,8 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # As in the Keras original. Small embeddings matter without pre-trained vectors: from N(0, 0.4), GloVe's scale,
-        # the network learns texts by heart before it learns words.
+        # As in the Keras original. Without pretrained vectors embeddings must be small: with N(0, 0.4), the scale of
+        # GloVe, the network memorizes texts before it learns words.
         if isinstance(module, nn.Conv1d | nn.Linear):
             init.xavier_uniform_(module.weight)
             init.zeros_(module.bias)
@@ -140,12 +140,12 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         """Classify texts.
 
         Args:
-            input_ids: int64, (batch, words); any number of words, none included.
-            attention_mask: (batch, words), 1 for words and 0 for padding; by default every `pad_token_id` is padding.
-            labels: int64, (batch,); asks for the cross-entropy that Transformers computes for any classifier.
+            input_ids: int64, (batch, words), with any number of words, also 0.
+            attention_mask: (batch, words), 1 for words and 0 for padding. By default `pad_token_id` marks padding.
+            labels: int64, (batch,). If given, the output has the cross-entropy of Transformers' classifiers.
 
         Returns:
-            `SequenceClassifierOutput` with `logits`, (batch, num_labels), and with `loss` when labels are given.
+            `SequenceClassifierOutput` with `logits`, (batch, num_labels), and `loss` if labels are given.
         """
         if attention_mask is not None:
             mask = attention_mask.bool()
@@ -153,14 +153,14 @@ class GPCNNForSequenceClassification(PreTrainedModel):
             mask = input_ids != self.config.pad_token_id
         else:
             mask = torch.ones_like(input_ids, dtype=torch.bool)
-        # A whole number of pooling windows at every layer, and at least one.
+        # Pad to a whole number of pooling windows at every layer, at least one.
         multiple = self.config.pool_size ** (len(self.convolutions) - 1)
         missing = -input_ids.shape[1] % multiple if input_ids.shape[1] else multiple
         input_ids, mask = F.pad(input_ids, (0, missing)), F.pad(mask, (0, missing)).unsqueeze(-1)
         hidden = self.embeddings(input_ids) * mask
         for i, convolution in enumerate(self.convolutions):
-            # A masked position is 0, which the max-pool followed by a ReLU cannot tell from its absence. (The ReLU
-            # comes after the pool, where it gives the same and has fewer elements to visit.)
+            # Masked positions are 0 and do not change a max-pool followed by a ReLU. The ReLU comes after the pool,
+            # with the same result on fewer elements.
             assert isinstance(convolution, nn.Conv1d)
             hidden = _same_convolution(convolution, hidden, mask)
             window = self.config.pool_size if i + 1 < len(self.convolutions) else hidden.shape[1]
@@ -179,18 +179,19 @@ AutoModelForSequenceClassification.register(GPCNNConfig, GPCNNForSequenceClassif
 
 
 def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedding_size: int) -> torch.Tensor:
-    """Word vectors in GloVe's text format ("word v1 v2 ..." a line; Pennington et al., EMNLP 2014) for a vocabulary.
+    """Read word vectors for a vocabulary from GloVe's text format, "word v1 v2 ..." [Pennington et al., EMNLP 2014].
 
     Copy the result into a model with `model.get_input_embeddings().weight.data.copy_(matrix)`.
 
     Args:
-        path: the text file, UTF-8.
-        tokenizer: gives the vocabulary; words are compared as they are.
-        embedding_size: values on each line.
+        path: a text file in UTF-8.
+        tokenizer: provides the vocabulary. Words are compared without changes.
+        embedding_size: number of values in each line.
 
     Returns:
-        float32, (len(tokenizer), embedding_size). Words without a vector are normal with the mean and the deviation of
-        the vectors found, drawn from PyTorch's global generator; padding is zero.
+        float32, (len(tokenizer), embedding_size). Vectors of words that are not in the file are drawn from a normal
+        distribution with the mean and the standard deviation of those found, with PyTorch's global generator. The
+        vector of padding is zero.
 
     Raises:
         ValueError: a line does not have `embedding_size` finite values, or no word of the vocabulary is in the file.
@@ -199,7 +200,7 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
     vocabulary = tokenizer.get_vocab()
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            # The first line shows the width. From then on a word is what precedes the values: a few hold spaces.
+            # The first line shows the width. After it, all before the values is the word: a few contain spaces.
             word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
             if len(values) != embedding_size:
                 raise ValueError(
@@ -211,7 +212,7 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
                 if not all(map(math.isfinite, vectors[-1])):
                     raise ValueError(f"{path}, line {number} must hold finite values, got {' '.join(values)!r}")
     if not ids:
-        raise ValueError(f"{path} must hold some of the {len(vocabulary)} words of the tokenizer, got none")
+        raise ValueError(f"{path} must contain words of the tokenizer, got none of its {len(vocabulary)}")
     found = torch.tensor(vectors)
     matrix = torch.randn(len(tokenizer), embedding_size) * found.std(correction=0) + found.mean()
     matrix[ids] = found

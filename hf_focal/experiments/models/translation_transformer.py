@@ -1,4 +1,4 @@
-"""The Transformer [Vaswani et al. 2017] for translation, as a configuration of Transformers' Marian."""
+"""Transformer for translation [Vaswani et al. 2017] as a configuration of Transformers' Marian models."""
 
 from transformers import MarianConfig, PreTrainedTokenizerBase
 
@@ -13,21 +13,20 @@ def transformer_config(
     ffn_dim: int = 2048,
     dropout: float = 0.1,
 ) -> MarianConfig:
-    """The configuration of a Transformer to train from scratch, `MarianMTModel(transformer_config(...))`.
+    """Return the configuration of a Transformer to train from scratch, `MarianMTModel(transformer_config(...))`.
 
-    Sinusoidal positions, layer normalisation after each residual branch, ReLU, and one matrix for the embeddings of
-    both sides and the head. Its weights begin as N(0, 1/d_model), so that embeddings, multiplied by √d_model, are of
-    size 1, and square matrices have the deviation of Glorot and Bengio (2010).
+    It has sinusoidal positions, layer normalisation after each residual branch, ReLU, and one matrix for the
+    embeddings of both sides and the head. Weights are initialised from N(0, 1/d_model): embeddings, which are
+    multiplied by √d_model, have standard deviation 1, and square matrices that of Glorot and Bengio (2010).
 
     Args:
-        tokenizer: of both languages, with a token for padding, which the decoder also starts from, and one for
-            the end.
-        max_length: tokens that there are positions for.
+        tokenizer: tokenizer of both languages, with a padding token, which also starts the decoder, and an end token.
+        max_length: number of positions.
         d_model: width, a multiple of `num_heads`.
-        num_layers: of the encoder, and of the decoder.
-        num_heads: of each attention.
+        num_layers: number of layers of the encoder, and of the decoder.
+        num_heads: number of heads of each attention.
         ffn_dim: width of the feed-forward layers.
-        dropout: of each residual branch and of the embeddings.
+        dropout: dropout probability of residual branches and embeddings.
     """
     return MarianConfig(
         vocab_size=len(tokenizer),

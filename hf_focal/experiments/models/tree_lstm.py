@@ -1,5 +1,5 @@
-"""The binary constituency Tree-LSTM [Tai et al., ACL 2015, section 3.2 with N = 2] as a sentiment classifier
-[section 4.1], which Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
+"""Binary constituency Tree-LSTM for sentiment classification [Tai et al., ACL 2015, sections 3.2 and 4.1], which
+Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ from transformers.utils import can_return_tuple
 
 @strict
 class TreeLSTMConfig(PreTrainedConfig):
-    """Shape of a [`TreeLSTMForSequenceClassification`]; the defaults are those of Tai et al. for constituency trees.
+    """Configuration of a [`TreeLSTMForSequenceClassification`]. The defaults are those of Tai et al.
 
     Args:
-        vocab_size: number of rows of the embedding.
+        vocab_size: number of embeddings.
         embedding_size: width of a word vector.
         memory_size: width of a node's memory cell and hidden state.
-        dropout: probability of dropping a unit of the hidden state that the head sees; Tai et al. take 0.5.
+        dropout: dropout probability of the head's input.
         pad_token_id: id whose vector stays zero; None for no such id.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: a size is below 1, or `dropout` is no probability.
+        huggingface_hub.errors.StrictDataclassClassValidationError: a size is below 1, or `dropout` is outside [0, 1].
     """
 
     model_type = "tree_lstm"
@@ -45,15 +45,15 @@ class TreeLSTMConfig(PreTrainedConfig):
 
 
 class _Compose(torch.autograd.Function):
-    """The hidden states of all nodes from those of the leaves, one height after the other.
+    """Computes the hidden states of all nodes from those of the leaves, height by height.
 
-    T nodes, sorted by height, of which the first are L leaves; M is the memory size. Autograd alone would hold a
-    gradient of all T nodes at each height, quadratic in the depth of a tree: here the states and their gradients are
-    one buffer each, and the gradient of the weight is one matrix product over all nodes.
+    There are T nodes, sorted by height, the L leaves first. M is the memory size. Autograd would keep a gradient of
+    all T nodes for each height. Here the states and their gradients are one buffer each, and the gradient of the
+    weight is one matrix product over all nodes.
 
     Inputs: memory cells and hidden states of the leaves, (L, M) each; weight (5 M, 2 M) and bias (5 M,) of the gates
-    in the order update, input, left forget, right forget, output; children (T - L, 2), where in the sorted order the
-    children of inner nodes are; sizes, how many nodes each height from 1 has. Returns (T + 1, M), the last row zero.
+    in the order update, input, left forget, right forget, output; children (T - L, 2), the indices of the children of
+    inner nodes; sizes, the number of nodes of each height from 1. Returns (T + 1, M), with zeros in the last place.
     """
 
     @staticmethod
@@ -97,8 +97,8 @@ class _Compose(torch.autograd.Function):
         grad_hidden, grad_cell = grad.clone(), torch.zeros_like(cell)
         update, input_, _, _, output = gates.unbind(1)
         forget = gates[:, 2:4]
-        # What the gates' gradients are multiples of, all nodes at once: of a node's memory's gradient, the output
-        # gate's of the hidden state's.
+        # Factors of the gates' gradients, for all nodes at once. They are multiplied below by the gradient of the
+        # node's memory cell or, for the output gate, of its hidden state.
         tanh = cell[num_leaves:].tanh()
         cell_of_hidden = output * (1 - tanh**2)
         slopes = torch.empty_like(gates)
@@ -116,20 +116,20 @@ class _Compose(torch.autograd.Function):
             slopes[inner, 4] *= grad_hidden[rows]
             below = torch.mm(slopes[inner].flatten(1).to(weight.dtype), weight)
             grad_hidden.index_add_(0, pairs, below.to(grad.dtype).view(2 * size, width))
-            # A node has one parent, so nothing is there to add to.
+            # A node has one parent: its gradient is complete.
             grad_cell.index_copy_(0, pairs, (memory * forget[inner]).view(2 * size, width))
-        grad_gates = slopes.flatten(1).to(weight.dtype)  # the slopes have become the gradients
+        grad_gates = slopes.flatten(1).to(weight.dtype)  # now multiplied: gradients
         below = hidden.index_select(0, children.flatten()).view(num_inner, 2 * width).to(weight.dtype)
         grad_weight, grad_bias = grad_gates.t() @ below, grad_gates.sum(0)
         return grad_cell[:num_leaves], grad_hidden[:num_leaves], grad_weight, grad_bias, None, None
 
 
 class TreeLSTMForSequenceClassification(PreTrainedModel):
-    """Embedding → a memory cell and a hidden state for each leaf, then for each node from its two children → linear.
+    """Embedding → memory cell and hidden state of each leaf, then of each node from its two children → linear.
 
-    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c), its
-    gates i, f_l, f_r, o (sigmoid) and its update u (tanh) being linear in [h_l; h_r]. Every node can be classified;
-    the head is `classifier`. Nodes are computed height by height, all trees of a batch together.
+    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c); the
+    gates i, f_l, f_r, o (sigmoid) and the update u (tanh) are linear in [h_l; h_r]. Every node can be classified;
+    the head is `classifier`. All trees of a batch are computed together, height by height.
     """
 
     config_class = TreeLSTMConfig
@@ -147,7 +147,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # As in Tai et al.'s code, where each child has linear layers of its own.
+        # As in the code of Tai et al., where each child has its own linear layers.
         if isinstance(module, nn.Linear):
             fan_in = self.config.memory_size if module is self.composer else module.in_features
             init.uniform_(module.weight, -(fan_in**-0.5), fan_in**-0.5)
@@ -174,26 +174,26 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Classify the roots of trees, or their nodes; `hf_focal.data.TreeCollator` makes the batches.
+        """Classify the roots or other nodes of trees, in batches of `TreeCollator`.
 
         Args:
-            input_ids: int64, (batch, words), the words of the leaves from left to right, then anything.
-            left, right: int64, (batch, nodes), the numbers of each node's children within its tree; of leaves and
-                padding nothing is read. Leaves are numbered from left to right, and no node is a child twice.
-            height: int64, (batch, nodes): 0 for a leaf, one more than the higher child for any other node, -1 for
+            input_ids: int64, (batch, words), the words of the leaves from left to right, then padding.
+            left, right: int64, (batch, nodes), the indices of each node's children within its tree; ignored for leaves
+                and padding. Leaves are numbered from left to right, and each node has one parent.
+            height: int64, (batch, nodes): 0 for a leaf, one more than the higher child for other nodes, -1 for
                 padding.
             nodes: int64, (batch,) or (batch, any number), the nodes to classify; by default the root of each tree.
-            labels: int64, (batch,) or as `nodes`, -100 where there is none; asks for the cross-entropy that
-                Transformers computes for any classifier.
+            labels: int64, (batch,) or the shape of `nodes`, -100 for none. If given, the output has the cross-entropy
+                of Transformers' classifiers.
 
         Returns:
-            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and then num_labels (of padding the bias of
-            the head), and with `loss` when labels are given.
+            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and num_labels (for padding, the bias of the
+            head), and `loss` if labels are given.
         """
         hidden, places = self._hidden_states(input_ids, left, right, height)
         nodes = height.argmax(1) if nodes is None else nodes
         places = places.gather(1, nodes.view(len(nodes), -1))
-        # The logits of all nodes, for they are narrower to pick from than the hidden states.
+        # Logits of all nodes are narrower to index than their hidden states.
         logits = self.classifier(self.dropout(hidden)).index_select(0, places.flatten()).view(*nodes.shape, -1)
         loss = None
         if labels is not None:
@@ -201,12 +201,12 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def _hidden_states(self, input_ids: Tensor, left: Tensor, right: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
-        """The hidden states of all nodes, sorted by height, and (batch, nodes) where among them each node's is."""
+        """Compute the hidden states of all nodes, sorted by height, and the index of each node among them."""
         batch_size, num_nodes = height.shape
-        # The only wait for a GPU: how many nodes each height has.
+        # The only synchronisation with a GPU: the number of nodes of each height.
         num_padding, num_leaves, *sizes = (height.flatten() + 1).bincount(minlength=2).tolist()
         order = height.flatten().argsort(stable=True)[num_padding:]
-        places = torch.full_like(left.flatten(), len(order))  # padding is in the row of zeros at the end
+        places = torch.full_like(left.flatten(), len(order))  # padding refers to the zeros in the last place
         places[order] = torch.arange(len(order), device=order.device)
 
         words = (height == 0).cumsum(1).sub_(1).clamp_(min=0)
@@ -217,10 +217,10 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         hidden = output.sigmoid() * cell.tanh()
 
         inner = order[num_leaves:]
-        first = (inner // num_nodes) * num_nodes  # the place of the tree's node 0
+        first = (inner // num_nodes) * num_nodes  # index of the tree's node 0
         children = torch.stack([first + side.flatten()[inner] for side in (left, right)], dim=1)
         if torch.is_autocast_enabled(height.device.type):
-            # The products are in half precision, as autocast's are; states and their sums are not.
+            # Products are in half precision, as under autocast; states and their sums are not.
             dtype = torch.get_autocast_dtype(height.device.type)
             weight, bias = weight.to(dtype), bias.to(dtype)
         hidden = _Compose.apply(cell, hidden, weight, bias, places[children], sizes)

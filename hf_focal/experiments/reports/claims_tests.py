@@ -1,4 +1,4 @@
-"""Tests over seeds of what the papers claim of the focal losses."""
+"""Statistical tests, paired over seeds, of the papers' claims about focal losses."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,27 +11,27 @@ from ...reports.markdown_tables import MISSING, columns_table
 from .paper_tables import Results, measured
 
 FAMILY = "focal family"
-# How much larger the error may be and still be called "not worse", in percentage points.
+# The error counts as "not worse" if it is larger by less than this, in percentage points.
 _ERROR_MARGIN = 1.0
 _ABOUT_TESTS = """\
-Differences from cross-entropy in percentage points, paired over seeds; one-sided tests. The focal family is the mean
-of the row's focal, FLSc and FLSD losses. The t-test of the line "mean of the rows" decides (of one row: of "focal
-family"), for these rows: a seed is one observation. With each row and seed as one there are more, but not of as many
-tasks. The other lines are to be looked at: their p-values are not corrected for their number. With n pairs Wilcoxon's
-p cannot be below 1 / 2ⁿ (0.125 for three).
+Differences from cross-entropy in percentage points, paired over seeds, with one-sided tests. The focal family is the
+mean of the focal, FLSc and FLSD losses of a row. The t-test of the line "mean of the rows" decides (with a single row,
+that of "focal family"): each seed is one observation. The line "each row and seed" has more observations, but they are
+not independent tasks. All other lines are exploratory: their p-values are not corrected for multiple tests. With n
+pairs, Wilcoxon's p is at least 1 / 2ⁿ (0.125 for three).
 """
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Whether a difference between paired values is below a margin.
+    """One-sided tests of whether a paired difference is below a margin.
 
     Attributes:
-        size: pairs.
-        mean: of the differences; NaN without pairs.
+        size: number of pairs.
+        mean: mean difference; NaN without pairs.
         interval: two-sided 95 % t interval of the mean; NaN with fewer than two pairs.
-        p_t: of the one-sided paired t-test of "the mean difference is below the margin"; NaN likewise.
-        p_wilcoxon: of Wilcoxon's one-sided signed-rank test of the same. With n pairs it cannot be below 1 / 2^n.
+        p_t: p-value of the paired t-test; NaN with fewer than two pairs.
+        p_wilcoxon: p-value of Wilcoxon's signed-rank test, at least 1 / 2^n with n pairs; NaN with fewer than two.
     """
 
     size: int
@@ -42,7 +42,7 @@ class PairedTest:
 
     @classmethod
     def of(cls, differences: Iterable[float], margin: float = 0.0) -> "PairedTest":
-        """The tests of differences, against a margin: 0 for "smaller", more for "not larger by so much"."""
+        """Test differences against a margin: 0 for "smaller", above 0 for "not larger by the margin"."""
         values = np.asarray(list(differences), dtype=float)
         nan = math.nan
         if len(values) < 2:
@@ -55,16 +55,16 @@ class PairedTest:
 
 
 def is_focal(loss: str) -> bool:
-    """Whether a loss of the tables is of the focal family of Mukhoti et al. 2020: focal_N, flsc_N, flsd_N."""
+    """Whether a loss of the tables belongs to the focal family of Mukhoti et al. 2020: focal_N, flsc_N, flsd_N."""
     return loss.startswith(("focal_", "flsc_", "flsd_"))
 
 
 def differences(results: Results, baseline: str, metric: str, stage: str) -> dict[tuple[str, str], dict]:
-    """By how much losses exceed the baseline's value of a metric, for each row and seed that has both.
+    """Subtract the baseline's value of a metric from that of each loss, for each row and seed that has both.
 
     Returns:
-        (dataset, model) -> loss -> seed -> difference, in the unit of `METRICS`. "focal family" stands for the mean
-        over the row's focal losses (`is_focal`), for seeds that have them all.
+        (dataset, model) -> loss -> seed -> difference, in the unit of `METRICS`. The loss "focal family" is the mean
+        over the row's focal losses (`is_focal`), for seeds that have all of them.
     """
     rows: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
     for (dataset, model, loss), runs in results.items():
@@ -85,7 +85,7 @@ def differences(results: Results, baseline: str, metric: str, stage: str) -> dic
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test of one loss, or of their family, against the baseline, in one row of the tables or in all."""
+    """A test of one loss, or of the focal family, against the baseline, in one row of the tables or in all rows."""
 
     row: str
     loss: str
@@ -96,20 +96,20 @@ class Comparison:
 def compare_focal_losses(
     results: Results, metric: str, stage: str, margin: float = 0.0, baseline: str = "cross_entropy"
 ) -> list[Comparison]:
-    """One-sided tests, paired over seeds, of the focal losses against the baseline.
+    """Test the focal losses against the baseline, one-sided and paired over seeds.
 
-    One for each focal loss (and AdaFocal) of each dataset and model, one for their family (`differences`), and last,
-    of several datasets or models, two for all: of the mean over them for each seed that all have, which decides, and
-    of every seed of each. Of a single one its family decides.
+    There is a test for each focal loss (and AdaFocal) of each dataset and model, and one for the focal family. With a
+    single dataset and model, the test of the family decides. With several, two more tests cover all of them: one of
+    the means over them, a pair for each seed that all have, which decides, and one of all seeds of each.
 
     Args:
         results: the runs.
-        metric, stage: as `measured` takes them.
-        margin: the difference that must be shown to be undercut; 0 for "smaller than the baseline".
-        baseline: the loss that the others are compared with.
+        metric, stage: as in `measured`.
+        margin: the difference to stay below; 0 for "smaller than the baseline".
+        baseline: the loss to compare with.
 
     Returns:
-        The tests; none where no focal loss has a seed in common with the baseline.
+        The tests; empty if no focal loss shares a seed with the baseline.
     """
     rows = differences(results, baseline, metric, stage)
     families = [losses[FAMILY] for losses in rows.values() if losses.get(FAMILY)]
@@ -130,11 +130,11 @@ def compare_focal_losses(
 
 
 def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -> str:
-    """The Markdown table of comparisons, and a line that says whether the deciding t-test is significant.
+    """Format comparisons as a Markdown table, and a line that says whether the deciding t-test is significant.
 
     Args:
         comparisons: as `compare_focal_losses` returns them.
-        level: of significance.
+        level: significance level.
 
     Raises:
         ValueError: no comparisons.
@@ -155,10 +155,13 @@ def significance_table(comparisons: Sequence[Comparison], level: float = 0.05) -
 
 
 def claims_section(results: Results) -> str:
-    """The Markdown section that tests the papers' claims: focal losses are better calibrated, and not less accurate.
+    """Test the papers' claims that focal losses are better calibrated and not less accurate.
 
     Args:
-        results: the runs that there are.
+        results: the available runs.
+
+    Returns:
+        A Markdown section.
     """
     claims = {
         "ECE before the temperature is smaller": ("ece", "pre_t", 0.0),

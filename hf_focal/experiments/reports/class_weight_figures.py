@@ -1,4 +1,4 @@
-"""How the weights of classes moved over a training, and how its loss fell [Tian et al. 2021, figures 4 and 5]."""
+"""Figures of class weights and of the training loss [Tian et al. 2021, figures 4 and 5]."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
-    """Each record's mean focal and recall weights of the classes, both as shares of their sum over the classes.
+    """Divide the focal and the recall weights of each record by their sum over the classes.
 
     Args:
-        history: what `class_weight_history` returns, R records of K classes.
+        history: R records of K classes, as `class_weight_history` returns them.
 
     Returns:
-        (R, K) float64 each; NaN of a class without rows, which the sum leaves out, and where all weights are 0.
+        (R, K) float64 each. NaN for a class without samples, which the sum leaves out, and where all weights are 0.
     """
     shares = []
     for name in ("focal", "recall"):
@@ -35,24 +35,23 @@ def class_weights_figure(
     title: str | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw the normalised focal and recall weight of each class, and the ratio of the latter to the former.
+    """Draw the normalised focal weight and recall weight of each class, and the ratio of recall to focal weight.
 
-    Only the share of a class says what a loss attends to; a common factor scales the gradient alone. A ratio above 1
-    is a class that recall loss would weigh more than focal loss does. The colour is the class's number of training
-    rows.
+    Weights are normalised because a factor that all classes share only scales the gradient. A ratio above 1 marks a
+    class that recall loss weights more than focal loss does. The colour shows the class's number of training samples.
 
     Args:
-        history: records of `ClassWeights`, in their order: `"epoch"`; `"focal"` and `"recall"`, K weights each, None
-            of a class without rows.
-        class_counts: the numbers of training rows, K.
+        history: the records of `ClassWeightsCallback`, in order: `"epoch"`; `"focal"` and `"recall"`, K weights each,
+            None for a class without samples.
+        class_counts: K, the number of training samples of each class.
         title: a line above the figure.
-        path: where to save the figure too, in the format that its suffix names.
+        path: file to save the figure to; its suffix selects the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with four axes: the focal weights, the recall weights, the ratios, the colour bar.
+        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, colour bar.
 
     Raises:
-        ValueError: no records, or numbers of classes that differ.
+        ValueError: no records, or `class_counts` of another number of classes.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -63,13 +62,13 @@ def class_weights_figure(
         raise ValueError("history must hold at least one record, got none")
     focal, recall = normalised_weights(history)
     if focal.shape[1] != len(class_counts):
-        raise ValueError(f"class_counts must be of {focal.shape[1]} classes, as history is, got {len(class_counts)}")
+        raise ValueError(f"class_counts must have {focal.shape[1]} classes, as history has, got {len(class_counts)}")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = recall / focal
     epochs = [record["epoch"] for record in history]
     counts = np.maximum(class_counts, 1)
     norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
-    # Without the palest end, which is lost on white.
+    # The palest colours are invisible on white.
     colours = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
     figure = Figure(figsize=(10.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
@@ -83,7 +82,7 @@ def class_weights_figure(
         axes.set_ylim(0, 1.05 * highest or 1)
         clean_axes(axes)
     panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
-    figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training rows of the class", pad=0.02)
+    figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training samples of the class", pad=0.02)
     if title:
         title_above(figure, title)
     return finished(figure, path)
@@ -92,17 +91,17 @@ def class_weights_figure(
 def training_loss_figure(
     curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
 ) -> "Figure":
-    """Draw the training loss of runs over their epochs, as logged.
+    """Draw the logged training loss of runs by epoch.
 
     Args:
         curves: run -> pairs of epoch and loss.
-        path: where to save the figure too, in the format that its suffix names.
+        path: file to save the figure to; its suffix selects the format.
 
     Returns:
         A `matplotlib.figure.Figure` with one axes.
 
     Raises:
-        ValueError: no runs, or one without losses.
+        ValueError: no runs, or a run without losses.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure

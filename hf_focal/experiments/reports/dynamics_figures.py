@@ -1,4 +1,4 @@
-"""Figures of what `hf_focal.trainer.Dynamics` measured in the course of a training (Mukhoti et al. 2020)."""
+"""Figures of the measurements of `DynamicsCallback` [Mukhoti et al. 2020, figures 1 to 4 and 10]."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,12 +33,14 @@ _COMPARED = (
 
 
 def write_dynamics(folder: str | Path, history: History, title: str | None = None) -> list[Path]:
-    """Write the figures of one run: dynamics.png, and where distributions were kept dynamics_train.png,
-    dynamics_test.png and dynamics_gradients.png.
+    """Write the figures of one run.
+
+    These are dynamics.png and, if distributions were kept, dynamics_train.png, dynamics_test.png and
+    dynamics_gradients.png.
 
     Args:
-        folder: is made.
-        history: what `hf_focal.trainer.dynamics_history` returns.
+        folder: created if it does not exist.
+        history: what `dynamics_history` returns.
         title: a line above the figures.
 
     Returns:
@@ -59,11 +61,11 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
 
 
 def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
-    """Write the figures of several runs: dynamics.png, and where histograms were kept dynamics_gradients.png.
+    """Write the figures of several runs: dynamics.png and, if histograms were kept, dynamics_gradients.png.
 
     Args:
-        folder: is made.
-        histories: name -> what `hf_focal.trainer.dynamics_history` returns.
+        folder: created if it does not exist.
+        histories: name -> what `dynamics_history` returns.
 
     Returns:
         The files.
@@ -81,7 +83,7 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
 
 
 def dynamics_figure(history: History, title: str | None = None) -> "Figure":
-    """Draw one run by epoch: NLL and entropy of both splits, error and ECE, and the norms (figures 2, 3e and 10)."""
+    """Draw NLL and entropy of both splits, error, ECE and norms of one run by epoch (figures 2, 3e and 10)."""
     from matplotlib.figure import Figure
 
     _check(history)
@@ -113,7 +115,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
 
 
 def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
-    """Draw the runs over each other by epoch: what figures 3 and 10 show, test ECE and the mean gradient norm."""
+    """Draw test metrics and norms of several runs in common panels by epoch (figures 3 and 10)."""
     from matplotlib.figure import Figure
 
     if not histories:
@@ -132,14 +134,14 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
 
 
 def reliability_by_epoch(history: History, split: str, title: str | None = None) -> "Figure":
-    """Draw a column for each measurement whose bins were kept: reliability diagram, share of samples (figure 1)."""
+    """Draw the reliability diagram and the share of samples of each epoch whose bins were kept (figure 1)."""
     from matplotlib.figure import Figure
 
     _check(history)
     figure = Figure(figsize=(max(3.2, 0.6 + 1.9 * len(history)), 4.2), layout="constrained")
     axes = figure.subplots(2, len(history), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 2))
     for column, entry in enumerate(history):
-        # What is undefined was kept as None.
+        # Undefined values are None in the history.
         fields = {name: np.array(values, dtype=float) for name, values in entry[f"{split}_bins"].items()}
         bins = ReliabilityBins(**fields)
         draw_reliability(axes[0, column], bins, font_size=9)
@@ -157,7 +159,7 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
 
 
 def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
-    """Draw a histogram of the samples' gradient norms for each epoch, the runs over each other (figures 4b to 4d)."""
+    """Draw histograms of the gradient norms of several runs, a panel for each epoch (figures 4b to 4d)."""
     from matplotlib.figure import Figure
 
     epochs = sorted({entry["epoch"] for history in histories.values() for entry in history})
@@ -195,7 +197,7 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
 def _draw(
     panel: "Axes", history: History, name: str, colour: str, style: str, factor: float = 1, label: str | None = None
 ) -> None:
-    """Draw a measure by epoch; where it is undefined the line is broken."""
+    """Draw a measure by epoch; the line is interrupted where the measure is undefined."""
     values = [factor * entry.get(name, np.nan) for entry in history]
     if not np.isnan(values).all():
         marker = "." if len(values) < 20 else None

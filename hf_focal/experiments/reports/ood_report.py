@@ -1,6 +1,5 @@
-"""The report of out-of-distribution detection and of shifted data [Mukhoti et al. 2020, section 5; Ghosh et al. 2022,
-figure 6; Hendrycks and Dietterich 2019]: ROC curves, and calibration over the severity of a corruption.
-"""
+"""Report of out-of-distribution detection, with ROC curves, and of calibration on corrupted data [Mukhoti et al. 2020,
+section 5; Ghosh et al. 2022, figure 6; Hendrycks and Dietterich 2019]."""
 
 import csv
 import json
@@ -47,18 +46,18 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class DetectionResult:
-    """How well a run's uncertainty tells other data from its own, and how calibrated it is on corrupted data.
+    """A run's out-of-distribution detection, and its calibration on corrupted data.
 
     Attributes:
         loss: the loss, as `str(LossConfig)`.
-        temperature: fitted on the in-distribution validation set; 1 for none.
-        detection: out-of-distribution set -> `"pre"`, `"post"` (before and after the temperature) -> `"entropy"`,
-            `"confidence"` -> what `detection_metrics` returns, fractions.
-        curves: out-of-distribution set -> `"pre"`, `"post"` -> the ROC curve of the entropy, thinned.
-        shift: corruption -> a dict for each severity, 0 being the data as they are: `"severity"`, and `"pre"` and
-            `"post"` with what `CalibrationMetrics.compute()` returns, fractions and nats. May be empty.
+        temperature: fitted on the in-distribution validation set; 1 if none was fitted.
+        detection: out-of-distribution set -> `"pre"`, `"post"` (before and after T) -> `"entropy"`, `"confidence"` ->
+            the `detection_metrics`, fractions.
+        curves: out-of-distribution set -> `"pre"`, `"post"` -> the thinned ROC curve of the entropy.
+        shift: corruption -> a dict for each severity, of which 0 is the original data: `"severity"`, and `"pre"` and
+            `"post"` with `CalibrationMetrics.compute()`, fractions and nats. May be empty.
         in_distribution: `"pre"`, `"post"` -> metrics of the in-distribution test set. May be empty.
-        details: anything else worth keeping, JSON values.
+        details: other JSON values to keep.
     """
 
     loss: str
@@ -73,33 +72,31 @@ class DetectionResult:
     def measure(
         cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
     ) -> "DetectionResult":
-        """The result of in-distribution logits (N, K) and those (M, K) of each out-of-distribution set.
+        """Measure logits (N, K) of the in-distribution set and (M, K) of each out-of-distribution set.
 
-        `values` are the fields `shift`, `in_distribution` and `details`. Raises what `uncertainty` raises, and
-        `ValueError` for a temperature that is not finite and positive and for sets without samples.
+        Args:
+            loss, temperature: the fields.
+            in_logits: (N, K), in-distribution logits.
+            out_logits: out-of-distribution set -> logits (M, K).
+            values: the fields `shift`, `in_distribution` and `details`.
+
+        Raises:
+            TypeError, ValueError: as `uncertainty` does; a temperature that is not finite and positive, or a set
+                without samples.
         """
         temperature = check_positive("temperature", temperature)
         scores = _scores(in_logits, temperature)
         detection, curves = {}, {}
         for name, logits in out_logits.items():
-            others = _scores(logits, temperature)
+            out_scores = _scores(logits, temperature)
             detection[name] = {
-                side: {kind: detection_metrics(scores[side, kind], others[side, kind]) for kind in KINDS}
+                side: {kind: detection_metrics(scores[side, kind], out_scores[side, kind]) for kind in KINDS}
                 for side in _SIDES
             }
             curves[name] = {
-                side: roc_curve(scores[side, "entropy"], others[side, "entropy"]).thin() for side in _SIDES
+                side: roc_curve(scores[side, "entropy"], out_scores[side, "entropy"]).thin() for side in _SIDES
             }
         return cls(loss, temperature, detection, curves, **values)
-
-    def save(self, path: str | Path) -> None:
-        """Write the result as JSON; undefined metrics (NaN) and the curves' infinite thresholds become null."""
-        write_json(path, _to_json(self))
-
-    @classmethod
-    def load(cls, path: str | Path) -> "DetectionResult":
-        """Read what `save` wrote."""
-        return _from_json(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 def read_detection_results(path: str | Path) -> list[DetectionResult]:
@@ -108,14 +105,14 @@ def read_detection_results(path: str | Path) -> list[DetectionResult]:
 
 
 def detection_table(results: Sequence[DetectionResult]) -> str:
-    """Write a table for each out-of-distribution set, under its name as a heading, with a row a run.
+    """Format a table for each out-of-distribution set, with the set's name as heading and a line for each run.
 
-    Columns: the temperature; AUROC by entropy and by confidence, the false positive rate at 95 % true positives and
-    both average precisions by entropy, each in % before → after the temperature. Where there are several runs, the
-    best of each, before and after apart, is in bold as printed (ties too).
+    The columns are the temperature, the AUROC of entropy and of confidence and, for the entropy, the false positive
+    rate at 95 % true positives and both average precisions, in % before → after T. With several runs, the best printed
+    values before and after T are bold, ties included.
 
     Returns:
-        Markdown, ending in a newline; empty without sets. What a run lacks, or is NaN, is shown as "–".
+        Markdown that ends in a newline; empty without sets. Missing values and NaN are shown as "–".
 
     Raises:
         ValueError: no results.
@@ -132,19 +129,19 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
 
 
 def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
-    """Write two tables with a row a run and a column a severity: ECE % before → after the temperature, and accuracy %.
+    """Format two tables, with a line for each run and a column for each severity: ECE % before → after T, accuracy %.
 
-    Where there are several runs, the best of each column is in bold, as printed (ties too).
+    With several runs, the best printed value of each column is bold, ties included.
 
     Args:
-        results: the runs; those without the corruption have empty rows.
-        corruption: its name.
+        results: the runs. The lines of runs without the corruption are empty.
+        corruption: name of the corruption.
 
     Returns:
-        Markdown with a heading above each table, ending in a newline. What a run lacks, or is NaN, is shown as "–".
+        Markdown that ends in a newline, with a heading above each table. Missing values and NaN are shown as "–".
 
     Raises:
-        ValueError: no results, or none of them has the corruption.
+        ValueError: no results, or none with the corruption.
     """
     runs = _shifts(results, corruption)
     severities = sorted({severity for run in runs for severity in run})
@@ -161,18 +158,18 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
 
 
 def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> "Figure":
-    """Draw the ROC curves of the entropy, before and after the temperature, a line a run, with the AUROC of both.
+    """Draw the ROC curves of the entropy before and after T, a line for each run, and name their AUROC.
 
     Args:
         results: the runs; those without the set are left out.
-        out_set: the out-of-distribution set, the positive class.
-        path: where to save the figure too, in the format that its suffix names.
+        out_set: name of the out-of-distribution set, the positive class.
+        path: file to save the figure to; its suffix selects the format.
 
     Returns:
         A `matplotlib.figure.Figure` with two axes.
 
     Raises:
-        ValueError: no results, or none of them has the set.
+        ValueError: no results, or none with the set.
     """
     check_results(results)
     runs = [run for run in results if out_set in run.curves]
@@ -181,13 +178,13 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     labels = []
     for run in runs:
         areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
-        # No line ends inside the numbers.
+        # Lines do not break inside the numbers.
         labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas} %".replace(" ", "\xa0"), 48))
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
         for number, run in enumerate(runs):
             curve = run.curves[out_set][side]
-            # Markers a tenth of the diagonal apart, and no two runs' at the same places.
+            # Markers are a tenth of the diagonal apart, at different places for each run.
             marks = (0.1 * (number + 0.5) / len(runs), 0.1)
             _draw_line(axes, number, curve.false_positive_rate, curve.true_positive_rate, markevery=marks)
         axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=1)
@@ -200,18 +197,18 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
 
 
 def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> "Figure":
-    """Draw ECE before and after the temperature and accuracy over the severity of a corruption, a line a run.
+    """Draw ECE before and after T and accuracy over the severity of a corruption, a line for each run.
 
     Args:
         results: the runs; those without the corruption are left out.
-        corruption: its name.
-        path: where to save the figure too, in the format that its suffix names.
+        corruption: name of the corruption.
+        path: file to save the figure to; its suffix selects the format.
 
     Returns:
         A `matplotlib.figure.Figure` with three axes.
 
     Raises:
-        ValueError: no results, or none of them has the corruption.
+        ValueError: no results, or none with the corruption.
     """
     shifts = _shifts(results, corruption)
     labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
@@ -234,19 +231,20 @@ def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str 
 def write_detection_report(folder: str | Path, results: Sequence[DetectionResult]) -> list[Path]:
     """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv and detection.json of several runs.
 
-    shift.csv, which is there where corruptions are, has the columns loss, corruption, severity, when (pre or post the
-    temperature) and the metrics: fractions and nats, empty where undefined. `read_detection_results` reads the JSON.
-    In file names, whatever of a name is not a letter, digit, dot, dash or underscore is an underscore.
+    shift.csv, written if there are corruptions, has the columns loss, corruption, severity, when ("pre" or "post" T)
+    and the metrics: fractions and nats, empty where undefined. `read_detection_results` reads detection.json, in which
+    NaN and infinite thresholds are null. In file names, characters other than letters, digits, dots, dashes and
+    underscores become underscores.
 
     Args:
-        folder: made where it is not there.
+        folder: created if it does not exist.
         results: the runs, at least one.
 
     Returns:
         The files, the JSON last: where it exists, the report is complete.
 
     Raises:
-        ValueError: no results, or two sets or two corruptions whose files would have one name.
+        ValueError: no results, or two sets or two corruptions whose files would have the same name.
     """
     check_results(results)
     folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
@@ -297,14 +295,14 @@ def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarr
 
 
 def _names(mappings: Iterable[Mapping]) -> list[str]:
-    """The keys of all, each once, in the order in which they first come."""
+    """The keys of all mappings without repetition, in order of first appearance."""
     return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
 def _file_names(folder: Path, prefix: str, names: Sequence[str]) -> dict[str, Path]:
     paths = {name: folder / f"{prefix}_{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.png" for name in names}
     if len(set(paths.values())) < len(paths):
-        raise ValueError(f"results must have names that differ in more than signs, got {', '.join(names)}")
+        raise ValueError(f"results must have names that differ in letters or digits, got {', '.join(names)}")
     return paths
 
 
@@ -317,7 +315,7 @@ def _value(entry: Mapping, side: str, metric: str) -> float | None:
 
 
 def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[int, Mapping]]:
-    """The entries of each run by severity, none where it lacks the corruption."""
+    """The entries of each run by severity; empty for a run without the corruption."""
     check_results(results)
     if not any(run.shift.get(corruption) for run in results):
         raise ValueError(f"corruption must be one of {_names(run.shift for run in results)}, got {corruption!r}")
@@ -325,7 +323,7 @@ def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[in
 
 
 def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure", Sequence["Axes"]]:
-    """Panels side by side, below room for the legend's lines, which are in two columns."""
+    """A figure with panels side by side, and room above them for a legend in two columns."""
     from matplotlib.figure import Figure
 
     lines = sum(label.count("\n") + 1 for label in labels)

@@ -1,4 +1,4 @@
-"""A paper's tables with our own runs beside each printed cell."""
+"""Tables of a paper, with our results beside each printed value."""
 
 import csv
 import math
@@ -12,11 +12,11 @@ import numpy as np
 from ...reports import RunResult, TranslationResult
 from ...reports.markdown_tables import MISSING, columns_table
 
-# A cell of a table without its metric, (dataset, model, loss), and its runs by their seeds.
+# (dataset, model, loss), and the runs of each by seed.
 Name = tuple[str, str, str]
 Results = Mapping[Name, Mapping[int, RunResult | TranslationResult]]
 
-# What the papers' tables call a metric: its title, our name for it, and the factor to the printed unit.
+# Metric of a paper's CSV -> its title, our name, and the factor to the printed unit.
 METRICS = {
     "ece": ("ECE %", "ece", 100),
     "adaece": ("AdaECE %", "adaece", 100),
@@ -31,21 +31,21 @@ METRICS = {
     "bleu": ("BLEU", "bleu", 1),
 }
 _STAGES = {"pre_t": "", "post_t": " after T"}
-# How the CSV marks a number of which a dot, a bracket or a digit had to be filled in.
+# The note of a number in the CSV whose dot, bracket or digit had to be filled in.
 _READ_FROM = "read from "
 
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A printed cell.
+    """A value that a paper printed.
 
     Attributes:
-        dataset, model, loss: as the paper's table names them.
+        dataset, model, loss: their names in the paper's table.
         metric: a key of `METRICS`.
         stage: "pre_t" or "post_t", before or after temperature scaling.
         value: in the unit that `METRICS` names.
-        temperature: that is printed beside the value, None where none is.
-        note: what is doubtful about it, or "".
+        temperature: the temperature printed beside the value; None if there is none.
+        note: a doubt about the value, or "".
     """
 
     dataset: str
@@ -62,14 +62,19 @@ class PaperCell:
         """Dataset, model and loss."""
         return self.dataset, self.model, self.loss
 
+    @property
+    def row_names(self) -> tuple[str, str]:
+        """The names that ``reproduce.py --rows`` accepts for the cell's row."""
+        return f"{self.dataset}/{self.model}", self.dataset
+
 
 def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
-    """The tables of a paper's CSV by their numbers.
+    """Read the tables of a paper from a CSV file: table number -> cells.
 
-    Its columns are paper, table and the fields of `PaperCell`; a row is a printed cell.
+    The columns are paper, table and the fields of `PaperCell`. Each line is a printed cell.
 
     Raises:
-        ValueError: other columns, metrics or stages.
+        ValueError: other columns, or an unknown metric or stage.
     """
     expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
     tables: dict[int, list[PaperCell]] = {}
@@ -90,7 +95,7 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
 
 
 def measured(result: RunResult | TranslationResult, metric: str, stage: str) -> float:
-    """What a run measured of a printed metric, in the printed unit; NaN where it did not.
+    """Return a run's value of a printed metric, in the printed unit; NaN if it was not measured.
 
     Args:
         result: the run.
@@ -122,14 +127,17 @@ def _mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
 
 
 def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
-    """The Markdown table of printed cells, ours beside each: mean ± standard deviation (n - 1) over seeds.
+    """Format the printed values with ours beside each: mean ± standard deviation (n - 1) over seeds.
 
-    A row of it is a dataset, model and loss; where the paper prints temperatures, there is a pair of columns for them
-    too. Behind the printed values stand marks of the notes, which are listed below the table.
+    Each line is a dataset, model and loss. If the paper prints temperatures, there are two columns for them. Marks
+    behind the printed values refer to the notes below the table.
 
     Args:
-        cells: of one table, in the paper's order.
-        results: the runs that there are.
+        cells: the cells of one table, in the paper's order.
+        results: the available runs.
+
+    Returns:
+        Markdown that ends in a newline.
 
     Raises:
         ValueError: no cells.
@@ -161,21 +169,21 @@ def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
     titles += ["T, paper", "ours"] if with_temperatures else []
     lines = [columns_table([*titles, "seeds"], list(zip(*rows, strict=True)))]
     if any(cell.note.startswith(_READ_FROM) for cell in cells):
-        lines.append("° A dot, bracket or letter of the printed number was lost and is filled in: the CSV says how.\n")
+        lines.append("° A dot, bracket or digit of the printed number was lost and has been filled in; see the CSV.\n")
     lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]
     return "\n".join(lines)
 
 
 def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results: Results) -> None:
-    """Write the printed cells with ours as CSV: the columns of `PaperCell`, then mean, deviation, T and seeds.
+    """Write the printed cells with ours as CSV: the columns of `PaperCell`, then four of ours.
 
-    ours is the mean, ours_deviation the standard deviation (n - 1) over seeds, ours_temperature the mean T of a
-    post_t cell; empty where there are too few runs.
+    "ours" is the mean, "ours_deviation" the standard deviation (n - 1) over seeds, "ours_temperature" the mean T of a
+    cell after T, and "seeds" the seeds. Values are empty if there are too few runs.
 
     Args:
-        path: of the file.
-        cells: of one table, in the paper's order.
-        results: the runs that there are.
+        path: the file.
+        cells: the cells of one table, in the paper's order.
+        results: the available runs.
     """
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

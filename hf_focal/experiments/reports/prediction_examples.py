@@ -1,6 +1,4 @@
-"""How confident runs are where they are right and where they are wrong: a table over all test samples, and pictures of
-some of them with what every run says of each [Mukhoti et al. 2020, appendix F, table 13 and figure 9].
-"""
+"""Confidence of correct and wrong predictions: a table and a figure of examples [Mukhoti et al. 2020, appendix F]."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,9 @@ import numpy as np
 import torch
 
 from ...calibration.temperature import Temperature
-from ...metrics.input_checks import Array, check_count
-from ...metrics.sample_scores import read_rows
+from ...metrics.input_checks import Array
+from ...metrics.sample_scores import read_samples
+from ...reports import RunResult
 from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
 from ...reports.markdown_tables import check_results, columns_table, format_number
 from ...reports.run_results import scaled
@@ -21,9 +20,7 @@ from ...reports.run_results import scaled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...reports import RunResult
-
-# Of the figure of examples: inches; points; characters in a line of a run's and of a label's name; colours of text.
+# Layout of the figure of examples: inches; font size in points; characters in a line of names; text colours.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
 _FONT_SIZE, _NAME_WIDTH, _LABEL_WIDTH = 8.5, 28, 13
 _RIGHT, _WRONG = ACCURACY, "#A84300"
@@ -31,12 +28,12 @@ _RIGHT, _WRONG = ACCURACY, "#A84300"
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run says of each test sample.
+    """A run's predictions on the test set.
 
     Attributes:
-        label: `(N,)`, the true class, int64.
-        prediction: `(N,)`, the class with the largest logit (the first of equal ones), int64.
-        before, after: `(N,)`, the probability of that class before and after temperature scaling, float32.
+        label: int64 (N,), the true classes.
+        prediction: int64 (N,), the classes with the largest logit, the first of equal ones.
+        before, after: float32 (N,), the probabilities of the predictions before and after temperature scaling.
     """
 
     label: np.ndarray
@@ -46,10 +43,11 @@ class Predictions:
 
     @classmethod
     def of(cls, logits: Array, labels: Array, temperature: Temperature) -> "Predictions":
-        """The predictions of logits (N, K), of any floating dtype, with labels (N,), integers in [0, K).
+        """Make the predictions of logits (N, K), of any floating dtype, with labels (N,), integers in [0, K).
 
-        Raises TypeError and ValueError as `CalibrationMetrics.update` does; ValueError for other shapes too, and for
-        labels of -100: left out, they would shift the rows of all samples behind them.
+        Raises:
+            TypeError, ValueError: as `CalibrationMetrics.update` does, and for logits of another shape or the label
+                -100: every sample needs a prediction.
         """
         logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels).detach()
         if logits.ndim != 2 or (labels == -100).any():
@@ -61,29 +59,30 @@ class Predictions:
 
     @property
     def correct(self) -> np.ndarray:
-        """`(N,)`, whether the prediction is the label, bool."""
+        """bool (N,), whether the predictions are the labels."""
         return self.prediction == self.label
 
     def save(self, path: str | Path) -> None:
-        """Write the arrays as a compressed .npz file, whatever its suffix: about 10 bytes a sample."""
+        """Write the arrays to a compressed .npz file, whatever its suffix. It takes about 10 bytes per sample."""
         with Path(path).open("wb") as file:
             np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> "Predictions":
-        """Read what `save` wrote; KeyError where an array is missing."""
+        """Read a file that `save` wrote. Raises KeyError if an array is missing."""
         with np.load(path, allow_pickle=False) as arrays:
             return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
 
-def confidence_table(results: Sequence["RunResult"]) -> str:
-    """Write a row a run: the share of the test samples with confidence of at least 0.99, S99, and their accuracy; mean
-    confidence of the correctly and of the wrongly classified samples. All in % before → after temperature scaling.
+def confidence_table(results: Sequence[RunResult]) -> str:
+    """Format a table of confidences with a line for each run, in % before → after temperature scaling.
 
-    Nothing is in bold: a large S99 is only good where its accuracy is at least 99 %.
+    The columns are S99, the share of the test samples with a confidence of at least 0.99; their accuracy; and the mean
+    confidence of the correctly and of the wrongly classified samples. No value is bold, because a large S99 is only
+    good if its accuracy is at least 99 %.
 
     Returns:
-        Markdown, ending in a newline. What a run lacks, or is NaN, is shown as "–".
+        Markdown that ends in a newline. Missing values and NaN are shown as "–".
 
     Raises:
         ValueError: no results.
@@ -105,21 +104,19 @@ def confidence_table(results: Sequence["RunResult"]) -> str:
 def choose_examples(
     predictions: Mapping[str, Predictions], count: int = 4, seed: int = 0
 ) -> tuple[list[int], list[int]]:
-    """Draw samples that every run classifies correctly, and samples that every run misclassifies.
+    """Choose samples at random that every run classifies correctly, and samples that every run misclassifies.
 
     Args:
-        predictions: run -> its predictions, all of the same samples in the same order.
-        count: how many of each; fewer where there are fewer.
-        seed: of the draw.
+        predictions: run -> its predictions, on the same samples in the same order.
+        count: number of samples of each kind; fewer if there are not enough.
+        seed: seed of the choice.
 
     Returns:
-        Their indices, ascending: (all correct, all wrong).
+        Two lists of ascending indices: the samples that are always correct and those that are always wrong.
 
     Raises:
-        TypeError: a count that is not an int.
-        ValueError: no runs, runs whose labels or numbers of samples differ, a count below 1.
+        ValueError: no runs, or runs on different samples.
     """
-    check_count("count", count)
     _common_labels(predictions)
     correct = np.stack([run.correct for run in predictions.values()])
     generator = np.random.default_rng(seed)
@@ -134,70 +131,70 @@ def examples_figure(
     images: Array,
     label_names: Sequence[str],
     predictions: Mapping[str, Predictions],
-    rows: Sequence[int],
+    samples: Sequence[int],
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw pictures under their true labels and, below each, what every run predicts.
+    """Draw images with their true labels and the prediction of every run.
 
-    That is the label, marked ✓ or ✗, and its confidence before → after temperature scaling.
+    Predictions are marked ✓ or ✗ and have their confidence before → after temperature scaling.
 
     Args:
-        images: `(n, H, W, 3)`, uint8, the pictures of the rows.
-        label_names: the K classes' names.
-        predictions: run -> its predictions, all of the same samples in the same order.
-        rows: n indices of samples, such as `choose_examples` draws.
-        path: where to save the figure too, in the format that its suffix names.
+        images: uint8 (n, H, W, 3), the images of the samples.
+        label_names: names of the K classes.
+        predictions: run -> its predictions, on the same samples in the same order.
+        samples: n indices of samples, such as `choose_examples` returns.
+        path: file to save the figure to; its suffix selects the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with one axes, which holds the pictures and the texts.
+        A `matplotlib.figure.Figure` with one axes, which holds the images and the texts.
 
     Raises:
-        ValueError: no rows or runs, rows outside of the predictions, images of another shape or dtype or number than
-            the rows, runs whose labels or numbers of samples differ, classes without a name.
+        ValueError: no samples or runs, indices beyond the predictions, images of another shape, dtype or number, runs
+            on different samples, or classes without a name.
     """
     from matplotlib.figure import Figure
 
-    images, rows, labels = np.asarray(images), list(rows), _common_labels(predictions)
-    if not rows or min(rows) < 0 or max(rows) >= len(labels):
-        raise ValueError(f"rows must be at least one of the {len(labels)} samples, got {rows}")
-    if images.dtype != np.uint8 or images.shape[:1] + images.shape[3:] != (len(rows), 3):
+    images, samples, labels = np.asarray(images), list(samples), _common_labels(predictions)
+    if not samples or min(samples) < 0 or max(samples) >= len(labels):
+        raise ValueError(f"samples must be indices below {len(labels)}, at least one, got {samples}")
+    if images.dtype != np.uint8 or images.shape[:1] + images.shape[3:] != (len(samples), 3):
         raise ValueError(
-            f"images must be uint8 of shape ({len(rows)}, H, W, 3), one for each of the rows, got {images.dtype} of "
-            f"shape {images.shape}"
+            f"images must be uint8 of shape ({len(samples)}, H, W, 3), one for each of the samples, got "
+            f"{images.dtype} of shape {images.shape}"
         )
-    last = max(int(values[rows].max()) for values in (labels, *(run.prediction for run in predictions.values())))
+    last = max(int(values[samples].max()) for values in (labels, *(run.prediction for run in predictions.values())))
     if last >= len(label_names):
-        raise ValueError(f"label_names must name class {last} too, got {len(label_names)} names")
+        raise ValueError(f"label_names must have a name for class {last}, got {len(label_names)} names")
 
-    heads = [_label(label_names[labels[row]]) for row in rows]
+    heads = [_label(label_names[labels[sample]]) for sample in samples]
     names = [wrapped(name, _NAME_WIDTH) for name in predictions]
-    cells = [[_cell(run, row, label_names) for row in rows] for run in predictions.values()]
+    cells = [[_cell(run, sample, label_names) for sample in samples] for run in predictions.values()]
     corner = "Predicted label\nand its confidence,\nbefore → after T"
     heights = [_height([name, *texts]) for name, texts in zip(names, cells, strict=True)]
     head_height, picture_height = _height(heads), _PICTURE * images.shape[1] / images.shape[2]
     characters = max(len(line) for text in (corner, *names) for line in text.split("\n"))
     left = _MARGIN + 0.2 + 0.073 * characters
-    width = left + len(rows) * _COLUMN + _MARGIN
+    width = left + len(samples) * _COLUMN + _MARGIN
     bottom = _MARGIN + head_height + max(picture_height, _height([corner]))
 
     figure = Figure(figsize=(width, bottom + _PADDING + sum(heights) + _MARGIN))
-    axes = figure.add_axes((0, 0, 1, 1))  # in inches, downwards
+    axes = figure.add_axes((0, 0, 1, 1))  # in inches, from the top
 
     def write(x: float, middle: float, text: str, room: float, **style: Any) -> None:
-        # Placed by the last line's baseline: centred, texts side by side would differ by their letters' heights.
+        # Aligned by the baseline of the last line: centred texts would be offset by the heights of their letters.
         baseline = middle + _LINE * text.count("\n") / 2 + 0.045
         written = axes.text(x, baseline, text, fontsize=_FONT_SIZE, linespacing=1.2, parse_math=False, **style)
         needed = written.get_window_extent().width / figure.dpi
-        if needed > room:  # for wide letters
+        if needed > room:
             written.set_fontsize(_FONT_SIZE * room / needed)
 
     indent, room = _MARGIN + 0.08, left - _MARGIN - 0.14
     cell: dict[str, Any] = {"room": _COLUMN - 0.04, "ha": "center"}
     write(indent, _MARGIN + head_height / 2, "True label", room, color=GREY)
     write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
-    # Few pixels are shown as squares, many are smoothed.
+    # Pixels of small images are shown as squares; large images are smoothed.
     interpolation = "nearest" if images.shape[2] <= 100 else "antialiased"
-    centres = [left + _COLUMN * (column + 0.5) for column in range(len(rows))]
+    centres = [left + _COLUMN * (column + 0.5) for column in range(len(samples))]
     for x, image, head in zip(centres, images, heads, strict=True):
         write(x, _MARGIN + head_height / 2, head, **cell, weight="bold")
         extent = (x - _PICTURE / 2, x + _PICTURE / 2, bottom, bottom - picture_height)
@@ -209,8 +206,8 @@ def examples_figure(
             band = (top, top + heights[number], _MARGIN / width, 1 - _MARGIN / width)
             axes.axhspan(*band, color="#F0F0F0", linewidth=0)
         write(indent, middle, names[number], room)
-        for x, row, text in zip(centres, rows, cells[number], strict=True):
-            write(x, middle, text, **cell, color=_RIGHT if run.correct[row] else _WRONG)
+        for x, sample, text in zip(centres, samples, cells[number], strict=True):
+            write(x, middle, text, **cell, color=_RIGHT if run.correct[sample] else _WRONG)
         top += heights[number]
     axes.set(xlim=(0, width), ylim=(top + _MARGIN, 0))
     axes.set_axis_off()
@@ -218,27 +215,25 @@ def examples_figure(
 
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
-    """The largest probability of each row (N, K), as the metrics compute it, float32."""
-    _, blocks = read_rows("logits", logits, labels, -100)
+    """The largest probability of each sample, float32 (N,), as the metrics compute it."""
+    _, blocks = read_samples("logits", logits, labels, -100)
     return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
 
 
 def _common_labels(predictions: Mapping[str, Predictions]) -> np.ndarray:
-    """The labels, which every run must have alike."""
+    """The labels, which must be the same in every run."""
     if not predictions:
         raise ValueError("predictions must hold at least one run, got none")
-    (first, run), *others = predictions.items()
-    for name, other in others:
+    (first, run), *rest = predictions.items()
+    for name, other in rest:
         if not np.array_equal(other.label, run.label):
-            raise ValueError(
-                f"predictions must have the same labels in every run, got others in {name!r} and {first!r}"
-            )
+            raise ValueError(f"predictions must have the same labels in every run, {name!r} and {first!r} differ")
     return run.label
 
 
-def _cell(run: Predictions, row: int, label_names: Sequence[str]) -> str:
-    label, sign = _label(label_names[run.prediction[row]]), "✓" if run.correct[row] else "✗"
-    return f"{sign} {label}\n{100 * run.before[row]:.0f} → {100 * run.after[row]:.0f} %"
+def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:
+    label, sign = _label(label_names[run.prediction[sample]]), "✓" if run.correct[sample] else "✗"
+    return f"{sign} {label}\n{100 * run.before[sample]:.0f} → {100 * run.after[sample]:.0f} %"
 
 
 def _label(name: str) -> str:

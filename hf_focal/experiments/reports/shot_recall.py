@@ -1,40 +1,39 @@
-"""Recall of the large and of the small classes of long-tailed data [Liu et al. 2019]."""
+"""Mean recall of many-shot, medium-shot and few-shot classes [Liu et al. 2019]."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...reports import RunResult
 from ...reports.markdown_tables import check_results, columns_table, format_number, in_bold
 
-if TYPE_CHECKING:
-    from ...reports import RunResult
-
-# Classes with more training rows than MANY are the first group, those with fewer than FEW the last.
+# Classes with more than MANY training samples are many-shot, and those with fewer than FEW are few-shot.
 GROUPS = ("many", "medium", "few")
 MANY, FEW = 100, 20
 
 
 def shot_groups(class_counts: Sequence[int]) -> list[str]:
-    """The group of each class by its number of training rows: "many" above 100, "few" below 20, else "medium"."""
+    """Group each class by its number of training samples: "many" above 100, "few" below 20, else "medium"."""
     return ["many" if count > MANY else "few" if count < FEW else "medium" for count in class_counts]
 
 
 def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> dict[str, float]:
-    """The mean recall over the classes of each group, and over all of them.
+    """Compute the mean recall over the classes of each group, and over all classes.
 
     Args:
-        class_counts: the number of training rows of each class.
-        class_recall: the recall of each class on test data, from 0 to 1; NaN of one without test rows, left out.
+        class_counts: the number of training samples of each class.
+        class_recall: the recall of each class on test data, from 0 to 1. Classes whose recall is NaN or None, because
+            they have no test samples, are left out.
 
     Returns:
-        "all", "many", "medium" and "few"; NaN of a group without classes.
+        "all", "many", "medium" and "few"; NaN for a group without classes.
 
     Raises:
-        ValueError: not one recall a class.
+        ValueError: the two arguments differ in length.
     """
     if len(class_counts) != len(class_recall):
         raise ValueError(
-            f"class_recall must be of {len(class_counts)} classes, as class_counts, got {len(class_recall)}"
+            f"class_recall must have {len(class_counts)} classes, as class_counts has, got {len(class_recall)}"
         )
     known = [
         (group, recall)
@@ -49,35 +48,36 @@ def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> d
 
 
 def has_long_tail(details: Mapping[str, Any]) -> bool:
-    """Whether the smallest of a run's classes has at most 100 training rows, and less than half of the largest's."""
+    """Whether a run's smallest class has at most 100 training samples, and less than half as many as the largest."""
     counts = details.get("class_counts", [math.inf])
     return min(counts) <= MANY and 2 * min(counts) < max(counts)
 
 
-def shots_table(results: Sequence["RunResult"]) -> str:
-    """Write a row a run: the mean recall on test data of all classes and of those with many and few training rows.
+def shots_table(results: Sequence[RunResult]) -> str:
+    """Format a table with a line for each run: the mean recall of all classes and of each group of classes.
 
     Args:
-        results: with "class_counts" and "class_recall" in their details, of the same training data.
+        results: runs on the same training data, with "class_counts" and "class_recall" in their details.
 
     Returns:
-        Markdown, ending in a newline, the best of each column in bold. A group without classes is shown as "–".
+        Markdown that ends in a newline. The best value of each column is bold. A group without classes is shown as
+        "–".
 
     Raises:
-        ValueError: no results, or training data that differ.
+        ValueError: no results, or runs on different training data.
     """
     check_results(results)
     counts = results[0].details["class_counts"]
     for result in results:
         if result.details["class_counts"] != counts:
             raise ValueError(
-                f"results must be of the same training data, got classes of {counts} and of "
-                f"{result.details['class_counts']} rows"
+                f"results must come from the same training data, got class_counts {counts} and "
+                f"{result.details['class_counts']}"
             )
     groups = shot_groups(counts)
     sizes = {"many": f"> {MANY}", "medium": f"{FEW} to {MANY}", "few": f"< {FEW}"}
     titles = ["Mean recall %", f"all {len(counts)} classes"]
-    titles += [f"{group}-shot: {groups.count(group)} of {sizes[group]} rows" for group in GROUPS]
+    titles += [f"{group}-shot: {groups.count(group)} with {sizes[group]} samples" for group in GROUPS]
     recalls = [shot_recall(counts, result.details["class_recall"]) for result in results]
     table = [[result.loss for result in results]]
     for name in ("all", *GROUPS):

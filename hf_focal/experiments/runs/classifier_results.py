@@ -1,65 +1,54 @@
-"""What is recorded of a classifier's training, and the result of its run."""
+"""Results of classifiers: test metrics and training details."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.trainer_utils import TrainOutput
+from datasets import DatasetDict
+from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ...calibration.temperature import Temperature
-from ...losses import hits_and_rows
-from ...reports import RunResult
+from ...cli.demo_corpus import true_errors
+from ...losses import hits_and_counts
+from ...reports import RunResult, results_table
 from ...trainer import FocalTrainer, gamma_history
-from ..callbacks.class_weights_callback import ClassWeights, class_weight_history
-from ..callbacks.training_dynamics import Dynamics, dynamics_history
+from ..callbacks.class_weights_callback import class_weight_history
+from ..callbacks.training_dynamics import dynamics_history
 from ..reports.class_tables import class_table, per_class_table
-from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
-
-
-def watch_classes(trainer: FocalTrainer, recipe: ClassifierArguments) -> None:
-    """Have the trainer record the weights of the classes, if that is asked for."""
-    if recipe.class_weights_steps is not None:
-        trainer.add_callback(ClassWeights(trainer, recipe.class_weights_steps))
-
-
-def watch_samples(trainer: FocalTrainer, recipe: SampleClassifierArguments, test_dataset: Any) -> None:
-    """Have the trainer record what is asked for: the weights of the classes, the dynamics of training and test set."""
-    watch_classes(trainer, recipe)
-    if recipe.dynamics:
-        trainer.add_callback(Dynamics(trainer, test_dataset))
+from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
 
 
 def measure_classifier(
     trainer: FocalTrainer,
     trained: TrainOutput,
     temperature: Temperature,
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    true_calibration_error: tuple[float, float] | None = None,
-    train_labels: torch.Tensor | None = None,
+    predictions: PredictionOutput,
+    splits: DatasetDict,
 ) -> RunResult:
-    """The result of the test set's logits (N, K) and labels (N,), with what is worth knowing of the training.
+    """The result of a classifier of whole samples.
 
     Args:
-        trainer, trained: which trained, and what its `train` returned.
+        trainer: the trainer after training.
+        trained: what its `train` returned.
         temperature: fitted on the validation set.
-        logits, labels: of the test set.
-        true_calibration_error: before and after the temperature, where the data's posterior is known.
-        train_labels: integers in [0, K), for what the report says of large and small classes.
+        predictions: what its `predict` returned for the test set.
+        splits: "train" with the column "label", and "test", which may have the true "posterior".
     """
-    details = {}
-    if train_labels is not None:
-        hits, rows = hits_and_rows(logits, labels)
-        details["class_counts"] = torch.bincount(train_labels, minlength=len(rows)).tolist()
-        details["class_recall"] = (hits.double() / rows).tolist()
+    logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
+    hits, counts = hits_and_counts(logits, labels)
+    train_labels = torch.tensor(splits["train"]["label"][:])
+    details = {
+        "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),
+        "class_recall": (hits.double() / counts).tolist(),
+    }
     return RunResult.measure(
         str(trainer.loss_config),
         temperature,
         logits,
         labels,
         num_bins=trainer.args.calibration_bins,
-        true_calibration_error=true_calibration_error,
+        true_calibration_error=true_errors(logits, temperature, splits["test"]),
         details=_details(trainer, trained) | details,
     )
 
@@ -72,11 +61,11 @@ def measure_dense(
     class_names: Sequence[str],
     class_counts: Sequence[int],
 ) -> RunResult:
-    """The result of a classifier of pixels or tokens on the test set, whose logits are not kept.
+    """The result of a classifier of pixels or tokens, whose logits are not kept. All processes must call.
 
     Args:
-        trainer, trained, temperature: as `measure_classifier` takes them; the temperature is the trainer's own.
-        dataset: the test set, as the trainer takes it. All processes must call.
+        trainer, trained, temperature: as in `measure_classifier`; the temperature is the trainer's own.
+        dataset: the test set, as the trainer takes it.
         class_names: of the K classes.
         class_counts: how many training pixels or tokens each class has.
     """
@@ -103,9 +92,25 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
     }
 
 
-def show_classes(reports: Sequence[Path], results: Sequence[RunResult]) -> None:
-    """Write classes.md into each report of `train_classifiers`, and into that of the comparison: how well each class
-    of pixels or tokens is found."""
-    for report, some in [*zip(reports, ([run] for run in results), strict=False), (reports[-1], results)]:
-        text = f"{class_table(some)}\nAccuracy of each class, %\n\n{per_class_table(some)}"
-        (report / "classes.md").write_text(f"{text}\nIoU of each class, %\n\n{per_class_table(some, 'iou')}", "utf-8")
+def class_tables(results: Sequence[RunResult]) -> str:
+    """The tables of results, of class means, and of each class's accuracy."""
+    tables = f"{results_table(results)}\n{class_table(results)}"
+    return f"{tables}\nAccuracy of each class (recall), %:\n\n{per_class_table(results)}"
+
+
+def write_class_report(report: Path, result: RunResult) -> None:
+    """Write the report of a classifier of pixels or tokens, with classes.md."""
+    _write_classes(report, [result])
+    write_experiment_report(report, result)  # last: it marks the run as finished
+
+
+def write_class_comparison(report: Path, results: Sequence[RunResult]) -> None:
+    """Write the comparison of classifiers of pixels or tokens, with classes.md."""
+    write_experiment_comparison(report, results)
+    _write_classes(report, results)
+
+
+def _write_classes(report: Path, results: Sequence[RunResult]) -> None:
+    report.mkdir(parents=True, exist_ok=True)
+    text = f"{class_table(results)}\nAccuracy of each class, %\n\n{per_class_table(results)}"
+    (report / "classes.md").write_text(f"{text}\nIoU of each class, %\n\n{per_class_table(results, 'iou')}", "utf-8")

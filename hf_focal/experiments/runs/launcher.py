@@ -1,6 +1,6 @@
-"""Many runs of recipes, each started with `accelerate launch` in a folder of its own, and again where it died.
+"""Launcher of many recipe runs: `accelerate launch` for each, in its own folder, with restarts of runs that die.
 
-On POSIX systems: files are locked, and groups of processes ended.
+POSIX only: it locks files and ends process groups.
 """
 
 import fcntl
@@ -28,13 +28,13 @@ from ...utils.atomic_write import write_whole
 _logger = logging.getLogger(__name__)
 
 LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
-# Why a job was not started, besides that it died.
-OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is at it"
-# The line of a traceback that says what the error is; several processes name theirs.
+# Why a job was not started.
+OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is running it"
+# The line of a traceback with the error; several processes prefix it with their rank.
 _ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception): \S")
-# How many characters of an error are shown; the log has the others.
+# How many characters of an error to show; the log has all.
 _SHOWN = 200
-# How long a process that is told to end may take, in seconds, and how often those that run are looked after.
+# Seconds to wait for a process to end after SIGTERM, and between two looks at the running processes.
 _GRACE, _PAUSE = 20, 0.2
 
 
@@ -43,12 +43,12 @@ class Job:
     """A run of a recipe.
 
     Attributes:
-        name: shown in messages.
-        folder: its output_dir, where `launch.log` and `launches.json` are kept too.
+        name: for messages.
+        folder: its output_dir, which also holds `launch.log` and `launches.json`.
         recipe: the script. A run is finished when it has written `report/metrics.json`.
-        options: the script's arguments, but for output_dir.
-        settings: what makes it this run, JSON values: another place of the same data does not.
-        num_processes: that train it.
+        options: the script's arguments, without output_dir.
+        settings: JSON values that identify the run; they do not include the location of its data.
+        num_processes: number of processes that train it.
     """
 
     name: str
@@ -74,9 +74,10 @@ class Job:
         return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
 
     def command(self) -> list[str]:
-        """`accelerate launch` of the recipe with the files beside it, in float32, on the CPU where there is no GPU."""
+        """`accelerate launch` of the recipe with a file of recipes/accelerate, in float32; on the CPU without GPU."""
         several = self.num_processes > 1
-        file = self.recipe.parent / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
+        recipes = next((folder for folder in self.recipe.parents if folder.name == "recipes"), self.recipe.parent)
+        file = recipes / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
         launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
         launch.append("--quiet")  # an error of the recipe is the last one in the log, not the launcher's about it
         if several:
@@ -88,7 +89,7 @@ class Job:
         return [*LAUNCHER, *launch, str(self.recipe), *given]
 
     def check(self) -> None:
-        """Raise `ValueError` where the folder holds work of a run with other settings."""
+        """Raise `ValueError` if the folder holds a run with other settings."""
         earlier = history(self.folder)["settings"]
         if not earlier or self.state == "to run":
             return
@@ -101,7 +102,7 @@ class Job:
 
 
 def history(folder: Path) -> dict[str, Any]:
-    """What a job's folder keeps: its "settings", and of its "launches" how long each took and its exit code."""
+    """The "settings" saved in a job's folder, and its "launches": the seconds and exit code of each."""
     path = folder / "launches.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"settings": {}, "launches": []}
 
@@ -112,14 +113,14 @@ def _remember(job: Job, launches: Sequence[Mapping[str, Any]]) -> None:
 
 
 def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
-    """The GPUs of each of the jobs at a time, as CUDA_VISIBLE_DEVICES has them; None for a job on the CPU.
+    """CUDA_VISIBLE_DEVICES for each of the jobs that run at a time; None for a job on the CPU.
 
     Args:
-        jobs: at a time; None: as many as the GPUs are enough for, or one on the CPU.
-        num_processes: of a job, each with a GPU of its own.
+        jobs: how many run at a time. None: as many as the GPUs allow, or one on the CPU.
+        num_processes: per job, each with its own GPU.
 
     Raises:
-        ValueError: there are fewer GPUs.
+        ValueError: there are too few GPUs.
     """
     if not torch.cuda.is_available():
         if num_processes > 1:
@@ -134,9 +135,21 @@ def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
     return groups[:jobs]
 
 
+def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dict[str, int]:
+    """Arguments that keep the batch size of a configuration for `devices` devices when `processes` train."""
+    if devices % processes == 0:
+        steps = devices // processes * int(settings.get("gradient_accumulation_steps", 1))
+        return {} if devices == processes else {"gradient_accumulation_steps": steps}
+    name = "max_tokens_per_batch" if "max_tokens_per_batch" in settings else "per_device_train_batch_size"
+    size = int(settings[name]) * devices
+    if size % processes:
+        raise ValueError(f"processes_per_run must divide the batch of {size}, got {processes}")
+    return {name: size // processes}
+
+
 @dataclass
 class _Launch:
-    """A process that was started."""
+    """A running job."""
 
     job: Job
     attempt: int
@@ -147,7 +160,7 @@ class _Launch:
     started: float
 
     def end(self) -> None:
-        """Close the log, after stopping what is still running: the launcher, and what it has left behind."""
+        """Stop all processes of the job, and close its log."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self.process.pid, number)
@@ -155,7 +168,7 @@ class _Launch:
         self.log.close()
 
     def problem(self) -> str | None:
-        """End it and note how it ended. Returns what went wrong, None where the run is finished."""
+        """End the job and record its launch. Returns what went wrong, or None if the run is finished."""
         seconds = time.monotonic() - self.started
         self.end()
         code = self.process.returncode
@@ -174,12 +187,12 @@ class _Launch:
 
 
 def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
-    """Start a job, its output in its log; None where another process is at it."""
+    """Start a job, with its output in its log; None if another process is running it."""
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.log.open("ab")
     try:
-        # All that is started inherits the file, and with it the lock, which so lasts until the last of them ends: of
-        # an earlier attempt at once, as it was killed.
+        # Child processes inherit the file and its lock, which lasts until the last of them ends. Those of an earlier
+        # attempt were killed, so that its lock ends at once.
         fcntl.flock(log, fcntl.LOCK_EX | (fcntl.LOCK_NB if attempt == 1 else 0))
     except BlockingIOError:
         log.close()
@@ -187,7 +200,7 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
     _remember(job, history(job.folder)["launches"])
     environment = {**os.environ, "TQDM_DISABLE": "1"}
     if device is None:
-        environment.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other take many times as long
+        environment.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other are much slower
     else:
         environment["CUDA_VISIBLE_DEVICES"] = device
     offset = log.seek(0, os.SEEK_END)
@@ -197,7 +210,7 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        process_group=0,  # to end all of it; in this session, which Linux shares the CPU's time out to by its `nice`
+        process_group=0,  # to end all of it; in this session, so that Linux honors its `nice`
     )
     return _Launch(job, attempt, device, process, log, offset, time.monotonic())
 
@@ -209,19 +222,19 @@ def execute(
     budget: float = math.inf,
     finished: Callable[[Job], None] = lambda job: None,
 ) -> dict[Job, str]:
-    """Run what is not finished yet, as many at a time as there are devices, and again what died.
+    """Run the unfinished jobs, one per device at a time, and restart those that die.
 
-    Where this process is told to end, so are the jobs that it started.
+    If this process is told to end, it ends the running jobs.
 
     Args:
         jobs: in this order.
-        devices: what `devices_of` gives.
-        attempts: how often a job is started at most. One whose recipe says what is wrong is started once.
-        budget: seconds after which none is started any more; those that run then are waited for.
-        finished: called with each job that was finished.
+        devices: what `devices_of` returns.
+        attempts: how often to start a job at most. A job whose recipe reports an error in its arguments starts once.
+        budget: seconds after which no job is started; running jobs are waited for.
+        finished: called with each job that finishes.
 
     Returns:
-        Why jobs are not finished, for each of them.
+        For each unfinished job, why.
     """
     end = time.monotonic() + budget
     waiting = deque((job, 1) for job in jobs if job.state != "finished")

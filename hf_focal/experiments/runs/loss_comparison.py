@@ -1,89 +1,115 @@
-"""The runs of a comparison: their arguments, their folders, and what is trained of them."""
+"""The loop over the losses of a recipe: training runs that are claimed, resumed, reused, compared and published."""
 
 import logging
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ...hub.hub_publishing import HubError, create_repository, repository_of
-from ...losses import LossConfig
-from ...reports import RunResult
+from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
+from ...reports import RunResult, read_result
 from ...trainer import FocalTrainingArguments
+from ...utils.folder_lock import unlock_all
 from ..reports.dynamics_figures import write_dynamics_comparison
 from ..reports.experiment_report import write_experiment_comparison
-from .output_folders import claim_output_dir, default_training_settings, folder_of, release_output_dirs
-from .recipe_arguments import RecipeArguments
-from .recipe_checks import check_training_arguments
+from . import recipe_checks as check
+from .output_folders import (
+    claim_output_dir,
+    default_training_settings,
+    last_complete_checkpoint,
+    run_settings,
+)
+from .recipe_arguments import RecipeArguments, runs_of
+from .recipe_command import after_start, print_written
 
-_Result = TypeVar("_Result")
+
+def write_classifier_comparison(report: Path, results: Sequence[RunResult]) -> None:
+    """Write the table and figures that compare classifiers, with their training dynamics if all recorded them."""
+    write_experiment_comparison(report, results)
+    histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
+    if all(histories.values()):
+        write_dynamics_comparison(report, histories)
 
 
-def runs_of(
-    recipe: RecipeArguments, args: FocalTrainingArguments, parse: Callable[[list[str]], tuple], argv: list[str]
-) -> list[FocalTrainingArguments]:
-    """The training arguments of each run: `args` or, of a comparison, those of each loss in a folder of its own.
+def train_each_loss(
+    train_one: Callable[[Any, str | None], Any],
+    args: FocalTrainingArguments,
+    recipe_args: RecipeArguments,
+    *,
+    settings: Sequence[Any],
+    num_classes: int | None = None,
+    calibration_size: int,
+    unit: str = "samples",
+    summary: Callable[[list], str],
+    compare: Callable[[Path, list], Any] = write_classifier_comparison,
+    reusable: Callable[[Any], bool] = lambda result: True,
+) -> list:
+    """Train with `args.loss`, or with each loss of `recipe_args.compare`, and report the results.
+
+    A run that has finished is not trained again; one that was interrupted resumes from its last complete checkpoint.
+    While runs are in progress their folders are locked. All processes must call.
 
     Args:
-        recipe: says what is compared.
-        args: those of the command line.
-        parse: makes them, and what else it returns before them, of a command line. It is asked again for each loss:
-            some defaults depend on it.
-        argv: the command line.
+        train_one: trains with a run's arguments from a checkpoint, or from the start if that is None, writes the
+            report into "report" in the run's folder, ``metrics.json`` last, and returns the result.
+        args: of the command line.
+        recipe_args: of the command line.
+        settings: the dataclasses and mappings that determine the result, besides `args`.
+        num_classes: which losses with class weights need.
+        calibration_size: the size of the validation set, which AdaFocal's bins need.
+        unit: what that counts.
+        summary: the text to print about the results.
+        compare: writes the report of a comparison into a folder.
+        reusable: whether the result of a finished run is complete.
+
+    Returns:
+        The results, one per loss.
 
     Raises:
-        ValueError: no output folder, a training that cannot begin, a loss beside the comparison, or a comparison under
-            DeepSpeed.
+        ValueError: the validation set is too small, or a folder belongs to another run.
+        HubError: with `push_to_hub`, a repository cannot be created.
+        SystemExit: a finished run cannot be published; the others are.
     """
-    if not args.output_dir:
-        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
-    if args.resume_from_checkpoint is not None:
-        raise ValueError(
-            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run goes on from the last "
-            "complete checkpoint of its output_dir"
-        )
-    check_training_arguments(args)
-    if args.max_steps == 0:
-        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
-    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
-        raise ValueError(f"num_train_epochs must be above 0 and finite, got {args.num_train_epochs}")
-    if not 0 <= args.learning_rate < math.inf:
-        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
-    if recipe.compare is None:
-        return [args]
-    if args.loss != type(args).loss:
-        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {recipe.compare!r}")
-    if args.deepspeed_plugin is not None:
-        raise ValueError(
-            f"compare must not be given under DeepSpeed, which allows a process one training, got "
-            f"{recipe.compare!r}: start a run with --loss for each"
-        )
-    assert isinstance(recipe.compare, str)  # `RecipeArguments` has joined a list
-    runs = []
-    for loss in LossConfig.parse_list(recipe.compare):
-        own = ["--loss", str(loss), "--output_dir", str(folder_of(loss, args.output_dir))]
-        if args.push_to_hub:
-            own += ["--hub_model_id", f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"]
-        runs.append(parse([*argv, *own])[-1])
-    return runs
+    runs = runs_of(args, recipe_args.compare)
+    if num_classes is not None:
+        check.class_weights(runs, num_classes)
+    for run in runs:
+        check.calibration_size(run, calibration_size, unit)
+    with args.main_process_first(desc="claiming the output folders"):
+        _claim(args, runs, settings)
+    reports = [Path(run.output_dir) / "report" for run in runs]
+    finished, results = [_read_result(report) for report in reports], []
+    try:
+        for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
+            logging.info("%s (%d of %d)", run.loss, number, len(runs))
+            with after_start(f"training {run.loss}"):
+                if result and result.temperature.objective == recipe_args.temperature_objective and reusable(result):
+                    logging.info("finished already, see %s", report)
+                else:
+                    result = train_one(run, last_complete_checkpoint(run.output_dir))
+                results.append(result)
+        with after_start("comparing the runs"):
+            if recipe_args.compare is not None:
+                reports.append(Path(args.output_dir) / "report")
+                if args.process_index == 0:
+                    compare(reports[-1], results)
+            if args.process_index == 0:
+                print(f"\n{summary(results)}")
+                print_written(reports)
+    finally:
+        unlock_all()
+    _publish(runs)
+    return results
 
 
-def claim_folders(
-    args: FocalTrainingArguments,
-    runs: Sequence[FocalTrainingArguments],
-    settings_of: Callable[[FocalTrainingArguments], Mapping[str, Any]],
-) -> None:
-    """`claim_output_dir` of the comparison, if there is one, and of each of the runs that `runs_of` gave.
-
-    With `push_to_hub` the runs' repositories are created, too: what is wrong with the token shows before the training.
-    """
+def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments], settings: Sequence[Any]) -> None:
+    """Claim the folders, and create the repositories to push to: a bad token must show before training."""
     write = args.process_index == 0
     if runs[0] is not args:
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
     for run in runs:
-        claim_output_dir(run.output_dir, settings_of(run), write, partial(default_training_settings, run))
+        claim_output_dir(run.output_dir, run_settings(run, *settings), write, partial(default_training_settings, run))
         if run.push_to_hub and write:
             try:
                 create_repository(repository_of(run), private=run.hub_private_repo, token=run.hub_token)
@@ -91,48 +117,39 @@ def claim_folders(
                 raise HubError(f"{error}; without --push_to_hub nothing is published") from error
 
 
-def train_classifiers(
-    experiment: Any, run: Callable[[FocalTrainingArguments, Any], RunResult]
-) -> tuple[list[RunResult], list[Path]]:
-    """`train_runs` of what is not finished yet."""
-
-    def run_unless_finished(args: FocalTrainingArguments, experiment: Any) -> RunResult:
-        finished = Path(args.output_dir) / "report" / "metrics.json"
-        result = RunResult.load(finished) if finished.exists() else None
-        if result is None or result.temperature.objective != experiment.recipe.temperature_objective:
-            return run(args, experiment)
-        logging.info("finished already, see %s", finished.parent)
-        return result
-
-    def compare(report: Path, results: Sequence[RunResult]) -> None:
-        write_experiment_comparison(report, results)
-        histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
-        if all(histories.values()):
-            write_dynamics_comparison(report, histories)
-
-    return train_runs(experiment, run_unless_finished, compare)
+def _read_result(report: Path) -> Any:
+    """The result in a report; None if the run is not finished."""
+    path = report / "metrics.json"
+    try:
+        return read_result(path) if path.exists() else None
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"output_dir must hold complete reports, got {str(path)!r}: {error!r}; delete it to measure the run again"
+        ) from error
 
 
-def train_runs(
-    experiment: Any, run: Callable[[Any, Any], _Result], compare: Callable[[Path, Sequence[_Result]], None]
-) -> tuple[list[_Result], list[Path]]:
-    """Do all runs, and compare.
+def _publish(runs: Sequence[FocalTrainingArguments]) -> None:
+    """Push the folders of finished runs if `push_to_hub` is set; exit with code 1 if one cannot be pushed."""
+    failed = []
+    for run in runs:
+        if not run.push_to_hub or run.process_index != 0:
+            continue
+        options = {"private": run.hub_private_repo, "token": run.hub_token}
+        try:
+            repo_id = create_repository(repository_of(run), **options)
+            _name_in_card(Path(run.output_dir), repo_id)
+            options["revision"] = run.hub_revision
+            commit = publish(run.output_dir, repo_id, **options, commit_message="End of training")
+            print(f"\nPublished: {commit.repo_url}")
+        except HubError as error:
+            failed.append(str(error))
+    if failed:
+        sys.exit("\n".join(failed))
 
-    Args:
-        experiment: the recipe's; its `recipe`, `args` and `runs` are what `runs_of` took and gave.
-        run: trains with a run's arguments and the experiment, and returns what it measured; all processes call it.
-        compare: writes the report of a comparison into a folder, of the results.
 
-    Returns:
-        The results, and the folders of the reports, that of the comparison last.
-    """
-    results, reports = [], [Path(args.output_dir) / "report" for args in experiment.runs]
-    for number, args in enumerate(experiment.runs, start=1):
-        logging.info("%s (%d of %d)", args.loss, number, len(experiment.runs))
-        results.append(run(args, experiment))
-    if experiment.recipe.compare is not None:
-        reports.append(Path(experiment.args.output_dir) / "report")
-        if experiment.args.process_index == 0:
-            compare(reports[-1], results)
-    release_output_dirs()
-    return results, reports
+def _name_in_card(folder: Path, repo_id: str) -> None:
+    """Let the code on the card load the model from the Hub, also if the run finished without a push."""
+    card, text = folder / "README.md", (folder / "README.md").read_text("utf-8")
+    for loads in ('model="{}"', 'from_pretrained("{}")'):
+        text = text.replace(loads.format(folder.absolute().name), loads.format(repo_id))
+    card.write_text(text, "utf-8")

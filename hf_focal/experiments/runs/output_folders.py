@@ -1,38 +1,37 @@
-"""Folders of runs: whose they are, and where an interrupted run goes on."""
+"""Output folders of runs: locks, settings, and the checkpoint to resume from."""
 
 import hashlib
 import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
+from ...trainer.checkpoint_state import read_state
 from ...utils.atomic_write import write_whole
+from ...utils.folder_lock import lock_folder
 
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
-# What shows that a folder holds work: a comparison's is in the folders of its runs.
+# Files that show that a folder holds work. Those of a comparison are in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
-LOCK = "_run.lock"
-# Folders that this process is at; no file system keeps a lock when its process is gone, however it ended.
-_locks: dict[Path, FileLock] = {}
-# Differences that an error names.
+# How many differences an error lists.
 _SHOWN = 5
-# What a training goes on from, and how it may be called: with adapters, under FSDP, on TPUs.
+# Files that training resumes from, under all their names: with adapters, under FSDP, on TPUs.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
     "optimizer.pt": ("*optimizer*",),
     "scheduler.pt": ("scheduler.pt",),
 }
-# Where a run is kept, what it logs and saves, on what hardware: the beginnings of the names of such arguments.
+# Prefixes of the arguments that do not change a result: where a run is kept, what it logs and saves, its hardware.
 NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
     *("skip_memory", "include_num", "save_", "enable_jit", "push_", "hub_", "use_cpu", "local_rank", "ddp_"),
@@ -47,22 +46,22 @@ def claim_output_dir(
     write: bool = True,
     defaults: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Make `output_dir` the folder of the run with these settings, or check that it already is.
+    """Reserve `output_dir` for the run with these settings, or check that it belongs to that run.
 
-    A run that was interrupted can so be resumed, and no run continues from another's checkpoints. A folder that holds
-    neither a checkpoint nor a report is free for other settings.
+    This lets an interrupted run resume, and keeps a run from resuming from another's checkpoints. A folder without
+    checkpoints and reports may be reserved for other settings.
 
     Args:
         output_dir: the run's folder.
-        settings: JSON values that determine the run's result; kept in ``run.json``. Its "kind" is "run", which is the
-            default, or "comparison" for the folder that holds the folders of several runs.
-        write: whether this process writes the file (the main process of several). It then is alone at the folder,
-            until its end or `release_output_dirs`.
-        defaults: returns what settings were that the run was saved without: those of an older version.
+        settings: JSON values that determine the run's result, saved in ``run.json``. "kind" is "run" (the default), or
+            "comparison" for a folder that holds the folders of several runs.
+        write: whether this process writes the file, as the main process does. It then locks the folder until it ends
+            or calls `unlock_all`.
+        defaults: returns the values of settings that an older version did not save.
 
     Raises:
-        ValueError: the folder belongs to a run with other settings; they are named, the first of `settings` first.
-            Another process is at it, or it cannot be written to.
+        ValueError: the folder belongs to a run with other settings (the error lists them), another process has locked
+            it, or it is not writable.
     """
     if write:
         lock_folder(Path(output_dir))
@@ -101,48 +100,11 @@ def _settings_there(path: Path) -> dict[str, Any]:
     )
 
 
-def lock_folder(folder: Path, argument: str = "output_dir") -> None:
-    """Make a folder, where it is not there, this process's own until its end or `release_output_dirs`.
-
-    Raises:
-        ValueError: another process is at it, or it cannot be written to; `argument` is what the message calls it.
-    """
-    try:
-        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
-        folder.mkdir(parents=True, exist_ok=True)
-        if not lock.is_locked:
-            lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(
-            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
-            "end it"
-        ) from None
-    except NotImplementedError:  # by a file system without locks
-        _logger.warning("%s cannot be locked: start no other run there", folder)
-    except OSError as error:
-        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
-
-
-def unlock_folder(folder: Path) -> None:
-    """Let other processes have a folder again, as it was."""
-    lock = _locks.pop(folder.resolve())
-    (folder / LOCK).unlink(missing_ok=True)  # while nobody else can have it
-    lock.release()
-
-
-def release_output_dirs() -> None:
-    """Let other processes have the folders that this one has claimed."""
-    for lock in _locks.values():
-        lock.release()
-    _locks.clear()
-
-
 def training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """The arguments that determine a run's result, all but those that `NOT_OF_THE_RESULT` names, as JSON values.
+    """The arguments that determine a run's result, as JSON values: all but those in `NOT_OF_THE_RESULT`.
 
-    `accelerate launch` may set a "mixed_precision" that the arguments say nothing of. Where the best of the saved
-    models is the result, so are the "save_steps": what is evaluated, and that "epoch" saves each time, is there
-    already.
+    "mixed_precision" is added because `accelerate launch` may set it without the arguments. "save_steps" counts if the
+    best of the saved models is the result.
     """
     settings = {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
     if args.load_best_model_at_end and args.save_strategy == "steps":
@@ -151,30 +113,40 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
 
 
 def default_training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """The `training_settings` of a run that is given no arguments."""
+    """The `training_settings` of a run without arguments."""
     defaults = type(args)(args.output_dir, use_cpu=args.use_cpu)
     return json.loads(json.dumps(training_settings(defaults)))
 
 
-def run_settings(args: TrainingArguments, *own: Mapping[str, Any]) -> dict[str, Any]:
-    """What `claim_output_dir` takes for a run: the recipe's own settings, and those of its training."""
-    settings = {"kind": "run"}
-    for mapping in (*own, training_settings(args)):
-        settings |= mapping
-    return settings | {"num_processes": args.world_size}
+def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
+    """What `claim_output_dir` takes for a run: a recipe's own settings, and those of its training.
+
+    Args:
+        args: of the training.
+        own: dataclasses of arguments, with digests of their files (`files_of`), or mappings. A dataclass may have a
+            method `file_suffixes` that returns what to append to the name of each file.
+    """
+    settings: dict[str, Any] = {"kind": "run"}
+    for part in own:
+        if is_dataclass(part) and not isinstance(part, type):
+            suffixes = part.file_suffixes() if hasattr(part, "file_suffixes") else ("",)
+            settings |= asdict(part) | contents(files_of(part), suffixes)
+        else:
+            settings |= part
+    return settings | training_settings(args) | {"num_processes": args.world_size}
 
 
 def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
-    """The folder of one of the runs of a comparison."""
+    """The folder of one run of a comparison."""
     return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
-    """The newest checkpoint of a folder that a training can go on from, None where it has none.
+    """The newest checkpoint in a folder that training can resume from, or None.
 
-    A process that is killed, and a disk that fills up, leave a checkpoint whose files are missing or cut off: the
-    model, the state of the optimizer, the scheduler or the trainer, the random states of some of the processes. Such a
-    checkpoint is passed over with a warning, and so is one that has the model alone (`save_only_model`).
+    A killed process or a full disk leaves a checkpoint with missing or truncated files: the model, the state of the
+    optimizer, the scheduler or the trainer, or the random states of some processes. Such a checkpoint is skipped with
+    a warning, and so is one that holds only the model (`save_only_model`).
     """
     for path in _newest_first(output_dir):
         problem = _problem(path)
@@ -185,7 +157,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[str]:
-    """The checkpoints of a folder that a training could go on from, the newest first."""
+    """The checkpoints in a folder that training can resume from, the newest first."""
     return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
 
 
@@ -195,11 +167,11 @@ def _newest_first(output_dir: str | Path) -> list[Path]:
 
 
 def _problem(checkpoint: Path) -> str | None:
-    """Why a training cannot go on from a checkpoint, None where it can."""
+    """Why training cannot resume from a checkpoint, or None if it can."""
     try:
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        # What FocalTrainer notes there; a stock Trainer does not say how many processes it had.
-        num_processes = state.get("stateful_callbacks", {}).get("FocalTrainer", {}).get("num_processes", 1)
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        # The stock Trainer does not record the number of its processes.
+        num_processes = (read_state(checkpoint) or {"num_processes": 1})["num_processes"]
         indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
         shards = {shard for index in indices for shard in index["weight_map"].values()}
     except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
@@ -209,7 +181,7 @@ def _problem(checkpoint: Path) -> str | None:
     if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
         return "is incomplete (random states are missing)"
     needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
-    if not (checkpoint / "latest").exists():  # DeepSpeed's, which has them in folders of its own
+    if not (checkpoint / "latest").exists():  # DeepSpeed's, which saves them in its own folders
         needed |= _NEEDED
     for name, patterns in needed.items():
         if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
@@ -221,7 +193,7 @@ def _problem(checkpoint: Path) -> str | None:
 def _is_cut_off(path: Path) -> bool:
     if path.suffix == ".safetensors":
         try:
-            with safe_open(path, framework="pt"):  # whose header says how long the file is
+            with safe_open(path, framework="pt"):  # the header holds the length of the file
                 return False
         except (SafetensorError, OSError):
             return True
@@ -230,16 +202,16 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def files_of(arguments: Any) -> dict[str, str]:
-    """The files that are given, by the names of the arguments, which end in "_file"."""
+    """The files that are given: the arguments whose names end in "_file"."""
     return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
 
 
 def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Digests of what is in the files, so that a run knows them again.
+    """Digests of the files' contents, to recognize changed data.
 
     Args:
-        files: what `files_of` gives.
-        endings: to look for each file with; what is not there is left out.
+        files: what `files_of` returns.
+        endings: to append to each file name; missing files are left out.
     """
     found = {f"{name}{end}": file + end for name, file in files.items() for end in endings}
     return {f"content of {name}": file_digest(path) for name, path in found.items() if Path(path).is_file()}

@@ -1,46 +1,93 @@
-"""What the command lines of several recipes have in common."""
+"""Arguments that several recipes share."""
 
-from dataclasses import dataclass, field
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict
 
 from ...calibration.temperature import OBJECTIVES
-from .output_folders import files_of
-from .recipe_checks import check_at_least
+from ...hub.hub_publishing import repository_of
+from ...losses import LossConfig
+from ...trainer import FocalTrainer, FocalTrainingArguments
+from ..callbacks.class_weights_callback import ClassWeightsCallback
+from ..callbacks.training_dynamics import DynamicsCallback
+from . import recipe_checks as check
+from .output_folders import files_of, folder_of
+from .yaml_arguments import parse_arguments
 
 
 @dataclass
 class DatasetArguments:
-    """A dataset or files. Without both, a recipe has data of its own."""
+    """A dataset on the Hub, or files. Without either, a recipe uses its own data."""
 
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "csv, json, jsonl or parquet."})
-    validation_file: str | None = field(default=None, metadata={"help": "If absent, cut from the training data."})
-    test_file: str | None = field(default=None, metadata={"help": "What the report is about."})
+    train_file: str | None = field(default=None, metadata={"help": "A csv, json, jsonl or parquet file."})
+    validation_file: str | None = field(default=None, metadata={"help": "Default: split off the training data."})
+    test_file: str | None = field(default=None, metadata={"help": "The data that the report is about."})
     validation_size: int | None = field(
-        default=None, metadata={"help": "Rows cut from the training data for validation; a tenth of them if absent."}
+        default=None, metadata={"help": "Samples to split off the training data for validation. Default: a tenth."}
     )
 
     def __post_init__(self) -> None:
-        check_at_least(1, self, "validation_size")
+        check.at_least(1, self, "validation_size")
+        if self.train_file is not None and self.test_file is None:
+            raise ValueError(
+                "test_file must be given, got None: the report needs data that neither training nor T has seen"
+            )
+
+    def files(self) -> dict[str, str]:
+        """The files that are given, by argument name."""
+        return files_of(self)
 
     def given(self) -> bool:
         """Whether a dataset or a file is named."""
-        return self.dataset_name is not None or bool(files_of(self))
+        return self.dataset_name is not None or bool(self.files())
+
+    def card_names(self, default: str) -> dict[str, str | None]:
+        """The names of the data for `create_model_card`: a Hub id, or absolute paths, which no card takes for ids."""
+        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
+        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
+
+
+@dataclass
+class GeneratedDatasetArguments(DatasetArguments):
+    """The same for recipes that generate data if none are given."""
+
+    num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.at_least(1, self, "num_generated")
+
+    def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
+        """Generate "train", "validation" (`validation_size`, or a tenth as many samples) and "test" (as many).
+
+        Args:
+            generate: returns so many samples, drawn with the keyword argument `seed`.
+            seed: of the training data.
+        """
+        count = self.num_generated
+        sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
+        return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
 
 
 @dataclass
 class RecipeArguments:
-    """Which losses are compared, and how a model is corrected."""
+    """Which losses to compare, and how to fit the temperature."""
 
-    compare: list[str] | str | None = field(
-        default=None, metadata={"help": "Train each of these losses: 'brier,focal:gamma=3'."}
+    compare: str | None = field(
+        default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
     )
-    temperature_objective: str = field(default="ece", metadata={"help": "'ece' (the papers' grid) or 'nll'."})
+    temperature_objective: str = field(
+        default="ece", metadata={"help": "What the temperature minimizes: 'ece' (the papers' grid search) or 'nll'."}
+    )
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, list):  # in a config file
-                setattr(self, name, ",".join(value))
         if self.temperature_objective not in OBJECTIVES:
             raise ValueError(
                 f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
@@ -50,22 +97,90 @@ class RecipeArguments:
 
 @dataclass
 class ClassifierArguments(RecipeArguments):
-    """Which losses are compared, how a model is corrected, and what is recorded of its classes."""
+    """Which losses to compare, how to fit the temperature, and what to record during training."""
 
     class_weights_steps: int | None = field(
         default=None,
-        metadata={"help": "Record and draw each class's mean focal and recall weight every so many steps."},
+        metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, self, "class_weights_steps")
+        check.at_least(1, self, "class_weights_steps")
+
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
+        """Let the trainer record what these arguments ask for."""
+        if self.class_weights_steps is not None:
+            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
 
 
 @dataclass
 class SampleClassifierArguments(ClassifierArguments):
-    """The same of classifiers of whole samples, and whether the dynamics of the training are measured."""
+    """The same for classifiers of whole samples, with training dynamics."""
 
     dynamics: bool = field(
-        default=False, metadata={"help": "Log NLL, entropy, calibration and norms at each epoch, and draw them."}
+        default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
+
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
+        super().add_callbacks(trainer)
+        if self.dynamics:
+            trainer.add_callback(DynamicsCallback(trainer, test_dataset))
+
+
+def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:
+    """Parse a recipe's command line, check it, and set up logging.
+
+    Args:
+        dataclass_types: the recipe's; the last two are `RecipeArguments` and `FocalTrainingArguments`.
+        argv: the command line without the program's name.
+        description: the recipe's docstring, whose first line ``--help`` shows.
+
+    Raises:
+        ValueError: an argument out of its range, or what `runs_of` raises.
+    """
+    parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
+    recipe_args, args = parsed[-2:]
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    check.training_arguments(args)
+    runs_of(args, recipe_args.compare)
+    return parsed
+
+
+def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrainingArguments]:
+    """The training arguments of each run: `args`, or one copy per loss to compare, with a folder of its own.
+
+    Raises:
+        ValueError: an unknown loss, `loss` together with `compare`, or a comparison under DeepSpeed.
+    """
+    if compare is None:
+        return [args]
+    if args.loss != type(args).loss:
+        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {compare!r}")
+    if args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"compare must not be given under DeepSpeed, which allows one training per process, got {compare!r}: "
+            "start one run with --loss for each"
+        )
+    changes: dict[str, Any] = {}
+    if args.metric_for_best_model == "loss" and args.save_strategy != "best":
+        # TrainingArguments' default for the first loss; the others have defaults of their own.
+        changes = {"metric_for_best_model": None, "greater_is_better": None}
+    runs = []
+    for loss in LossConfig.parse_list(compare):
+        changes |= {"loss": str(loss), "output_dir": str(folder_of(loss, args.output_dir))}
+        if args.push_to_hub:
+            changes["hub_model_id"] = f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"
+        runs.append(replace(args, **changes))
+    return runs
+
+
+def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
+    """Parse texts NAME=VALUE."""
+    mapping = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value or name in mapping:
+            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
+        mapping[name] = value
+    return mapping

@@ -1,5 +1,6 @@
-"""What can be wrong with a command line, found before anything is trained."""
+"""Checks of recipes' arguments; a recipe uses them as `check.at_least(1, self, "max_length")`."""
 
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,32 +17,31 @@ from ...trainer import FocalTrainingArguments
 from .yaml_arguments import overridden_config
 
 
-def check_at_least(low: int, arguments: Any, *names: str) -> None:
-    """Raise `ValueError` where one of these arguments is given and less."""
+def at_least(low: int, arguments: Any, *names: str) -> None:
+    """Raise `ValueError` if one of these arguments is given and too small."""
     for name in names:
         value = getattr(arguments, name)
-        if value is not None and not value >= low:  # NaN is not
+        if value is not None and not value >= low:  # also catches NaN
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
-def check_fraction(arguments: Any, *names: str) -> None:
-    """Raise `ValueError` where one of these arguments is not from 0 to below 1."""
+def fraction(arguments: Any, *names: str) -> None:
+    """Raise `ValueError` if one of these arguments is not in [0, 1)."""
     for name in names:
         if not 0 <= getattr(arguments, name) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(arguments, name)}")
 
 
-def check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    """Raise `ValueError` where an argument's value is none of the choices; the error names the nearest."""
+def choice(argument: str, value: str, choices: Sequence[str]) -> None:
+    """Raise `ValueError` if an argument's value is not one of the choices; the error suggests the nearest."""
     if value not in choices:
         near = get_close_matches(value, choices, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}{hint}")
 
 
-def check_model_name(name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` where a model's name would be asked of the Hub in vain: it is nearly one of the recipe's own,
-    or the path of no folder."""
+def model_name(name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` if a model name is a path that does not exist, or a misspelled name from `own`."""
     check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
@@ -51,11 +51,13 @@ def check_model_name(name: str, own: Sequence[str]) -> None:
         )
 
 
-def check_fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` where a pretrained model would be trained as a config file says for a model from scratch.
+def fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> None:
+    """Raise `ValueError` if a pretrained model would be trained with a config's settings for a model from scratch.
 
     Args:
-        argv: the command line. name: the model's. own: the names of the models that are trained from scratch.
+        argv: the command line.
+        name: of the model.
+        own: names of the models that are trained from scratch.
     """
     overridden, config = overridden_config(argv)
     model = overridden.get("model_name_or_path")
@@ -68,27 +70,32 @@ def check_fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> Non
         )
 
 
-def check_test_file(data: Any) -> None:
-    """Raise `ValueError` where these arguments have a `train_file` and no `test_file`."""
-    if data.train_file is not None and data.test_file is None:
+def training_arguments(args: TrainingArguments) -> None:
+    """Raise `ValueError` for values that Transformers would reject only after loading the data, or accept in vain."""
+    if not args.output_dir:
+        raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
+    if args.resume_from_checkpoint is not None:
         raise ValueError(
-            "test_file must be given, got None: the report is about data that neither training nor T has seen"
+            f"resume_from_checkpoint must be absent, got {args.resume_from_checkpoint!r}: a run resumes from the last "
+            "complete checkpoint of its output_dir"
         )
-
-
-def check_training_arguments(args: TrainingArguments) -> None:
-    """Raise `ValueError` where Transformers would fail with these, or train in vain, once the data are there."""
-    check_at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
-    check_at_least(0, args, "dataloader_num_workers")
+    at_least(1, args, "per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+    at_least(0, args, "dataloader_num_workers")
+    if args.max_steps == 0:
+        raise ValueError("max_steps must be at least 1, or -1 for num_train_epochs, got 0")
+    if args.max_steps < 0 and not 0 < args.num_train_epochs < math.inf:
+        raise ValueError(f"num_train_epochs must be above 0 and finite, got {args.num_train_epochs}")
+    if not 0 <= args.learning_rate < math.inf:
+        raise ValueError(f"learning_rate must be at least 0 and finite, got {args.learning_rate}")
     for name in args.report_to:
-        check_choice("report_to", name, ["none", *get_available_reporting_integrations()])
+        choice("report_to", name, ["none", *get_available_reporting_integrations()])
     if args.metric_for_best_model is not None:
-        check_choice("metric_for_best_model", args.metric_for_best_model.removeprefix("eval_"), _metrics())
+        choice("metric_for_best_model", args.metric_for_best_model.removeprefix("eval_"), _metrics())
 
 
 def _metrics() -> list[str]:
-    """What an evaluation measures, other than the recipes' classes."""
-    logits, labels = torch.eye(2), torch.arange(2)
+    """The names of the metrics that an evaluation computes."""
+    logits, labels = 2 * torch.eye(2), torch.arange(2)  # not taken for probabilities
     measured: list[str] = ["loss"]
     for sums in (CalibrationMetrics(), ConfusionMatrix()):
         sums.update(logits, labels)
@@ -96,21 +103,21 @@ def _metrics() -> list[str]:
     return list(dict.fromkeys(measured))
 
 
-def check_class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> None:
-    """Raise `ValueError` where the loss of a run has weights of another number of classes."""
+def class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> None:
+    """Raise `ValueError` if the loss of a run has weights for another number of classes."""
     for run in runs:
-        loss = LossConfig.parse(str(run.loss))  # as which the arguments keep it
+        loss = LossConfig.parse(str(run.loss))
         weights = loss.options.get("weights")
         if weights is not None and len(weights) != num_classes:
             raise ValueError(f"weights must be {num_classes}, one for each class, got {len(weights)} of {str(loss)!r}")
 
 
-def check_calibration_size(args: FocalTrainingArguments, num_rows: int, rows: str = "rows") -> None:
-    """Raise `ValueError` where AdaFocal's validation set has less than a row (a token, say) for each bin."""
+def calibration_size(args: FocalTrainingArguments, size: int, unit: str) -> None:
+    """Raise `ValueError` if the validation set has fewer samples (or tokens, say) than AdaFocal has bins."""
     loss = LossConfig.parse(str(args.loss))
     bins = loss.options.get("bins", 0)
-    if num_rows < bins:
+    if size < bins:
         raise ValueError(
-            f"the validation set must hold at least {bins} {rows} for {loss}, got {num_rows}: set validation_size or "
+            f"the validation set must hold at least {bins} {unit} for {loss}, got {size}: set validation_size or "
             "another validation_file"
         )

@@ -1,4 +1,4 @@
-"""The weights of classes that a training records."""
+"""Records of `ClassWeightsCallback`."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.class_weights_callback import ClassWeights, class_weight_history
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 
 
 def trained(folder, every, data=None, gamma=1.0, model=BagOfWords, **options):
@@ -17,7 +17,7 @@ def trained(folder, every, data=None, gamma=1.0, model=BagOfWords, **options):
     args = FocalTrainingArguments(**settings(folder, **options))
     data = rows(21) if data is None else data
     trainer = FocalTrainer(model=model(), args=args, train_dataset=data, eval_dataset=rows(9, seed=1))
-    trainer.add_callback(ClassWeights(trainer, every, gamma))
+    trainer.add_callback(ClassWeightsCallback(trainer, every, gamma))
     seen, compute = [], trainer.compute_loss
 
     def recorded(model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -92,7 +92,7 @@ def test_another_training_begins_anew(tmp_path):
 @pytest.mark.parametrize("every", [0, -1])
 def test_less_than_a_step_is_refused(every, tmp_path):
     with pytest.raises(ValueError, match=f"every must be at least 1 step, got {every}"):
-        ClassWeights(None, every)
+        ClassWeightsCallback(None, every)
 
 
 def test_a_loss_without_logits_is_refused(tmp_path):
@@ -100,6 +100,8 @@ def test_a_loss_without_logits_is_refused(tmp_path):
     data = [{"input_ids": row["input_ids"], "labels": row["input_ids"]} for row in rows(8)]
     args = FocalTrainingArguments(**settings(tmp_path))
     trainer = FocalTrainer(model=model, args=args, train_dataset=data)
-    trainer.add_callback(ClassWeights(trainer, 1))
-    with pytest.raises(ValueError, match=r"args\.linear_loss must be 'off' with ClassWeights.*, got '(auto|on)'"):
+    trainer.add_callback(ClassWeightsCallback(trainer, 1))
+    with pytest.raises(
+        ValueError, match=r"args\.linear_loss must be 'off' with ClassWeightsCallback.*, got '(auto|on)'"
+    ):
         trainer.train()

@@ -1,4 +1,4 @@
-"""What `Dynamics` measures, against the models themselves, and that the training does not notice."""
+"""Measurements of `DynamicsCallback` against the models themselves, and trainings that it does not change."""
 
 import json
 import logging
@@ -13,7 +13,8 @@ from torch import nn
 from transformers import TrainerCallback
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.training_dynamics import Dynamics, dynamics_history
+from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
+from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback, dynamics_history
 
 TEST = rows(21, seed=1)
 MEASURES = ["nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect", "error", "ece"]
@@ -39,9 +40,9 @@ def trainer_of(folder, model=None, train=None, callbacks=None, **options):
 
 
 def measured(folder, model=None, num_samples=35, epochs=None, **options):
-    """A trainer that was trained with `Dynamics`, and the history."""
+    """A trainer that was trained with `DynamicsCallback`, and the history."""
     trainer = trainer_of(folder, model, **options)
-    trainer.add_callback(Dynamics(trainer, num_samples=num_samples, epochs=epochs))
+    trainer.add_callback(DynamicsCallback(trainer, num_samples=num_samples, epochs=epochs))
     trainer.train()
     return trainer, dynamics_history(trainer.state.log_history)
 
@@ -76,7 +77,7 @@ def gradient_norms(model, layer, loss, samples):
     return torch.stack(norms)
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "focal:gamma=3", "flsd53", "brier", "label_smoothing:alpha=0.1"])
+@pytest.mark.parametrize("loss", ["flsd53", "brier", "label_smoothing:alpha=0.1"])
 def test_measures_and_gradient_norms_of_the_trained_model(loss, tmp_path):
     trainer, history = measured(tmp_path, loss=loss)
     assert [(entry["step"], entry["epoch"]) for entry in history] == [(0, 0), (5, 1), (10, 2)]
@@ -118,13 +119,13 @@ def test_a_loss_that_is_no_sum_has_no_gradients_of_samples(tmp_path):
 
 def test_the_sample_is_fixed_and_a_twentieth_by_default(tmp_path):
     data = rows(60)
-    chosen = [Dynamics(trainer_of(tmp_path, train=data, seed=seed)) for seed in (3, 3, 4)]
+    chosen = [DynamicsCallback(trainer_of(tmp_path, train=data, seed=seed)) for seed in (3, 3, 4)]
     ids = [[row["input_ids"].tolist() for row in dynamics.train_samples] for dynamics in chosen]
     assert [len(dynamics.test_samples) for dynamics in chosen] == [3, 3, 3]
     assert ids[0] == ids[1] != ids[2]
     assert all(row in [other["input_ids"].tolist() for other in data] for row in ids[0])
-    assert len(Dynamics(trainer_of(tmp_path, train=rows(3))).train_samples) == 1
-    assert len(Dynamics(trainer_of(tmp_path), num_samples=1000).train_samples) == 35
+    assert len(DynamicsCallback(trainer_of(tmp_path, train=rows(3))).train_samples) == 1
+    assert len(DynamicsCallback(trainer_of(tmp_path), num_samples=1000).train_samples) == 35
 
 
 class Logged(TrainerCallback):
@@ -144,7 +145,7 @@ def test_the_training_does_not_notice(strategy, tmp_path):
         trainer = trainer_of(tmp_path, model, callbacks=[logged], logging_strategy=strategy, eval_strategy="epoch")
         torch.manual_seed(0)
         if dynamics:
-            trainer.add_callback(Dynamics(trainer, num_samples=10))
+            trainer.add_callback(DynamicsCallback(trainer, num_samples=10))
         trainer.train()
         found.append(weights(model))
         own = [entry for entry in logged.entries if "dynamics_weight_norm" in entry]
@@ -161,6 +162,19 @@ def test_the_training_does_not_notice(strategy, tmp_path):
     assert torch.equal(*found)
     assert logs[0] == logs[1]
     assert any("eval_ece" in entry for entry in logs[0])
+
+
+def test_other_callbacks_do_not_observe_the_measurements(tmp_path):
+    histories = []
+    for dynamics in (False, True):
+        trainer = trainer_of(tmp_path)
+        trainer.add_callback(ClassWeightsCallback(trainer, every=5))
+        if dynamics:
+            trainer.add_callback(DynamicsCallback(trainer, num_samples=10))
+        trainer.train()
+        histories.append(class_weight_history(trainer.state.log_history))
+    assert len(histories[0]) == 2
+    assert histories[0] == histories[1]
 
 
 def test_what_is_logged_are_numbers(tmp_path):
@@ -189,18 +203,19 @@ def test_a_resumed_training_has_the_whole_history(tmp_path):
     _, expected = measured(tmp_path / "whole", **options)
     measured(tmp_path / "stopped", **options, callbacks=[StopAt(8)])
     resumed = trainer_of(tmp_path / "stopped", **options)
-    resumed.add_callback(Dynamics(resumed, num_samples=35))
+    resumed.add_callback(DynamicsCallback(resumed, num_samples=35))
     resumed.train(resume_from_checkpoint=str(tmp_path / "stopped" / "checkpoint-7"))
     assert dynamics_history(resumed.state.log_history) == expected
 
 
+@pytest.mark.slow
 def test_figures_at_the_end(figures, tmp_path):
     figures()
     measured(tmp_path)
     names = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png"}
     assert {path.name for path in (tmp_path / "report").iterdir()} == names
     trainer = trainer_of(tmp_path)
-    trainer.add_callback(Dynamics(trainer, epochs=[], folder=tmp_path / "other"))
+    trainer.add_callback(DynamicsCallback(trainer, epochs=[], folder=tmp_path / "other"))
     trainer.train()
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["dynamics.png"]
 
@@ -218,17 +233,14 @@ class Doubles(BagOfWords):
 
 
 @pytest.mark.parametrize("kind", [PicksLast, Doubles])
-def test_no_norms_where_the_last_layer_does_not_give_the_logits(kind, figures, tmp_path, caplog):
-    figures()
+def test_no_norms_where_the_last_layer_does_not_give_the_logits(kind, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="hf_focal"):
         trainer, history = measured(tmp_path, kind())
-    assert f"the outputs of the last layer of {kind.__name__} are not its logits" in caplog.text
-    assert len([record for record in caplog.records if "not its logits" in record.message]) == 1
+    assert f"the outputs of the last layer of {kind.__name__} are not the logits" in caplog.text
+    assert len([record for record in caplog.records if "not the logits" in record.message]) == 1
     assert all("feature_norm" not in entry and "gradient_norm" not in entry for entry in history)
     assert history[-1]["train_nll"] == pytest.approx(reference(trainer.model, rows(35))[0]["nll"])
-    assert {path.name for path in (tmp_path / "report").iterdir()} == {
-        *("dynamics.png", "dynamics_train.png", "dynamics_test.png")
-    }
+    assert "train_bins" in history[-1] and "gradient_norms" not in history[-1]
 
 
 def test_ignored_tokens_do_not_count(tmp_path):
@@ -240,7 +252,7 @@ def test_ignored_tokens_do_not_count(tmp_path):
     model = Tokens()
     args = FocalTrainingArguments(**settings(tmp_path, loss="focal:gamma=1"))
     trainer = FocalTrainer(model=model, args=args, train_dataset=data, eval_dataset=data[:5])
-    trainer.add_callback(Dynamics(trainer, num_samples=12))
+    trainer.add_callback(DynamicsCallback(trainer, num_samples=12))
     trainer.train()
     last = dynamics_history(trainer.state.log_history)[-1]
     ids, labels = (
@@ -252,6 +264,7 @@ def test_ignored_tokens_do_not_count(tmp_path):
     assert sum(last["gradient_norms"]["count"]) == 36
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_does(tmp_path):
     processes = [start("dynamics_runs.py", count, tmp_path / str(count), count) for count in (1, 2)]
     for process in processes:
@@ -280,25 +293,30 @@ class TwoLayers(BagOfWords):
         ({"torch_compile": True}, {}, ValueError, "args.torch_compile must be False, got True"),
         ({"model": TwoLayers()}, {}, TypeError, "the head must be a Linear or Conv2d layer, or end in one"),
         ({}, {"test_dataset": []}, ValueError, "test_dataset must hold at least one sample, got an empty dataset"),
-        ({}, {"test_dataset": iter(TEST)}, ValueError, "test_dataset must have a length, got list_iterator"),
+        (
+            {},
+            {"test_dataset": iter(TEST)},
+            ValueError,
+            "test_dataset must have a length to be sampled, got list_iterator",
+        ),
     ],
 )
 def test_errors(build, options, error, message, tmp_path):
     trainer = trainer_of(tmp_path, **build)
     with pytest.raises(error, match=message):
-        Dynamics(trainer, **options)
+        DynamicsCallback(trainer, **options)
 
 
 def test_the_training_set_is_no_test_set(tmp_path):
     trainer = trainer_of(tmp_path)
     with pytest.raises(ValueError, match="test_dataset must be held out, got the training set"):
-        Dynamics(trainer, trainer.train_dataset)
+        DynamicsCallback(trainer, trainer.train_dataset)
 
 
-def test_what_is_cut_up_or_no_classifier(tmp_path):
+def test_a_split_model_or_no_classifier(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     trainer.is_fsdp_enabled = True
-    with pytest.raises(ValueError, match="the model must be whole on each process, got one that FSDP or ZeRO-3"):
-        Dynamics(trainer)
+    with pytest.raises(ValueError, match="model must be whole on each process, got one that FSDP or ZeRO-3"):
+        DynamicsCallback(trainer)
     with pytest.raises(ValueError, match="model must be a classifier of samples or tokens, got GPT2LMHeadModel"):
-        Dynamics(language_models.trainer_of(language_models.build("gpt2"), tmp_path))
+        DynamicsCallback(language_models.trainer_of(language_models.build("gpt2"), tmp_path))

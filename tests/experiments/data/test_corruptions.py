@@ -1,4 +1,4 @@
-"""Corruptions of images: the noise's moments, the exact formulas of the others, and what must not matter."""
+"""Image corruptions: moments of the noise, exact formulas of the others, and independence of batch and device."""
 
 import colorsys
 
@@ -172,7 +172,6 @@ def test_the_names_and_constants():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((IMAGES.numpy(), "contrast", 1), TypeError, "images must be a tensor, got ndarray"),
         ((IMAGES / 255, "contrast", 1), ValueError, "images must be of dtype torch.uint8, got torch.float32"),
         ((IMAGES[0], "contrast", 1), ValueError, r"images must have the shape \(N, H, W, C\).*got \(8, 12, 3\)"),
         ((IMAGES.permute(0, 3, 1, 2), "contrast", 1), ValueError, r"C = 1 or 3, got \(20, 3, 8, 12\)"),
@@ -181,10 +180,7 @@ def test_the_names_and_constants():
         ((IMAGES, "fog", 1), ValueError, "got 'fog'$"),
         ((IMAGES, "contrast", 0), ValueError, "severity must be from 1 to 5, got 0"),
         ((IMAGES, "contrast", 6), ValueError, "severity must be from 1 to 5, got 6"),
-        ((IMAGES, "contrast", 2.0), TypeError, "severity must be an int, got float"),
-        ((IMAGES, "contrast", True), TypeError, "severity must be an int, got bool"),
         ((IMAGES, "contrast", 1, -1), ValueError, "seed must be at least 0, got -1"),
-        ((IMAGES, "contrast", 1, "0"), TypeError, "seed must be an int, got str"),
     ],
 )
 def test_what_is_refused(arguments, error, message):

@@ -1,3 +1,5 @@
+"""Generated translations and their exact probabilities."""
+
 import math
 import re
 from collections import Counter, defaultdict

@@ -1,3 +1,5 @@
+"""Long-tailed subsets."""
+
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
@@ -63,5 +65,5 @@ def test_data_without_classes_is_refused():
         long_tailed(dataset([5, 5]), 0.5, label_column="row")
     with pytest.raises(ValueError, match="label_column must hold class labels, got 'topic' of None"):
         long_tailed(dataset([5, 5]), 0.5, label_column="topic")
-    with pytest.raises(ValueError, match="dataset must have rows of each class, got none of 'class 1'"):
+    with pytest.raises(ValueError, match="dataset must have samples of each class, got none of 'class 1'"):
         long_tailed(dataset([5, 0, 5]), 0.5)

@@ -1,4 +1,4 @@
-"""Images with a class for each pixel: generated ones, and files from their bytes to a batch."""
+"""Generated shapes, and segmentation data from files to batches."""
 
 import io
 import itertools
@@ -176,23 +176,23 @@ def test_classes_are_counted():
 @pytest.mark.parametrize(
     ("images", "masks", "options", "message"),
     [
-        ([(6, 8)], [np.full((6, 8), 4, np.uint8)], {}, r"class numbers below 4, or 255 .*, got 4 in row 0 of test"),
-        ([(6, 8)], [np.full((6, 8), 300, np.uint16)], {}, r"class numbers below 4, or 255 .*, got 300 in row 0"),
+        ([(6, 8)], [np.full((6, 8), 4, np.uint8)], {}, r"class numbers below 4, or 255 .*, got 4 in sample 0 of test"),
+        ([(6, 8)], [np.full((6, 8), 300, np.uint16)], {}, r"class numbers below 4, or 255 .*, got 300 in sample 0"),
         (
             [(6, 8)],
             [classes(6, 7)],
             {},
-            r"their images' height and width, got \(6, 7\) for \(6, 8\) in row 0",
+            r"their images' height and width, got \(6, 7\) for \(6, 8\) in sample 0",
         ),
         (
             [(6, 8), (8, 6)],
             [classes(), classes(8, 6)],
             {},
-            r"image_size must be .* \(6, 8\) and \(8, 6\) in test",
+            r"image_size must be .* \(6, 8\) and \(8, 6\) in test, got None",
         ),
-        ([(6, 8)], [np.full((6, 8), 255, np.uint8)], {}, "mask_column must hold classes, got 255 alone in test"),
-        ([(6, 8)], [noise()], {}, "images of one channel, the number of the class, got mode 'RGB' in row 0 of test"),
-        ([(6, 8)], [b"no image"], {}, "mask_column must hold images, got something else in row 0 of test"),
+        ([(6, 8)], [np.full((6, 8), 255, np.uint8)], {}, "mask_column must hold classes, got only 255 in test"),
+        ([(6, 8)], [noise()], {}, "images with one channel, the class numbers, got mode 'RGB' in sample 0 of test"),
+        ([(6, 8)], [b"no image"], {}, "mask_column must hold images, sample 0 of test cannot be read as one"),
     ],
 )
 def test_masks_that_are_none(images, masks, options, message):

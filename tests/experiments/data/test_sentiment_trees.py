@@ -1,3 +1,5 @@
+"""Parsing, encoding and batching of sentiment trees."""
+
 import sys
 
 import pytest
@@ -7,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_focal.data.dataset_splits import label_names
-from hf_focal.data.text_data import load_splits
+from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.sentiment_trees import (
     Tree,
     TreeCollator,
@@ -19,6 +20,7 @@ from hf_focal.experiments.data.sentiment_trees import (
     read_trees,
     train_leaf_tokenizer,
 )
+from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 
 ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"
@@ -238,6 +240,7 @@ class TestEncoding:
 
 
 @pytest.mark.real_data
+@pytest.mark.slow
 def test_the_treebank(real_data):
     sizes = {"train": (8544, 6920), "dev": (1101, 872), "test": (2210, 1821)}
     splits = load_dataset("parquet", data_files={name: str(real_data / "sst" / f"{name}.parquet") for name in sizes})

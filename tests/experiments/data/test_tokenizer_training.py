@@ -1,3 +1,5 @@
+"""Trained tokenizers."""
+
 import pytest
 from datasets import load_dataset
 from transformers import AutoTokenizer
@@ -137,6 +139,7 @@ def test_vocabulary_holds_every_character():
 
 
 @pytest.mark.real_data
+@pytest.mark.slow
 def test_unseen_captions_decode_to_themselves(real_data):
     train, test = (
         load_dataset("parquet", data_files=str(real_data / "multi30k" / f"{name}.parquet"), split="train")

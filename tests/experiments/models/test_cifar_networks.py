@@ -1,4 +1,4 @@
-"""The networks for small images, beside references written from `torch.nn.functional` and counts by formula."""
+"""Networks for small images, against references in `torch.nn.functional` and formulas of their sizes."""
 
 import copy
 import math
@@ -315,12 +315,12 @@ def test_initial_weights(name):
         (CifarResNetConfig, "block", "wide", "'basic' or 'bottleneck', got 'wide'"),
         (CifarResNetConfig, "num_channels", 0, "at least 1, got 0"),
         (CifarResNetConfig, "stem_width", -3, "at least 1, got -3"),
-        (CifarResNetConfig, "layers", [], r"numbers of at least 1, one a stage, got \[\]"),
-        (CifarResNetConfig, "widths", [64, 0, 8, 8], r"numbers of at least 1, one a stage, got \[64, 0, 8, 8\]"),
-        (CifarResNetConfig, "widths", [64, 128], "as many as layers, 4, got 2"),
+        (CifarResNetConfig, "layers", [], r"at least 1 for each stage, got \[\]"),
+        (CifarResNetConfig, "widths", [64, 0, 8, 8], r"at least 1 for each stage, got \[64, 0, 8, 8\]"),
+        (CifarResNetConfig, "widths", [64, 128], "as long as layers, 4, got 2"),
         (CifarDenseNetConfig, "growth_rate", 0, "at least 1, got 0"),
         (CifarDenseNetConfig, "bottleneck", 0, "at least 1, got 0"),
-        (CifarDenseNetConfig, "layers", [6, 0], r"numbers of at least 1, one a stage, got \[6, 0\]"),
+        (CifarDenseNetConfig, "layers", [6, 0], r"at least 1 for each stage, got \[6, 0\]"),
         (CifarDenseNetConfig, "compression", 1.5, "above 0 and at most 1, got 1.5"),
         (CifarDenseNetConfig, "compression", 0, "above 0 and at most 1, got 0"),
     ],
@@ -336,7 +336,7 @@ def test_bad_images():
         model(torch.zeros(2, 1, 32, 32))
     with pytest.raises(ValueError, match=r"of shape \(batch, 3, height, width\), got \(3, 32, 32\)"):
         model(torch.zeros(3, 32, 32))
-    with pytest.raises(ValueError, match=r"at least 4 pixels a side, got \(2, 3, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"at least 4 pixels high and wide, got \(2, 3, 32, 3\)"):
         model(torch.zeros(2, 3, 32, 3))
     assert make_model(SMALL["basic"])(torch.zeros(2, 3, 1, 1)).logits.shape == (2, 3)
 

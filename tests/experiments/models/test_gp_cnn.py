@@ -1,3 +1,5 @@
+"""The global-pooling CNN."""
+
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
@@ -197,5 +199,5 @@ class TestLoadEmbeddings:
     def test_other_vocabulary(self, tokenizer, tmp_path):
         path = tmp_path / "glove.txt"
         path.write_text("fish 1 2 3\n")
-        with pytest.raises(ValueError, match="must hold some of the 6 words"):
+        with pytest.raises(ValueError, match="must contain words of the tokenizer, got none of its 6"):
             load_embeddings(path, tokenizer, 3)

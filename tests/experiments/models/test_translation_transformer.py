@@ -1,4 +1,4 @@
-"""The Transformer that translation is trained from scratch with."""
+"""Configuration of the Transformer for translation."""
 
 import math
 

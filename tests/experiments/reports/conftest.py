@@ -1,4 +1,4 @@
-"""Runs to put beside printed cells."""
+"""Runs to compare with printed values."""
 
 from dataclasses import replace
 

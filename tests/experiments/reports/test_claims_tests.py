@@ -1,4 +1,4 @@
-"""The tests over seeds of what the papers claim, against scipy."""
+"""Statistical tests of the papers' claims, against scipy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Figures 4 and 5 of recall loss's paper."""
+"""Figures of class weights and training losses."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(
         assert top >= drawn.max()
         assert len({line.get_color() for line in lines}) == 6
     assert focal.get_ylim() == recall.get_ylim()
-    assert bar.get_ylabel() == "Training rows of the class" and bar.get_ylim() == pytest.approx((1, 500))
+    assert bar.get_ylabel() == "Training samples of the class" and bar.get_ylim() == pytest.approx((1, 500))
     assert imread(tmp_path / "weights.png").std() > 0.05
 
 
@@ -55,7 +55,7 @@ def test_classes_of_one_size_have_a_colour_too():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="history must hold at least one record, got none"):
         class_weights_figure([], COUNTS)
-    with pytest.raises(ValueError, match="class_counts must be of 6 classes, as history is, got 2"):
+    with pytest.raises(ValueError, match="class_counts must have 6 classes, as history has, got 2"):
         class_weights_figure(HISTORY, [3, 4])
     for curves in ({}, {"recall": []}):
         with pytest.raises(ValueError, match="curves must hold runs with at least one loss each"):

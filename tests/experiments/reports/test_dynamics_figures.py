@@ -1,4 +1,4 @@
-"""What the figures of a training's dynamics hold: the numbers of the history, in their panels."""
+"""Figures of training dynamics, against the numbers of the history."""
 
 import numpy as np
 import pytest
@@ -103,6 +103,7 @@ def test_histograms_of_gradient_norms():
     assert figure.axes[0].get_xlim() == pytest.approx((0.001, 1))
 
 
+@pytest.mark.slow
 def test_files(tmp_path):
     paths = write_dynamics(tmp_path / "one", HISTORY, title="a run")
     assert [path.name for path in paths] == [

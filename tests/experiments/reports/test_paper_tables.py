@@ -1,4 +1,4 @@
-"""Printed tables with runs beside them, against numpy."""
+"""Tables of a paper with runs beside the printed values."""
 
 import csv
 import math
@@ -66,7 +66,7 @@ def test_one_seed_has_no_deviation(run):
 def test_notes_are_listed_once():
     text = reproduction_table(CELLS, {})
     assert text.count("[1] as printed: doubtful") == 1
-    assert "° A dot, bracket or letter" in text
+    assert "° A dot, bracket or digit" in text
     assert "°" not in reproduction_table(CELLS[1:], {})
     assert "T, paper" not in reproduction_table(CELLS[::2], {})
 

@@ -1,4 +1,4 @@
-"""What runs say of each sample: exact numbers and tables, which examples are drawn, and what their figure holds."""
+"""Predictions, confidence tables, and the figure of examples."""
 
 from dataclasses import fields, replace
 
@@ -159,14 +159,12 @@ def test_runs_must_be_of_the_same_samples():
     shorter = Predictions.of(logits_of(1)[1:], LABELS[1:], temperature_of(1.0))
     other = replace(runs["b"], label=runs["b"].label[::-1])
     for run in (shorter, other):
-        with pytest.raises(ValueError, match="same labels in every run, got others in 'b' and 'a'"):
+        with pytest.raises(ValueError, match="same labels in every run, 'b' and 'a' differ"):
             choose_examples({"a": runs["a"], "b": run})
         with pytest.raises(ValueError, match="same labels in every run"):
             examples_figure(pictures(1), NAMES, {"a": runs["a"], "b": run}, [0])
     with pytest.raises(ValueError, match="at least one run"):
         choose_examples({})
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        choose_examples(runs, count=0)
 
 
 def test_the_figure_says_what_each_run_predicts(tmp_path):
@@ -238,17 +236,17 @@ def test_texts_neither_overlap_nor_leave_the_figure(num_pictures, shape):
 
 
 @pytest.mark.parametrize(
-    ("images", "names", "rows", "message"),
+    ("images", "names", "samples", "message"),
     [
-        (pictures(1), NAMES, [], r"rows must be at least one of the 500 samples, got \[\]"),
-        (pictures(1), NAMES, [-1], "rows must be"),
-        (pictures(1), NAMES, [NUM], "rows must be"),
+        (pictures(1), NAMES, [], r"samples must be indices below 500, at least one, got \[\]"),
+        (pictures(1), NAMES, [-1], "samples must be"),
+        (pictures(1), NAMES, [NUM], "samples must be"),
         (pictures(2), NAMES, [0], r"images must be uint8 of shape \(1, H, W, 3\)"),
         (pictures(1) / 255, NAMES, [0], "images must be uint8.*got float64"),
         (pictures(1)[..., 0], NAMES, [0], "images must be uint8.*shape"),
-        (pictures(1), NAMES[:2], [4], "label_names must name class 4 too, got 2 names"),
+        (pictures(1), NAMES[:2], [4], "label_names must have a name for class 4, got 2 names"),
     ],
 )
-def test_pictures_rows_and_names_must_fit(images, names, rows, message):
+def test_images_samples_and_names_must_fit(images, names, samples, message):
     with pytest.raises(ValueError, match=message):
-        examples_figure(images, names, runs_of("a"), rows)
+        examples_figure(images, names, runs_of("a"), samples)

@@ -1,4 +1,4 @@
-"""Recall of large and small classes."""
+"""Recall of many-shot, medium-shot and few-shot classes."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_the_recall_of_a_group_is_the_mean_of_its_classes():
     empty = shot_recall([300, 200], [0.5, 0.7])
     assert empty["many"] == empty["all"] == pytest.approx(0.6)
     assert math.isnan(empty["medium"]) and math.isnan(empty["few"])
-    with pytest.raises(ValueError, match="class_recall must be of 2 classes, as class_counts, got 1"):
+    with pytest.raises(ValueError, match="class_recall must have 2 classes, as class_counts has, got 1"):
         shot_recall([300, 200], [0.5])
 
 
@@ -43,14 +43,14 @@ def test_the_table_names_the_groups_and_marks_the_best():
         result_of("recall:ema=0.1", [0.8, 0.6, 0.5, 0.4, 0.3, 0.2]),
     ]
     assert shots_table(results).splitlines() == [
-        "| Mean recall % | all 6 classes | many-shot: 2 of > 100 rows | medium-shot: 2 of 20 to 100 rows | "
-        "few-shot: 2 of < 20 rows |",
+        "| Mean recall % | all 6 classes | many-shot: 2 with > 100 samples | medium-shot: 2 with 20 to 100 samples | "
+        "few-shot: 2 with < 20 samples |",
         "| --- | ---: | ---: | ---: | ---: |",
         "| cross_entropy | 43.33 | **80.00** | **45.00** | 5.00 |",
         "| recall:ema=0.1 | **46.67** | 70.00 | **45.00** | **25.00** |",
     ]
     assert "| – |" in shots_table([result_of("brier", [0.5, 0.7], counts=[300, 50])])
-    with pytest.raises(ValueError, match="results must be of the same training data"):
+    with pytest.raises(ValueError, match="results must come from the same training data"):
         shots_table([results[0], result_of("brier", [0.5] * 6, counts=[1] * 6)])
     with pytest.raises(ValueError, match="at least one run"):
         shots_table([])

@@ -23,10 +23,10 @@ from hf_focal.experiments.runs.output_folders import (
     file_digest,
     files_of,
     last_complete_checkpoint,
-    release_output_dirs,
     run_settings,
     training_settings,
 )
+from hf_focal.utils.folder_lock import unlock_all
 
 
 def test_a_folder_is_claimed_once_and_by_the_same_settings_again(tmp_path):
@@ -80,7 +80,7 @@ def test_other_processes_check_without_writing(tmp_path):
 # Another process that is at a folder until it is killed.
 _AT_IT = """
 import sys, time
-from hf_focal.runs import claim_output_dir
+from hf_focal.experiments.runs.output_folders import claim_output_dir
 claim_output_dir(sys.argv[1], {"loss": "brier"})
 print("claimed", flush=True)
 time.sleep(600)
@@ -100,7 +100,7 @@ def test_one_process_at_a_time_is_at_a_folder(tmp_path):
         other.kill()
     claim_output_dir(folder, settings)
     claim_output_dir(folder, settings)  # the same process again
-    release_output_dirs()
+    unlock_all()
     with subprocess.Popen([sys.executable, "-c", _AT_IT, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "claimed\n"
         other.kill()
@@ -164,14 +164,18 @@ def test_the_newest_complete_checkpoint(tmp_path, caplog):
 
 
 def test_a_checkpoint_without_all_random_states_is_incomplete(tmp_path, caplog):
-    noted = json.dumps({"stateful_callbacks": {"FocalTrainer": {"num_processes": 2}}})
+    noted = json.dumps({"stateful_callbacks": {"FocalCheckpoint": {}}})
     one = checkpoint(tmp_path / "checkpoint-1")
     two = checkpoint(tmp_path / "checkpoint-2", noted, ("rng_state_0.pth", "rng_state_1.pth"))
+    (two / "focal_state.json").write_text(json.dumps({"num_processes": 2}), encoding="utf-8")
     assert last_complete_checkpoint(tmp_path) == str(two)
     whole = (two / "rng_state_1.pth").read_bytes()
     (two / "rng_state_1.pth").write_bytes(whole[:-100])
     assert last_complete_checkpoint(tmp_path) == str(one)
     (two / "rng_state_1.pth").unlink()
+    assert last_complete_checkpoint(tmp_path) == str(one)
+    (two / "rng_state_1.pth").write_bytes(whole)
+    (two / "focal_state.json").unlink()
     assert last_complete_checkpoint(tmp_path) == str(one)
     assert "checkpoint-2 is incomplete" in caplog.text
 

@@ -1,0 +1,153 @@
+"""Checked selection of the columns of a dataset that hold inputs and labels."""
+
+import difflib
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
+
+_logger = logging.getLogger(__name__)
+
+# File formats disagree on the width of the same column.
+_WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
+_STRINGS = Value("string")
+# What a column can be required to hold, as errors say it, and whether a feature of `datasets` is that.
+_HOLDS: dict[str, Callable[[Any], bool]] = {
+    "strings": lambda feature: feature == _STRINGS,
+    "images": lambda feature: isinstance(feature, Image),
+    "lists": lambda feature: isinstance(feature, List),
+    "lists of strings": lambda feature: feature == List(_STRINGS),
+    "lists of ClassLabel or strings": lambda feature: (
+        feature == List(_STRINGS) or isinstance(getattr(feature, "feature", None), ClassLabel)
+    ),
+    "labels": lambda feature: True,  # checked by what numbers them
+}
+
+
+class Column(NamedTuple):
+    """A column to select.
+
+    Attributes:
+        argument: the argument that names the column.
+        column: its name in the data.
+        name: its name in the selection.
+        holds: what it must hold, a key of `_HOLDS`.
+    """
+
+    argument: str
+    column: str
+    name: str
+    holds: str
+
+
+def check_column(argument: str, column: str, source: str, split: Dataset) -> None:
+    """Raise `ValueError` if the split lacks the column; the error suggests a similar one."""
+    if column not in split.column_names:
+        near = difflib.get_close_matches(column, split.column_names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
+        )
+
+
+def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
+    """Select and rename columns. Strings, integers and lists get the same types whatever the file format.
+
+    Args:
+        source: what errors call the split.
+        split: the split; images may be decoded or not, structs of bytes, or paths. They are left undecoded.
+        columns: the columns.
+
+    Raises:
+        ValueError: a column is missing, named twice, has nulls or holds something else; or there are no samples.
+    """
+    arguments: dict[str, str] = {}
+    for argument, column, _, _ in columns:
+        check_column(argument, column, source, split)
+        if (other := arguments.setdefault(column, argument)) != argument:
+            raise ValueError(f"{argument} must be another column than {other}, got {column!r} for both")
+    if len(split) == 0:
+        raise ValueError(f"{source} must have rows, got none")
+    selected = split.select_columns(list(arguments))
+    selected = selected.rename_columns({column: name for _, column, name, _ in columns})
+    for argument, column, name, holds in columns:
+        where = f"in {column!r} of {source}"
+        values, feature = selected.with_format("arrow")[:].column(name), selected.features[name]
+        if isinstance(feature, List | LargeList) and not values.null_count:
+            values = pc.list_flatten(values)
+        if values.null_count:
+            raise ValueError(f"{argument} must have no nulls, got {values.null_count} of {len(values)} {where}")
+        if holds == "images" and (_is_path(feature) or _is_image_struct(feature) or isinstance(feature, Image)):
+            selected = selected.cast_column(name, Image(decode=False))
+        elif (plain := _plain(feature)) != feature:
+            selected = selected.cast_column(name, plain)
+        feature = selected.features[name]
+        if not _HOLDS[holds](feature):
+            raise ValueError(f"{argument} must hold {holds}, got {feature} {where}")
+        if holds == "strings" and not any(text.strip() for text in selected[name]):
+            raise ValueError(f"{argument} must hold texts, got only blank ones {where}")
+    return selected
+
+
+def _is_path(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+def _is_image_struct(feature: Any) -> bool:
+    return isinstance(feature, dict) and set(feature) <= {"bytes", "path"}
+
+
+def _plain(feature: Any) -> Any:
+    if isinstance(feature, List | LargeList):
+        return List(_plain(feature.feature), length=getattr(feature, "length", -1))
+    return Value(_WIDEST[feature.dtype]) if isinstance(feature, Value) and feature.dtype in _WIDEST else feature
+
+
+def flatten_translations(split: Dataset, column: str) -> Dataset:
+    """Turn the keys of a column "translation" of mappings into columns, unless the split has `column` already."""
+    if "translation" not in split.column_names or column in split.column_names:
+        return split
+    split = split.select_columns("translation").flatten()
+    return split.rename_columns({name: name.removeprefix("translation.") for name in split.column_names})
+
+
+def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
+    """Drop the samples whose label is negative: -1 of a `ClassLabel`, or -100.
+
+    Args:
+        source: what messages call the samples.
+        samples: with a column `name` of integers.
+        name: the labels.
+        column: the name of that column in the data.
+
+    Raises:
+        ValueError: no sample has a label.
+    """
+    labelled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
+    if not labelled.any():
+        raise ValueError(f"label_column must hold labels, got none in {column!r} of {source}")
+    if labelled.all():
+        return samples
+    _logger.info("%s: dropped %d of %d samples, which have no label", source, (~labelled).sum(), len(samples))
+    return samples.select(np.flatnonzero(labelled))
+
+
+def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
+    """One sortable key per sample of the columns `names`; equal samples have equal keys."""
+
+    def key(value: Any) -> Hashable:
+        if isinstance(value, dict):  # an image
+            return value["bytes"] or (value["path"] or "").encode()
+        return tuple(value) if isinstance(value, list) else value
+
+    return list(zip(*(map(key, samples[name]) for name in names), strict=True))
+
+
+def some_of(labels: Iterable) -> str:
+    """The first five labels, for an error, and how many there are if more. Sets are sorted."""
+    labels = sorted(labels) if isinstance(labels, set) else list(labels)
+    shown = ", ".join(repr(label) for label in labels[:5])
+    return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown

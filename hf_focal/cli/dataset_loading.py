@@ -1,0 +1,146 @@
+"""Loading of one split from a file, a folder or the Hub."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datasets import Dataset, DownloadManager, load_dataset, load_dataset_builder
+from datasets.data_files import DataFilesDict, DataFilesList
+from datasets.exceptions import DatasetGenerationError
+
+from .input_errors import InputError, check_id_or_folder
+
+_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+SUFFIXES = ", ".join(_FORMATS)
+
+
+class DatasetLocation(NamedTuple):
+    """A file, or a dataset with its configuration and its split; "" stands for none."""
+
+    path: str
+    config: str
+    split: str
+
+
+def is_file(name: str | Path) -> bool:
+    """Whether `load_file` takes a name, as opposed to a dataset with splits."""
+    return Path(name).suffix.lower() in _FORMATS or Path(name).is_file()
+
+
+def dataset_location(argument: str, name: str, split: str | None, default: str) -> DatasetLocation:
+    """Locate the split of a name, with `default` if neither `name` nor `split` gives one.
+
+    Raises:
+        InputError: a split of a file, two splits, or more parts than dataset[:configuration[:split]].
+    """
+    if is_file(name):
+        if split is not None:
+            raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
+        return DatasetLocation(str(Path(name).resolve()), "", "")
+    path, config, own = _parts(argument, name)
+    if not path.strip():
+        raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
+    if own and split not in (None, own):
+        raise InputError(f"{argument} must have the split that is also given, {split!r}, got {name!r}")
+    return DatasetLocation(path, config, own or split or default)
+
+
+def _parts(argument: str, name: str) -> DatasetLocation:
+    """Split a name at its colons, except for those in the path of a folder that exists."""
+    parts = name.split(":")
+    end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
+    rest = parts[end:]
+    if len(rest) > 2:
+        raise InputError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
+    return DatasetLocation(":".join(parts[:end]), *rest, *[""] * (2 - len(rest)))
+
+
+def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
+    """Load a split without changing it.
+
+    Args:
+        argument: the argument that errors name.
+        name: a csv, json, jsonl or parquet file; a dataset on the Hub or a folder that `load_dataset` understands,
+            with its configuration and its split if it has several: ``imdb``, ``glue:sst2:validation``; or
+            ``digits``, see `load_digits`.
+        split: the split of a dataset whose name has none.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such file, or it cannot be read.
+    """
+    if is_file(name):
+        return load_file(argument, Path(name))
+    path, config, own = _parts(argument, name)
+    split = own or split
+    if path == "digits":
+        from .digits_dataset import load_digits
+
+        digits = load_digits()
+        if split not in digits:
+            raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
+        return digits[split]
+    return load_id_or_folder(argument, path, config or None, split)
+
+
+def load_id_or_folder(argument: str, name: str, config: str | None, split: str | None = None) -> Any:
+    """Load a dataset from a folder, or from the Hub if no such path exists."""
+    check_id_or_folder(argument, name)
+    if is_file(name):
+        raise ValueError(f"{argument} must be a Hub id or a folder, got the file {name!r}")
+    if Path(name).exists():
+        # The absolute path, because `load_dataset` takes a folder "csv" for the format.
+        name = str(Path(name).resolve())
+        if any(special in name for special in ("*", "?", "[", "$", "::")):
+            raise ValueError(
+                f"{argument} must be a folder without *, ?, [, $ and :: in its path, which `datasets` would not take "
+                f"literally, got {name!r}"
+            )
+    return load_dataset(name, config, split=split)
+
+
+def load_file(argument: str, file: Path) -> Dataset:
+    """Load exactly this file. Special characters in its path are taken literally."""
+    kind = _FORMATS.get(file.suffix.lower())
+    if kind is None:
+        raise ValueError(f"{argument} must end in {SUFFIXES}, got {str(file)!r}")
+    if not file.is_file():
+        raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
+    options = {}
+    if kind == "csv":
+        _check_separator(argument, file)
+        # Only an empty cell is null: "NA" and "None" are words.
+        options = {"keep_default_na": False, "na_values": [""]}
+    path, stat = os.path.abspath(file), file.stat()
+    if "::" in path:
+        raise ValueError(
+            f"{argument} must be a file without :: in its path, which `datasets` takes for the path of an archive, "
+            f"got {str(file)!r}"
+        )
+    # Resolved here because `load_dataset` takes a string for a pattern. The cache compares the file's time and size.
+    files = DataFilesList([path], [(str(stat.st_mtime_ns), str(stat.st_size))])
+    builder = load_dataset_builder(kind, data_files=DataFilesDict(train=files), **options)
+    try:
+        builder.download_and_prepare(dl_manager=_LocalFiles())
+        return builder.as_dataset("train")
+    except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
+        reason = " ".join(str(error.__cause__ or error).split())  # of the parser: a line, a byte
+        message = f"{argument} must be {kind} with rows, got {str(file)!r}"
+        raise ValueError(f"{message}: {reason}" if reason else message) from error
+
+
+def _check_separator(argument: str, file: Path) -> None:
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        header = lines.readline(10_000)
+    other = next((separator for separator in ";\t|" if separator in header), None)
+    if other is not None and "," not in header:
+        raise ValueError(f"{argument} must have commas between its columns, got {str(file)!r}, which has {other!r}")
+
+
+class _LocalFiles(DownloadManager):
+    """A `DownloadManager` that does not expand variables ("$HOME") in paths."""
+
+    def download(self, url_or_urls: Any) -> Any:
+        return url_or_urls
+
+    def extract(self, path_or_paths: Any) -> Any:
+        return path_or_paths

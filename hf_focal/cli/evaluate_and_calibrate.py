@@ -1,0 +1,299 @@
+"""Evaluation and calibration of trained models, with what is saved and published."""
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel
+
+from ..calibration.calibrated_generation import apply_calibrated_generation
+from ..calibration.folding import fold_temperature
+from ..calibration.temperature import check_objective
+from ..hub.hub_publishing import HubError, create_repository, publish
+from ..hub.model_card import model_card
+from ..hub.pipeline_tasks import PIPELINES
+from ..reports import RunResult, write_report
+from ..utils.atomic_write import full_disk
+from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from .dataset_loading import DatasetLocation, dataset_location
+from .input_errors import InputError, explained, one_line
+from .labelled_inputs import input_keys
+from .trained_model import TrainedModel, trained_model
+
+
+class NotPublishedError(InputError):
+    """A measured model could not be corrected, saved or published. `result` is its result."""
+
+    def __init__(self, message: str, result: RunResult):
+        super().__init__(message)
+        self.result = result
+
+
+def evaluate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Measure the calibration of a trained model. With several processes, all must call this.
+
+    Args:
+        model: a Hub id or a folder.
+        dataset: a file, folder or Hub dataset as `load_one_split` takes it.
+        split: the split of a dataset; "test" by default.
+        task: one of `TASKS`, if the model's config does not say it.
+        batch_size: per device.
+        num_bins: bins of the calibration errors.
+        output: a new folder for the report, which is written to ``report`` in it.
+        on_result: called with the result in every process before anything is written.
+        **options: the fields of `InputOptions`.
+
+    Raises:
+        NotPublishedError: the report could not be written; the error has the result.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+        source, samples = trained.load("dataset", dataset, split, "test")
+        before, _ = trained.measure(trained.encode(source, samples))
+        notes = trained.calibration_notes(": measured as it is", ": measured without it")
+        details = {"measured_on": source, "notes": [*trained.truncation_notes, *notes]}
+        result = trained.result(None, before, None, details)
+        if on_result is not None:
+            on_result(result)
+        if output is not None and trained.args.process_index == 0:
+            with _disk_errors(output, result):
+                write_report(Path(output) / "report", result)
+    return result
+
+
+def calibrate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    test_dataset: str | None = None,
+    test_split: str | None = None,
+    objective: str = "ece",
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    push_to_hub: str | None = None,
+    private: bool | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Fit the temperature of a trained model to data it was not trained on, and save the corrected model.
+
+    With several processes, all must call this; the main process writes.
+
+    Args:
+        model, task, batch_size, num_bins, on_result, **options: as in `evaluate_model`.
+        dataset, split: the data to fit the temperature to; the split "validation" by default.
+        test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
+            the temperature is fitted to, whose results are optimistic.
+        objective: "ece" or "nll".
+        output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
+            model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
+            has T, for `apply_calibrated_generation`.
+        push_to_hub: the id of a repository to publish that folder in. It is created before anything is measured.
+        private: whether a new repository is private; by default as the account's settings say.
+
+    Raises:
+        NotPublishedError: the model could not be corrected, saved or pushed. The folder stays; the error has the
+            result.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    with explained():
+        check_objective(objective)
+    if private is not None and push_to_hub is None:
+        raise InputError(f"private must be absent where push_to_hub is, got {private}")
+    fit_data = test_data = ("dataset", dataset, split, "validation")
+    if test_dataset is not None or test_split is not None:
+        test_data = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
+    has_test = test_data is not fit_data
+    with explained():
+        locations = dataset_location(*fit_data), dataset_location(*test_data)
+    if has_test and locations[0] == locations[1]:
+        raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
+    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+        is_main, saves = trained.args.process_index == 0, output is not None or push_to_hub is not None
+        source, samples = trained.load(*fit_data)
+        test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
+        notes = _overlap_notes(trained.task, samples, test_samples) if has_test else []
+        if saves and not trained.generates:
+            _check_foldable(trained.model)
+        encoded = trained.encode(source, samples)
+        encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
+        repository = _create_repository(push_to_hub, private) if push_to_hub is not None and is_main else None
+
+        temperature = trained.fit(encoded, objective)
+        before, after = trained.measure(encoded_test)
+        product = trained.calibration.get("temperature", 1.0) * temperature.value
+        notes += trained.truncation_notes
+        notes += trained.calibration_notes(
+            f"; the one fitted here comes on top, {product:.4g} together", "; the one here replaces it"
+        )
+        details = {"fitted_on": source, "measured_on": test_source, "notes": notes}
+        result = trained.result(temperature, before, after, details)
+        saves = saves and is_main
+        try:
+            folded = saves and _correct(trained, result)
+        finally:
+            if on_result is not None:
+                on_result(result)
+        if saves:
+            folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
+            with _disk_errors(folder, result):
+                _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
+            if repository is not None:
+                try:
+                    result.details["url"] = str(publish(folder, repository, private=private).repo_url)
+                except HubError as error:
+                    raise NotPublishedError(str(error), result) from error
+                if output is None:
+                    shutil.rmtree(folder)
+    return result
+
+
+@contextmanager
+def _new_folder(output: str | Path | None) -> Iterator[None]:
+    """Create and lock a folder, or raise `InputError` if it is not empty or not writable."""
+    if output is None:
+        yield
+        return
+    folder = Path(output)
+    is_main = int(os.environ.get("RANK", 0)) == 0
+    with explained():
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"output must be a new folder, got the file {str(output)!r}")
+        if is_main:
+            lock_folder(folder, "output")
+    try:
+        if any(path.name != LOCK for path in folder.glob("*")):
+            raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+        yield
+    finally:
+        if is_main:
+            unlock_folder(folder)
+
+
+@contextmanager
+def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Turn errors of the disk, such as a full one, into a `NotPublishedError`."""
+    try:
+        yield
+    except Exception as error:  # safetensors and tokenizers raise types of their own
+        cause = error if isinstance(error, OSError) else full_disk(error)
+        if cause is None:
+            raise
+        message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
+        raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
+
+
+def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[str]:
+    """A note if `samples` have some of the test inputs. Raises `InputError` if they have all."""
+    known = set(input_keys(task, samples))
+    shared = sum(key in known for key in input_keys(task, test_samples))
+    if shared == len(test_samples):
+        raise InputError("test_dataset must hold samples of its own, got only samples that dataset has too")
+    return [f"{shared:,} of the {len(test_samples):,} test samples were used to fit T, too"] if shared else []
+
+
+def _check_foldable(model: PreTrainedModel) -> None:
+    """Raise `InputError` if no temperature can be folded into a classifier's head."""
+    earlier = getattr(model.config, "calibration", None)
+    try:
+        fold_temperature(model, 1.0)  # changes no weight
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
+    if earlier is None:
+        del model.config.calibration
+    else:
+        model.config.calibration = earlier
+
+
+def _correct(trained: TrainedModel, result: RunResult) -> bool:
+    """Fold the temperature into the weights, or put it in the config. Returns whether it is in the weights.
+
+    Raises:
+        NotPublishedError: the dtype of the weights cannot represent the result.
+    """
+    notes = result.details["notes"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fold_temperature(trained.model, result.temperature)
+        except ValueError as error:
+            raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
+        except TypeError as error:
+            if not trained.generates:
+                raise
+            apply_calibrated_generation(trained.model, result.temperature)
+            notes.append(
+                f"T is in the config, not in the weights ({one_line(error)}): call "
+                "hf_focal.apply_calibrated_generation(model) after loading the model"
+            )
+            return False
+    notes += [str(warning.message) for warning in caught if "rounding" in str(warning.message)]
+    return True
+
+
+def _save(
+    folder: Path,
+    trained: TrainedModel,
+    result: RunResult,
+    name: str,
+    locations: tuple[DatasetLocation, DatasetLocation],
+    folded: bool,
+) -> None:
+    """Save the corrected model, its temperature, card and report.
+
+    Args:
+        name: the model's name on its card.
+        locations: of the data that T was fitted to, and that it is measured on.
+        folded: whether the weights have the temperature.
+    """
+    trained.model.save_pretrained(folder)
+    trained.processor.save_pretrained(folder)
+    result.temperature.save(folder / "temperature.json")
+    fitted_on, measured_on = locations
+    # The card names one dataset; of two files it says "validation set" and "test set".
+    dataset = fitted_on.path if fitted_on.path == measured_on.path else None
+    card = model_card(
+        result,
+        model_name=name,
+        task=PIPELINES.get(trained.task, trained.task),
+        base_model=trained.name,
+        dataset=dataset,
+        figures=[f"report/reliability_{when}.png" for when in ("before", "after")],
+        folded=folded,
+        fine_tuned=False,
+        own_code=type(trained.model).__module__.startswith("hf_focal."),
+        fitted_on=fitted_on.split or "validation",
+        measured_on=measured_on.split or ("validation" if dataset else "test"),
+        test_dataset=measured_on.path,
+        same_rows=measured_on == fitted_on,
+    )
+    card.save(folder / "README.md")
+    write_report(folder / "report", result)
+
+
+def _create_repository(repo_id: str, private: bool | None) -> str:
+    """Create a repository. Returns its full id."""
+    try:
+        return create_repository(repo_id, private=private)
+    except HubError as error:
+        raise InputError(str(error)) from error

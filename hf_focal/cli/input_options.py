@@ -1,0 +1,49 @@
+"""Options of the data that a trained model is evaluated on, with their help texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
+
+
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """The columns of a model's inputs and labels, and how much of the data is used.
+
+    Raises:
+        ValueError: `max_length` or `max_samples` below 1.
+    """
+
+    max_length: int | None = _option(
+        None, "tokens after which a text is truncated [the model's limit; for language models at most 1024]"
+    )
+    max_samples: int | None = _option(None, "samples of each dataset, drawn at random [all]")
+    text_column: str = _option("text", "texts [text]")
+    text_pair_column: str | None = _option(None, "second texts, for models of text pairs")
+    image_column: str = _option("image", "images, or paths to them [image]")
+    label_column: str = _option("label", "labels of texts and images: ClassLabel, integers or strings [label]")
+    source_column: str = _option("source", "sentences to translate, or their key in a column 'translation' [source]")
+    target_column: str = _option("target", "translations, or their key in a column 'translation' [target]")
+    source_prefix: str = _option("", "text before each source, such as 'translate English to German: ' for T5")
+    source_lang: str | None = _option(None, "language code of the source for multilingual models: eng_Latn for NLLB")
+    target_lang: str | None = _option(None, "language code of the target for the same models")
+    token_column: str = _option("tokens", "lists of words [tokens]")
+    tag_column: str = _option("tags", "lists of the words' labels [tags]")
+    label_map: Mapping[str, str] | None = _option(
+        None, "the model's names of labels that have other names in the data: neg=NEGATIVE"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "max_samples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}

@@ -1,1 +1,0 @@
-"""Labelled data from files and from the Hub."""

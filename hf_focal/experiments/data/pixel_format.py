@@ -1,0 +1,46 @@
+"""Size and normalization of the images that a model takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import AutoConfig, AutoImageProcessor
+
+
+@dataclass(frozen=True)
+class PixelFormat:
+    """The middle square of an image, as a model takes it.
+
+    Attributes:
+        size: the side of the square in pixels.
+        crop_pct: that side divided by the side that an image's shorter side is resized to.
+        mean, std: of red, green and blue, for values from 0 to 1.
+    """
+
+    size: int
+    crop_pct: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @property
+    def stored_size(self) -> int:
+        """The side that the shorter side of images is resized to."""
+        return round(self.size / self.crop_pct)
+
+    @classmethod
+    def of_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
+        """The format in a timm model's `pretrained_cfg`."""
+        crop_pct = settings.get("crop_pct") or 1.0
+        return cls(settings["input_size"][-1], crop_pct, tuple(settings["mean"]), tuple(settings["std"]))
+
+    @classmethod
+    def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
+        """The format of a saved model's image processor."""
+        config = AutoConfig.from_pretrained(model_name_or_path)
+        if config.model_type == "timm_wrapper":
+            return cls.of_timm(config.pretrained_cfg)
+        processor = AutoImageProcessor.from_pretrained(model_name_or_path)
+        stored = processor.size.get("shortest_edge") or processor.size["height"]
+        crop = getattr(processor, "crop_size", None)
+        size = crop["height"] if crop and processor.do_center_crop else stored
+        return cls(size, size / stored, tuple(processor.image_mean), tuple(processor.image_std))

@@ -1,0 +1,52 @@
+"""Checks of pretrained models, and their label maps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from ...cli.model_input_length import model_positions
+from ...hub.pipeline_tasks import classifier_task
+
+
+def check_seq2seq_model(name: str, max_length: int) -> None:
+    """Raise `ValueError` if a model is not sequence-to-sequence, or has fewer positions than `max_length`."""
+    config = AutoConfig.from_pretrained(name)
+    if not config.is_encoder_decoder:
+        raise ValueError(
+            f"model_name_or_path must be a sequence-to-sequence model, got {name!r}, a {config.model_type}"
+        )
+    model_positions(config, max_length)
+
+
+def check_head(name: str, num_classes: int, revision: str = "main") -> None:
+    """Raise `ValueError` if a pretrained classifier's head has another number of classes. No head is fine."""
+    config = AutoConfig.from_pretrained(name, revision=revision)
+    (architecture,) = (config.architectures or [""])[:1]
+    if classifier_task(architecture) is not None and config.num_labels != num_classes:
+        raise ValueError(
+            f"model_name_or_path must have a head of {num_classes} classes, or none, got {name!r}, whose "
+            f"{architecture} has {config.num_labels}"
+        )
+
+
+def is_image_classifier(config: PreTrainedConfig) -> bool:
+    """Whether a model classifies images, as opposed to texts.
+
+    Raises:
+        ValueError: it does neither.
+    """
+    name = (config.architectures or [type(config).__name__])[0]
+    task = "image-classification" if config.model_type == "timm_wrapper" else classifier_task(name)
+    if task not in ("image-classification", "text-classification"):
+        raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
+    return task == "image-classification"
+
+
+def label_options(names: Sequence[str]) -> dict[str, Any]:
+    """The options of a classifier's configuration for the number and the names of its classes."""
+    return {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+    }

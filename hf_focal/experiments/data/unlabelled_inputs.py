@@ -1,0 +1,27 @@
+"""Images or texts of one split, without labels."""
+
+from datasets import Dataset
+
+from ...cli.column_selection import Column, select_columns
+from ...cli.dataset_loading import load_one_split
+
+
+def load_images(argument: str, name: str, column: str = "image", split: str = "test") -> Dataset:
+    """Load the images of a split, undecoded, as the column "image".
+
+    Args:
+        argument: the argument that errors name.
+        name, split: as in `load_one_split`.
+        column: the images.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_one_split`; or the column is missing, has nulls or holds no images.
+    """
+    samples = load_one_split(argument, name, split)
+    return select_columns(f"{argument} {name!r}", samples, Column("image_column", column, "image", "images"))
+
+
+def load_texts(argument: str, name: str, column: str = "text", split: str = "test") -> Dataset:
+    """Load the texts of a split as the column "text"; arguments and errors as those of `load_images`."""
+    samples = load_one_split(argument, name, split)
+    return select_columns(f"{argument} {name!r}", samples, Column("text_column", column, "text", "strings"))

@@ -1,0 +1,74 @@
+"""Reports of image classifiers, with example pictures and a table of confidences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers.trainer_utils import PredictionOutput
+
+from ...losses import LossConfig
+from ...reports import RunResult, results_table
+from ..data.image_batches import ImageDataset
+from ..reports.experiment_report import write_experiment_report
+from ..reports.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
+from .loss_comparison import write_classifier_comparison
+from .output_folders import folder_of
+
+_FILE = "predictions.npz"
+
+
+def write_image_report(
+    report: Path,
+    result: RunResult,
+    predictions: PredictionOutput,
+    images: ImageDataset,
+    class_names: Sequence[str],
+    seed: int,
+) -> None:
+    """Write the report of a run, with its predictions, confidence.md and examples.png.
+
+    Args:
+        report: the folder.
+        result: of the run.
+        predictions: what the trainer's `predict` returned for the test set.
+        images: the test set.
+        class_names: of the K classes.
+        seed: of the draw of examples.
+    """
+    report.mkdir(parents=True, exist_ok=True)
+    logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
+    own = Predictions.of(logits, labels, result.temperature)
+    own.save(report / _FILE)
+    _write_examples(report, [result], {result.loss: own}, images, class_names, seed)
+    write_experiment_report(report, result)  # last: it marks the run as finished
+
+
+def write_image_comparison(
+    report: Path, results: Sequence[RunResult], images: ImageDataset, class_names: Sequence[str], seed: int
+) -> None:
+    """Write the comparison of runs, with confidence.md and examples.png; arguments as in `write_image_report`."""
+    write_classifier_comparison(report, results)
+    folders = {result.loss: folder_of(LossConfig.parse(result.loss), report.parent) for result in results}
+    predictions = {loss: Predictions.load(folder / "report" / _FILE) for loss, folder in folders.items()}
+    _write_examples(report, results, predictions, images, class_names, seed)
+
+
+def image_tables(results: Sequence[RunResult]) -> str:
+    """The table of results, and that of confidences."""
+    return f"{results_table(results)}\n{confidence_table(results)}"
+
+
+def _write_examples(
+    report: Path,
+    results: Sequence[RunResult],
+    predictions: dict[str, Predictions],
+    images: ImageDataset,
+    class_names: Sequence[str],
+    seed: int,
+) -> None:
+    """Write confidence.md, and pictures that all runs classify correctly or all classify wrongly."""
+    (report / "confidence.md").write_text(confidence_table(results), encoding="utf-8")
+    chosen = [index for indices in choose_examples(predictions, seed=seed) for index in indices]
+    if chosen:
+        pictures = images.__getitems__(chosen)["pixel_values"]
+        examples_figure(pictures, class_names, predictions, chosen, path=report / "examples.png")

@@ -1,0 +1,161 @@
+"""Base classes, options and registry of the losses."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_transform
+
+from torch import Tensor, nn
+
+from .closed_form_gradients import ClosedForm, SampleStatistics, elementwise_losses
+from .number_checks import at_least_0, require_tensors
+
+IGNORE_INDEX = -100
+
+
+class Option(NamedTuple):
+    """An option of a loss.
+
+    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``. `unless`
+    names options that replace this one and cannot be given together with it. The short form of a config leaves out
+    options that have their default, unless they are `always_shown`.
+    """
+
+    kind: Any
+    default: Any
+    help: str
+    unless: tuple[str, ...] = ()
+    always_shown: bool = False
+
+
+def option(default: Any, help: str, *, unless: tuple[str, ...] = (), always_shown: bool = False) -> Any:
+    """A field of a loss class that users can set; see `Option`."""
+    return field(default=default, metadata={"help": help, "unless": unless, "always_shown": always_shown})
+
+
+class Loss(nn.Module):
+    """A loss over classes. Subclasses define `elementwise`; this class reduces its values.
+
+    Attributes:
+        name, summary, source: what `build_loss` calls the loss, its formula and its paper.
+        options: its options by name, which `register` collects from the fields.
+        changes_during_training: whether the values of two epochs do not compare.
+        trainer_duty: what the loss does that needs a trainer's help, in words; None if nothing.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    options: ClassVar[dict[str, Option]] = {}
+    changes_during_training = False
+    trainer_duty: str | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Loss":
+        # The `__init__` that `dataclass` writes for a subclass does not call that of nn.Module.
+        loss = super().__new__(cls)
+        nn.Module.__init__(loss)
+        return loss
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """One value per label, 0 where the label is -100, for logits (..., K) and labels (...) or soft ones (..., K).
+
+        float32, or float64 for float64 logits.
+        """
+        raise NotImplementedError
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
+    ) -> Tensor:
+        """The reduced loss.
+
+        Args:
+            logits: (..., K), any floating dtype.
+            labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy and focal loss with one γ for all
+                samples also take soft targets: floating, of the logits' shape, a distribution per sample or -100
+                throughout.
+            reduction: "mean" over the labels that are not ignored (0 if all are), "sum", or "none".
+            num_items: divide the sum by this number instead, as trainers do that accumulate gradients; numbers below 1
+                count as 1. A tensor's value is not checked, because reading it would wait for its device.
+
+        Returns:
+            A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 logits).
+
+        Raises:
+            TypeError, ValueError: arguments of a wrong type, dtype, shape or range.
+        """
+        check_reduction(reduction, num_items)
+        require_tensors(logits=logits, labels=labels)
+        values = self.elementwise(logits, labels)
+        if reduction == "none":
+            return values
+        if reduction == "sum":
+            return values.sum()
+        if num_items is None:
+            soft = labels.shape != values.shape
+            num_items = ((labels != IGNORE_INDEX).any(-1) if soft else labels.long() != IGNORE_INDEX).sum()
+        return divide(values.sum(), num_items)
+
+    def set_progress(self, fraction: float) -> None:
+        """Tell the loss which fraction of the training is done. Scheduled γ depends on it."""
+
+    def end_step(self) -> None:
+        """Tell the loss, in every process, that an optimizer step was taken. Averages of recall depend on it."""
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.options)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        # `torch.jit.script` calls this method; its own error would name one of many things that it does not support.
+        raise NotImplementedError(
+            f"torch.jit.script must be given no loss, got {type(self).__name__}: TorchScript has no autograd "
+            "functions; use torch.compile"
+        )
+
+
+class ClosedFormLoss(Loss):
+    """A loss of each sample alone, with a closed-form gradient; `linear_loss` takes it too.
+
+    Subclasses define `closed_form`. If it uses `SampleStatistics.moment`, they set `moment` to "sum" or "squares".
+    """
+
+    moment: str | None = None
+
+    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+        """Values and gradient coefficients of samples, each (N,)."""
+        raise NotImplementedError
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return elementwise_losses(logits, labels, self)
+
+
+LOSSES: dict[str, type[Loss]] = {}
+LossType = TypeVar("LossType", bound=type[Loss])
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(option,))
+def register(loss: LossType) -> LossType:
+    """Turn a loss class into a dataclass and let `build_loss` find it by its `name`."""
+    dataclass(eq=False, repr=False)(loss)
+    loss.options = {
+        item.name: Option(item.type, item.default, **item.metadata)
+        for item in fields(loss)  # type: ignore[arg-type]  # by now it is a dataclass
+    }
+    LOSSES[loss.name] = loss
+    return loss
+
+
+def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    if num_items is not None and reduction != "mean":
+        raise ValueError(f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
+    if num_items is not None and not isinstance(num_items, Tensor):
+        at_least_0("num_items", num_items)
+
+
+def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
+    """The total over `num_items`, at least 1: without items it is 0/1, not 0/0."""
+    if not isinstance(num_items, Tensor):
+        return total / max(num_items, 1)
+    # A scalar on the CPU divides as it is; copying it to the device would wait for the device.
+    if num_items.ndim or num_items.device.type != "cpu":
+        num_items = num_items.to(total.device)
+    return total / num_items.clamp(min=1)

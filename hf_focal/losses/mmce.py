@@ -1,0 +1,92 @@
+"""Maximum mean calibration error of a batch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .closed_form_gradients import accumulation_dtype, check_labels, sum_dtype
+
+_KERNEL_WIDTH = 0.4
+
+
+def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100) -> Tensor:
+    """Maximum mean calibration error of the batch, a differentiable scalar (Kumar et al. 2018).
+
+    ``MMCE² = Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4)`` with top-1 confidences r and hits c of m samples, n of them right:
+
+    - plain (equation 4): ``w_i = (c_i - r_i) / m``,
+    - weighted (equation 6): ``w_i = (1 - r_i) / n`` for right samples, ``-r_i / (m - n)`` for wrong ones.
+
+    Published code differs: its plain form leaves out the root, and its weighted form is normalized otherwise and is 0
+    if all samples are right or all are wrong; here an empty group contributes nothing. A sort and a cumulative sum
+    replace the m × m matrix, because the kernel is a product of exponentials of sorted confidences.
+
+    Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is a float32 scalar (float64 for
+    float64 logits), 0 if all labels are ignored.
+    """
+    return _mmce(*_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
+
+
+def mmce_of_all_processes(
+    logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100
+) -> Tensor:
+    """`mmce` over the samples of all processes, to be added to each sample of a loss; all must call it together.
+
+    If each process adds this term T to its n samples and the sum over all processes is divided by their N samples, the
+    value is right: Σ n T / N = T. But a process differentiates T by its own confidences alone, weighted by its n / N.
+    So the gradient here is N / n times that derivative, and the processes' gradients add up to that of T.
+
+    Labels of one dimension (classes) must be equally many in every process, as Trainer's samplers ensure. With more
+    (tokens) their numbers may differ; they are exchanged first, for which the host waits for the device.
+    """
+    own = torch.stack(_confidences(logits, labels, ignore_index))
+    size = own.shape[1]
+    if labels.ndim != 1:
+        size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))
+    parts = _all_gather(F.pad(own.detach(), (0, size - own.shape[1])))  # padding does not count
+    parts[torch.distributed.get_rank()] = own
+    confidence, correct, counts = torch.cat(parts, dim=1)
+    term = _mmce(confidence, correct, counts, weighted)
+    scale = counts.sum() / own[2].sum().clamp(min=1)
+    return (term + (scale - 1) * (term - term.detach())).to(accumulation_dtype(logits))
+
+
+def _all_gather(tensor: Tensor) -> list[Tensor]:
+    """The `tensor` of each process; all have the same shape."""
+    parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, tensor)
+    return parts
+
+
+def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(m,) each, in `sum_dtype`: top-1 confidences, hits (1 or 0), and which samples count (1 or 0)."""
+    labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
+    probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=accumulation_dtype(logits))
+    confidence, prediction = probabilities.max(-1)
+    dtype = sum_dtype(logits.device)
+    return confidence.to(dtype), (prediction == labels).to(dtype), (~ignored).to(dtype)
+
+
+def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, weighted: bool) -> Tensor:
+    if weighted:
+        right, wrong = correct * counts, (1 - correct) * counts
+        weight = (1 - confidence) * right / right.sum().clamp(min=1) - confidence * wrong / wrong.sum().clamp(min=1)
+    else:
+        weight = (correct - confidence) * counts / counts.sum().clamp(min=1)
+    confidence, order = confidence.sort()
+    weight = weight[order]
+    scaled = confidence / _KERNEL_WIDTH
+    # Σ_j w_j exp(-(r_i - r_j) / h) over r_j < r_i: confidences lie in [0, 1], so neither factor overflows. Ties are
+    # summed apart: their kernel is 1 with derivative 0, whatever order the sort left them in.
+    first = torch.searchsorted(confidence.detach(), confidence.detach())
+    last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)
+    below = torch.exp(-scaled) * _exclusive_cumsum(weight * torch.exp(scaled))[first]
+    sums = _exclusive_cumsum(weight)
+    squared = (weight * (2 * below + sums[last] - sums[first])).sum()
+    # The clamp gives the root the gradient 0 instead of NaN if every sample is right with confidence 1.
+    return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0)
+
+
+def _exclusive_cumsum(values: Tensor) -> Tensor:
+    """(m + 1,): the sum of the values before each, and of all."""
+    return F.pad(torch.cumsum(values, dim=0), (1, 0))

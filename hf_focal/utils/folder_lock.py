@@ -1,0 +1,48 @@
+"""Locks of folders between processes."""
+
+import logging
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+_logger = logging.getLogger(__name__)
+
+LOCK = "_run.lock"
+# Folders that this process has locked. A lock ends with its process, however that ends.
+_locks: dict[Path, FileLock] = {}
+
+
+def lock_folder(folder: Path, argument: str = "output_dir") -> None:
+    """Create a folder if it is missing, and lock it until this process ends or calls `unlock_all`.
+
+    Raises:
+        ValueError: another process has locked it, or it is not writable; the message calls it `argument`.
+    """
+    try:
+        lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
+        folder.mkdir(parents=True, exist_ok=True)
+        if not lock.is_locked:
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"{argument} must be a folder that no other run is writing to, got {str(folder)!r}: wait for that run, or "
+            "stop it"
+        ) from None
+    except NotImplementedError:  # the file system has no locks
+        _logger.warning("%s cannot be locked: do not start another run there", folder)
+    except OSError as error:
+        raise ValueError(f"{argument} must be a folder to write in, got {str(folder)!r}: {error.strerror}") from error
+
+
+def unlock_folder(folder: Path) -> None:
+    """Unlock a folder, and remove the lock's file."""
+    lock = _locks.pop(folder.resolve())
+    (folder / LOCK).unlink(missing_ok=True)  # while it is still locked
+    lock.release()
+
+
+def unlock_all() -> None:
+    """Unlock the folders that this process has claimed."""
+    for lock in _locks.values():
+        lock.release()
+    _locks.clear()

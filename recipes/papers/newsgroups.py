@@ -1,0 +1,175 @@
+"""Train the global-pooling CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure it.
+
+    python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml \
+        --train_file train.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/newsgroups
+
+On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. The same command again resumes
+an interrupted run and reuses a finished one.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import DatasetDict
+from transformers import (
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.experiments.data.long_tails import long_tailed
+from hf_focal.experiments.data.newsgroups import strip_posts
+from hf_focal.experiments.data.pretrained_models import label_options
+from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import GPCNNConfig
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
+from hf_focal.experiments.runs import recipe_checks as check
+from hf_focal.experiments.runs.classifier_results import measure_classifier
+from hf_focal.experiments.runs.loss_comparison import train_each_loss
+from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from hf_focal.experiments.runs.recipe_command import run_recipe
+from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
+from hf_focal.reports import RunResult, results_table
+
+
+@dataclass
+class DataArguments(DatasetArguments):
+    """The posts."""
+
+    text_column: str = field(default="text", metadata={"help": "The column of posts."})
+    label_column: str = field(default="label", metadata={"help": "The column of newsgroups."})
+    strip: str = field(
+        default="none",
+        metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."},
+    )
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation and test data stay as they are."
+        },
+    )
+
+
+@dataclass
+class ModelArguments(WordVectorArguments):
+    """The CNN."""
+
+    model_name_or_path: str = field(default="gp_cnn", metadata={"help": "Must be 'gp_cnn'."})
+    max_length: int = field(default=1000, metadata={"help": "Truncate posts to this many words."})
+    num_filters: int = field(default=128, metadata={"help": "Channels of each convolution."})
+    num_layers: int = field(default=3, metadata={"help": "Convolutions."})
+
+    def __post_init__(self):
+        super().__post_init__()
+        check.at_least(1, self, "max_length", "num_filters", "num_layers")
+        if self.model_name_or_path != "gp_cnn":
+            raise ValueError(
+                f"model_name_or_path must be 'gp_cnn', got {self.model_name_or_path!r}: "
+                "recipes/text_classification.py fine-tunes encoders"
+            )
+
+
+ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
+
+
+def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
+    """The splits "train", "validation" and "test", stripped, with the columns "text" and "label"."""
+    splits = load_splits(
+        data_args.dataset_name,
+        data_args.dataset_config_name,
+        **data_args.files(),
+        text_column=data_args.text_column,
+        label_column=data_args.label_column,
+        validation_size=data_args.validation_size,
+        seed=seed,
+    )
+    splits = strip_posts(splits, data_args.strip)
+    if data_args.imbalance is not None:
+        splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
+    return splits
+
+
+def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
+    """Word ids, their number (batches are grouped by it), and labels."""
+
+    def encode(batch):
+        tokens = tokenizer(batch["text"], truncation=True, max_length=max_length)
+        return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": batch["label"]}
+
+    return splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")
+
+
+def build_model(
+    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str]
+) -> PreTrainedModel:
+    config = GPCNNConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        embedding_size=model_args.embedding_size,
+        num_filters=model_args.num_filters,
+        num_layers=model_args.num_layers,
+        **label_options(class_names),
+    )
+    return AutoModelForSequenceClassification.from_config(config)
+
+
+def main(argv: list[str]) -> list[RunResult]:
+    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+
+    with args.main_process_first(desc="loading the data"):
+        splits = load_data(data_args, args.seed)
+        class_names = splits["train"].features["label"].names
+        tokenizer = train_word_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.max_length)
+        encoded = tokenize(splits, tokenizer, model_args.max_length)
+        word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
+
+    def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
+        set_seed(args.seed)
+        model = build_model(model_args, tokenizer, class_names)
+        if word_vectors is not None:
+            model.get_input_embeddings().weight.data.copy_(word_vectors)
+        trainer = FocalTrainer(
+            model=model,
+            args=args,
+            train_dataset=encoded["train"],
+            eval_dataset=encoded["validation"],
+            calibration_dataset=encoded["validation"],
+            processing_class=tokenizer,
+            data_collator=DataCollatorWithPadding(tokenizer),
+            optimizers=(build_optimizer(model, args, model_args.embedding_learning_rate), None),
+        )
+        recipe_args.add_callbacks(trainer, encoded["test"])
+        trained = trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_state()
+
+        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
+        result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
+        trainer.save_calibrated()
+        trainer.create_model_card(result=result, **data_args.card_names("20 Newsgroups"))
+        if args.process_index == 0:
+            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
+        return result
+
+    return train_each_loss(
+        train_one,
+        args,
+        recipe_args,
+        settings=(data_args, model_args),
+        num_classes=len(class_names),
+        calibration_size=len(encoded["validation"]),
+        summary=summary,
+    )
+
+
+def summary(results: list[RunResult]) -> str:
+    note = "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best."
+    return f"{results_table(results)}\n{note}"
+
+
+if __name__ == "__main__":
+    run_recipe(main)

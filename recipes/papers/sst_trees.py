@@ -1,0 +1,153 @@
+"""Train the Tree-LSTM of Mukhoti et al. 2020 on sentiment trees, correct its temperature, and measure it.
+
+    python recipes/papers/sst_trees.py --config recipes/configs/sst/tree_lstm.yaml --train_file train.parquet \
+        --validation_file dev.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/sst
+
+Every labeled node of a tree trains the model; the root is measured. On several GPUs: `accelerate launch
+--num_processes 4 recipes/papers/sst_trees.py ...`. The same command again resumes an interrupted run and reuses a
+finished one.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datasets import DatasetDict
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.experiments.data.pretrained_models import label_options
+from hf_focal.experiments.data.sentiment_trees import (
+    TreeCollator,
+    encode_tree_splits,
+    load_trees_or_table,
+    train_leaf_tokenizer,
+)
+from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.models import TreeLSTMConfig
+from hf_focal.experiments.reports.experiment_report import write_experiment_report
+from hf_focal.experiments.runs import recipe_checks as check
+from hf_focal.experiments.runs.classifier_results import measure_classifier
+from hf_focal.experiments.runs.loss_comparison import train_each_loss
+from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from hf_focal.experiments.runs.recipe_command import run_recipe
+from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
+from hf_focal.reports import RunResult, results_table
+
+
+@dataclass
+class DataArguments(DatasetArguments):
+    """The trees."""
+
+    train_file: str | None = field(
+        default=None, metadata={"help": "A csv, json, jsonl or parquet file, or the treebank's own train.txt."}
+    )
+    text_column: str = field(default="tree", metadata={"help": "The column of bracketed trees."})
+    label_column: str = field(default="label", metadata={"help": "The column of labels: 0 negative, 1 positive."})
+
+
+@dataclass
+class ModelArguments(WordVectorArguments):
+    """The Tree-LSTM."""
+
+    model_name_or_path: str = field(default="tree_lstm", metadata={"help": "Must be 'tree_lstm'."})
+    memory_size: int = field(default=150, metadata={"help": "Width of a node's memory."})
+    dropout: float = field(default=0.5, metadata={"help": "Dropout before the head."})
+    lowercase: bool = field(default=False, metadata={"help": "Convert words to lower case."})
+
+    def __post_init__(self):
+        super().__post_init__()
+        check.at_least(1, self, "memory_size")
+        check.fraction(self, "dropout")
+        if self.model_name_or_path != "tree_lstm":
+            raise ValueError(
+                f"model_name_or_path must be 'tree_lstm', got {self.model_name_or_path!r}: "
+                "recipes/text_classification.py fine-tunes encoders"
+            )
+
+
+ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
+
+
+def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
+    """The splits "train", "validation" and "test", with trees in the column "text", and "label"."""
+    return load_splits(
+        data_args.dataset_name,
+        data_args.dataset_config_name,
+        **data_args.files(),
+        text_column=data_args.text_column,
+        label_column=data_args.label_column,
+        validation_size=data_args.validation_size,
+        seed=seed,
+        read_file=load_trees_or_table,
+    )
+
+
+def build_model(
+    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str]
+) -> PreTrainedModel:
+    config = TreeLSTMConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        embedding_size=model_args.embedding_size,
+        memory_size=model_args.memory_size,
+        dropout=model_args.dropout,
+        **label_options(class_names),
+    )
+    return AutoModelForSequenceClassification.from_config(config)
+
+
+def main(argv: list[str]) -> list[RunResult]:
+    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+
+    with args.main_process_first(desc="loading the data"):
+        splits = load_data(data_args, args.seed)
+        class_names = splits["train"].features["label"].names
+        tokenizer = train_leaf_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.lowercase)
+        encoded = encode_tree_splits(splits, tokenizer)
+        word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
+
+    def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
+        set_seed(args.seed)
+        model = build_model(model_args, tokenizer, class_names)
+        if word_vectors is not None:
+            model.get_input_embeddings().weight.data.copy_(word_vectors)
+        trainer = FocalTrainer(
+            model=model,
+            args=args,
+            train_dataset=encoded["train"],
+            eval_dataset=encoded["validation"],
+            calibration_dataset=encoded["validation"],
+            processing_class=tokenizer,
+            data_collator=TreeCollator(tokenizer.pad_token_id),
+            optimizers=(build_optimizer(model, args, model_args.embedding_learning_rate), None),
+        )
+        recipe_args.add_callbacks(trainer, encoded["test"])
+        trained = trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_state()
+
+        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
+        result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
+        trainer.save_calibrated()
+        trainer.create_model_card(result=result, **data_args.card_names("sentiment trees"))
+        if args.process_index == 0:
+            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
+        return result
+
+    return train_each_loss(
+        train_one,
+        args,
+        recipe_args,
+        settings=(data_args, model_args),
+        num_classes=len(class_names),
+        calibration_size=len(encoded["validation"]),
+        summary=summary,
+    )
+
+
+def summary(results: list[RunResult]) -> str:
+    note = "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best."
+    return f"{results_table(results)}\n{note}"
+
+
+if __name__ == "__main__":
+    run_recipe(main)

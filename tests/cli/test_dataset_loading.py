@@ -1,0 +1,141 @@
+"""Files and folders are what they are called: no path is a pattern, and none is looked for on the Hub."""
+
+import json
+import re
+
+import pytest
+from datasets import Dataset
+
+from hf_focal.cli.dataset_loading import load_file, load_one_split
+from hf_focal.experiments.data.image_batches import load_image_splits
+from hf_focal.experiments.data.parallel_corpora import load_parallel
+from hf_focal.experiments.data.segmentation_masks import load_mask_splits
+from hf_focal.experiments.data.sentiment_trees import load_trees_or_table
+from hf_focal.experiments.data.text_splits import load_splits
+from hf_focal.experiments.data.word_tags import load_tag_splits
+
+PIXEL = {"bytes": b"one", "path": None}
+# A name, and files that it would stand for as a pattern, or with its variable expanded.
+NAMES = {
+    "train[1].csv": ["train1.csv"],
+    "q?.csv": ["qq.csv", "qa.csv"],
+    "*.csv": ["all.csv"],
+    "$NAME.csv": ["expanded.csv"],
+    "folder[0-9]/rows.csv": ["folder1/rows.csv"],
+    "a#b%20c ä.csv": [],
+    "{a,b}.csv": ["a.csv", "b.csv"],
+    ".hidden.csv": [],
+    "__special__/rows.csv": [],
+}
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"text,label\n{value},0\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_that_of_one_file(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("NAME", "expanded")
+    for other in NAMES[name]:
+        write(tmp_path / other, f"of {other}")
+    write(tmp_path / name, "asked for")
+    assert load_one_split("dataset", str(tmp_path / name))["text"][:] == ["asked for"]
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / name, "written anew")
+    assert load_one_split("dataset", name)["text"][:] == ["written anew"]
+
+
+def test_a_part_of_a_name_is_no_file(tmp_path):
+    write(tmp_path / "a", "other")
+    write(tmp_path / "a::b.csv", "asked for")
+    with pytest.raises(ValueError, match=r"dataset must be a file without :: in its path, .* got .*a::b.csv"):
+        load_one_split("dataset", str(tmp_path / "a::b.csv"))
+
+
+def test_a_pattern_is_no_file(tmp_path):
+    write(tmp_path / "train1.csv", "other")
+    with pytest.raises(FileNotFoundError, match=r"dataset must be an existing file, got .*train\[1\]"):
+        load_one_split("dataset", str(tmp_path / "train[1].csv"))
+
+
+ROWS = {
+    load_splits: {"text": ["a", "b"] * 4, "label": [0, 1] * 4},
+    load_image_splits: {"image": [PIXEL] * 8, "label": [0, 1] * 4},
+    load_mask_splits: {"image": [PIXEL] * 8, "mask": [PIXEL] * 8},
+    load_tag_splits: {"tokens": [["a", "b"]] * 8, "tags": [["x", "y"]] * 8},
+    load_parallel: {"en": ["a"] * 8, "de": ["b"] * 8},
+}
+
+
+@pytest.mark.parametrize("load", ROWS)
+@pytest.mark.parametrize("ending", ["parquet", "JSONL"])
+def test_every_loader_reads_the_file_that_is_named(load, ending, tmp_path):
+    rows = Dataset.from_dict(ROWS[load])
+    for name, kept in ((f"train[1].{ending}", rows), (f"train1.{ending}", rows.select([0]))):
+        if ending == "parquet":
+            kept.to_parquet(tmp_path / name)
+        else:
+            lines = [{key: "a.png" if value == PIXEL else value for key, value in row.items()} for row in kept]
+            (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    languages = {"source_lang": "en", "target_lang": "de"} if load is load_parallel else {}
+    splits = load(train_file=tmp_path / f"train[1].{ending}", validation_size=2, **languages)
+    assert sum(map(len, splits.values())) == 8
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "jsonl", "parquet"])
+def test_a_suffix_may_have_capitals(ending, hub, tmp_path, monkeypatch):
+    rows = Dataset.from_dict({"text": ["a", "NA"], "label": [0, 1]})
+    kind = "json" if ending == "jsonl" else ending
+    getattr(rows, f"to_{kind}")(tmp_path / f"patients.{ending.upper()}")
+    monkeypatch.chdir(tmp_path)
+    assert load_one_split("dataset", f"patients.{ending.upper()}")["text"][:] == ["a", "NA"]
+    assert hub.requests == []
+
+
+def test_trees_may_have_capitals(tmp_path):
+    (tmp_path / "train.TXT").write_text("(1 (2 a) (0 b))\n(3 (2 c) (4 d))\n" * 4)
+    assert (
+        load_splits(train_file=tmp_path / "train.TXT", validation_size=2, read_file=load_trees_or_table)[
+            "train"
+        ].num_rows
+        == 6
+    )
+
+
+@pytest.mark.parametrize("name", ["patients.tsv", "team/patients", "patients.csv"])
+def test_no_path_that_exists_is_asked_of_the_hub(name, hub, tmp_path, monkeypatch):
+    write(tmp_path / name, "secret")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"dataset_name must be a Hub id or a folder, got the file '{name}'"):
+        load_splits(name)
+    for named in (name, f"{name}:default:train"):
+        if named != "patients.csv":  # which is a file of rows
+            with pytest.raises(ValueError, match=r"dataset must (end in .csv|be a Hub id or a folder, got the file)"):
+                load_one_split("dataset", named)
+    assert hub.requests == []
+
+
+def test_a_folder_is_read_whatever_it_is_called(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "csv" / "test.csv", "of the folder")  # not all that is csv here
+    write(tmp_path / "other.csv", "of another")
+    assert load_one_split("dataset", "csv")["text"][:] == ["of the folder"]
+    write(tmp_path / "data1" / "test.csv", "of another")
+    write(tmp_path / "data[1]" / "test.csv", "of the folder")
+    write(tmp_path / "::b" / "test.csv", "of the folder")
+    for name in ("data[1]", "::b"):
+        with pytest.raises(
+            ValueError, match=rf"dataset must be a folder without .* in its path, .*{re.escape(name)}'"
+        ):
+            load_one_split("dataset", name)
+    assert hub.requests == []
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path):
+    file = tmp_path / "rows.csv"
+    write(file, "first")
+    first = load_file("train_file", file)
+    assert load_file("train_file", file).cache_files == first.cache_files  # prepared once
+    write(file, "second")
+    assert load_file("train_file", file)["text"][:] == ["second"] and first["text"][:] == ["first"]

@@ -1,0 +1,318 @@
+"""Every kind of model against its own logits, as plain Transformers gives them row by row."""
+
+import errno
+import json
+import re
+
+import pytest
+import torch
+import trained_models
+from datasets import Dataset, load_dataset
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    PreTrainedModel,
+    XLMConfig,
+    XLMForSequenceClassification,
+)
+
+from hf_focal import CalibrationMetrics, Temperature, fit_temperature
+from hf_focal.cli.evaluate_and_calibrate import InputError, NotPublishedError, calibrate_model, evaluate_model
+from hf_focal.cli.trained_model import loss_of
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
+from hf_focal.reports import RunResult
+from hf_focal.reports.text_summary import summary
+
+CLASSIFIERS = ("texts", "images", "words")
+AUTO = {
+    "texts": AutoModelForSequenceClassification,
+    "images": AutoModelForImageClassification,
+    "words": AutoModelForTokenClassification,
+    "causal": AutoModelForCausalLM,
+    "seq2seq": AutoModelForSeq2SeqLM,
+}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    return {kind: trained_models.build(kind, tmp_path_factory.mktemp(kind)) for kind in trained_models.KINDS}
+
+
+@torch.no_grad()
+def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (N, K) and labels (N,) of a file's rows, by nothing but Transformers."""
+    rows = load_dataset("parquet", data_files=str(file), split="train")
+    model = AUTO[kind].from_pretrained(folder).eval()
+    processor = (AutoImageProcessor if kind == "images" else AutoTokenizer).from_pretrained(folder)
+    logits, labels = [], []
+    for row in rows:
+        if kind == "texts":
+            logits.append(model(**processor(row["premise"], row["hypothesis"], return_tensors="pt")).logits)
+            names = [rows.features["label"].names[row["label"]]]
+        elif kind == "images":
+            logits.append(model(**processor(row["image"], return_tensors="pt")).logits)
+            names = [rows.features["label"].names[row["label"]]]
+        elif kind == "words":
+            logits.append(model(**processor(" ".join(row["words"]), return_tensors="pt")).logits[0])
+            names = [rows.features["tags"].feature.names[tag] for tag in row["tags"]]
+        elif kind == "causal":
+            ids = processor(row["text"], return_tensors="pt")["input_ids"]
+            logits.append(model(ids).logits[0, :-1])
+            labels.append(ids[0, 1:])
+        else:
+            source, target = (processor(row["translation"][side], return_tensors="pt") for side in ("aa", "bb"))
+            logits.append(model(**source, labels=target["input_ids"]).logits[0])
+            labels.append(target["input_ids"][0])
+        if kind in CLASSIFIERS:
+            labels.append(torch.tensor([model.config.label2id[name] for name in names]))
+    return torch.cat(logits).double(), torch.cat(labels)
+
+
+@pytest.mark.parametrize("kind", trained_models.KINDS)
+def test_evaluation_is_that_of_the_rows(cases, kind):
+    case = cases[kind]
+    metrics = CalibrationMetrics(10, classwise=kind in CLASSIFIERS)
+    metrics.update(*logits_of(kind, case.folder, case.test))
+    expected = metrics.compute()
+    for batch_size in (1, 50):
+        result = evaluate_model(case.folder, str(case.test), num_bins=10, batch_size=batch_size, **case.options)
+        assert result.pre.keys() == expected.keys()
+        for name, value in expected.items():
+            # Equal-mass bins and MCE's bins may get another row where confidences are nearly equal.
+            error = 1e-4 if "ece" in name or name == "mce" else 1e-5
+            assert result.pre[name] == pytest.approx(value, abs=error, nan_ok=True), name
+    assert not result.temperature.is_fitted and result.post == result.pre
+
+
+def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
+    case = cases["causal"]
+    texts = load_dataset("parquet", data_files=str(case.test), split="train")["text"][:20]
+    whole, spaced = tmp_path / "whole.parquet", tmp_path / "spaced.parquet"
+    Dataset.from_dict({"text": texts}).to_parquet(whole)
+    Dataset.from_dict({"text": [*texts, *[""] * 9]}).to_parquet(spaced)
+    options = {"batch_size": 4, **case.options}
+    assert (
+        evaluate_model(case.folder, str(spaced), **options).pre
+        == evaluate_model(case.folder, str(whole), **options).pre
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective"), [*((kind, "ece") for kind in trained_models.KINDS), ("texts", "nll"), ("causal", "nll")]
+)
+def test_the_saved_model_is_calibrated(cases, kind, objective, tmp_path):
+    case = cases[kind]
+    options = {"test_dataset": str(case.test), "objective": objective, "output": tmp_path / "out"}
+    result = calibrate_model(case.folder, str(case.validation), **options, **case.options)
+    value = result.temperature.value
+    validation, labels = logits_of(kind, case.folder, case.validation)
+    grid = None if kind in CLASSIFIERS else [value - 0.1, value, value + 0.1]
+    if objective == "ece" or kind in CLASSIFIERS:  # of a vocabulary both objectives search the grid
+        expected = fit_temperature(validation, labels, objective, grid=grid).value
+    else:
+        nll = {t: torch.nn.functional.cross_entropy(validation / t, labels).item() for t in grid}
+        expected = min(nll, key=nll.get)
+    assert value == pytest.approx(expected, rel=1e-4)
+    assert value == pytest.approx(trained_models.OVERCONFIDENCE, abs=0.8)
+    assert result.temperature.num_samples == len(labels)
+
+    before, _ = logits_of(kind, case.folder, case.test)
+    after, labels = logits_of(kind, tmp_path / "out", case.test)  # plain from_pretrained, plain forward
+    assert (after.softmax(-1) - (before / value).softmax(-1)).abs().max() < 1e-6
+    metrics = CalibrationMetrics()
+    metrics.update(after, labels)
+    assert result.post["ece"] == pytest.approx(metrics.compute()["ece"], abs=1e-4)
+    assert result.post["ece"] < result.pre["ece"] and result.post["nll"] < result.pre["nll"]
+    assert result.post["error"] == result.pre["error"]
+
+
+def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
+    def save_pretrained(model, folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    case = cases["texts"]
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", save_pretrained)
+    with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
+        calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    assert error.value.result.temperature.is_fitted
+
+
+@pytest.mark.parametrize("kind", ["images", "seq2seq"])
+def test_what_is_saved(cases, kind, tmp_path):
+    case = cases[kind]
+    result = calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
+    saved = {path.name for path in (tmp_path / "out").iterdir()}
+    processor = "preprocessor_config.json" if kind == "images" else "tokenizer.json"
+    assert saved >= {"README.md", "report", "temperature.json", "config.json", "model.safetensors", processor}
+    assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
+    report = tmp_path / "out" / "report"
+    pictures = {f"reliability_{when}.png" for when in ("before", "after")}
+    assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", *pictures}
+    loaded = RunResult.load(report / "metrics.json")
+    assert loaded.temperature == result.temperature and loaded.details == result.details
+    assert loaded.loss == "model"  # the folder's name: nobody knows its loss
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "trained" not in card.partition("## Results")[0]
+    assert (
+        "the results above, which are therefore optimistic" in card
+        and "T was fitted on these same samples" in summary(result)
+    )
+
+
+def test_the_splits_of_a_dataset(cases, tmp_path):
+    case = cases["texts"]
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in (case.validation, case.test):
+        (data / file.name).write_bytes(file.read_bytes())
+    options = {"output": tmp_path / "out", **case.options}
+    result = calibrate_model(case.folder, str(data), test_split="test", **options)
+    of_files = calibrate_model(case.folder, str(case.validation), test_dataset=str(case.test), **case.options)
+    assert result.temperature == of_files.temperature
+    assert result.post == pytest.approx(of_files.post, rel=0, nan_ok=True)
+    assert "split 'validation' of dataset" in result.details["fitted_on"]
+    assert "split 'test' of test_dataset" in result.details["measured_on"]
+    assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    named = evaluate_model(case.folder, f"{data}::validation", **case.options)
+    assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
+    with pytest.raises(InputError, match="dataset must have the split that is also given"):
+        evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
+
+
+def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):
+    case = cases["texts"]
+    for file, name in ((case.validation, "first"), (case.test, "second")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "test.parquet").write_bytes(file.read_bytes())
+    data = {"split": "test", "test_dataset": str(tmp_path / "second"), "output": tmp_path / "out"}
+    result = calibrate_model(case.folder, str(tmp_path / "first"), **data, **case.options)
+    assert result.details["fitted_on"] == "split 'test' of dataset 'first'"
+    assert "optimistic" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8") + summary(result)
+
+
+def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
+    case = cases["images"]
+    first = calibrate_model(case.folder, str(case.validation), objective="nll", output=tmp_path / "first")
+    again = calibrate_model(tmp_path / "first", str(case.test), objective="nll", output=tmp_path / "again")
+    config = json.loads((tmp_path / "again" / "config.json").read_text())
+    product = first.temperature.value * again.temperature.value
+    assert config["calibration"] == {"temperature": pytest.approx(product)}
+    assert f"the one fitted here comes on top, {product:.4g} together" in summary(again)
+    assert "measured as it is" in summary(evaluate_model(tmp_path / "first", str(case.test)))
+
+
+@pytest.fixture
+def soft_capped(tmp_path):
+    """A language model whose logits do not follow its weights, and texts for it."""
+    torch.manual_seed(0)
+    texts = ["ba bu bi ba", "bu bi bu", "bi ba bu bi ba"]
+    tokenizer = train_word_tokenizer(texts)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    special = {"pad_token_id": 0, "eos_token_id": None, "bos_token_id": None}
+    heads = {"num_key_value_heads": 1, "head_dim": 4, "initializer_range": 1.0}
+    Gemma2ForCausalLM(Gemma2Config(vocab_size=len(tokenizer), **sizes, **heads, **special)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    return tmp_path, file
+
+
+def test_a_model_that_cannot_be_folded_carries_its_temperature(soft_capped, tmp_path):
+    folder, file = soft_capped
+    result = calibrate_model(folder, str(file), output=tmp_path / "out")
+    before, after = (AutoModelForCausalLM.from_pretrained(path) for path in (folder, tmp_path / "out"))
+    assert all(torch.equal(new, old) for new, old in zip(after.parameters(), before.parameters(), strict=True))
+    assert after.config.calibration["temperature"] == result.temperature.value
+    assert "T is in the config, not in the weights" in summary(result)
+    assert "It is **not** in the weights" in (tmp_path / "out" / "README.md").read_text()
+    again = evaluate_model(tmp_path / "out", str(file))
+    assert again.pre["nll"] == result.pre["nll"] and "measured without it" in summary(again)
+
+
+def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path):
+    tokenizer = train_word_tokenizer(["good fine", "bad poor"])
+    model = XLMForSequenceClassification(XLMConfig(vocab_size=len(tokenizer), emb_dim=8, n_layers=1, n_heads=2))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    file = tmp_path / "data.csv"
+    file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\n" * 4)
+    with pytest.raises(InputError, match=r"cannot be folded into this model: .*classification head .*got XLMForSeq"):
+        calibrate_model(tmp_path / "model", str(file), output=tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert calibrate_model(tmp_path / "model", str(file)).temperature.is_fitted  # which saves nothing
+
+
+def test_our_own_models_and_their_loss(tmp_path):
+    tokenizer = train_word_tokenizer(["good fine", "bad poor"])
+    sizes = {"embedding_size": 4, "num_filters": 4, "num_layers": 1, "hidden_size": 4, "num_labels": 2}
+    model = GPCNNForSequenceClassification(GPCNNConfig(vocab_size=len(tokenizer), **sizes))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "run")
+    (tmp_path / "run" / "report").mkdir()
+    (tmp_path / "run" / "report" / "loss.yaml").write_text("name: focal\ngamma: 3\n")
+    assert loss_of(tmp_path / "run") == "focal:gamma=3"
+    file = tmp_path / "data.csv"
+    file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\nfine,1\ngood bad,1\n" * 4)
+    result = calibrate_model(tmp_path / "run", str(file), output=tmp_path / "out")
+    assert result.loss == "focal:gamma=3" == loss_of(tmp_path / "out")
+    assert "import hf_focal.models" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_rows_are_drawn_and_texts_cut(cases):
+    case = cases["texts"]
+    drawn = evaluate_model(case.folder, str(case.test), max_samples=20, **case.options)
+    assert drawn.pre["num_samples"] == 20 and drawn.details["options"]["max_samples"] == 20
+    cut = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
+    assert cut.pre["nll"] != evaluate_model(case.folder, str(case.test), **case.options).pre["nll"]
+
+
+@pytest.mark.parametrize("kind", ["texts", "words"])
+def test_texts_that_were_cut_are_said(cases, kind):
+    case = cases[kind]
+    result = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
+    (note,) = result.details["notes"]
+    pattern = r"(\d+) of the 100 texts of dataset 'test.parquet' are truncated to 2 tokens"
+    assert (
+        0 < int(re.fullmatch(pattern + (", and the rest is not measured" if kind == "words" else ""), note)[1]) <= 100
+    )
+    assert evaluate_model(case.folder, str(case.test), **case.options).details["notes"] == []
+
+
+def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
+    case = cases["texts"]
+    options = {"test_dataset": str(case.test), "output": tmp_path / "out", **case.options}
+    result = calibrate_model(case.folder, str(case.validation), **options)
+    assert result.details["model"] == "model"
+    assert result.details["fitted_on"] == "dataset 'validation.parquet'"
+    texts = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert len(texts) > 5
+    for own in (case.folder.parent, tmp_path):
+        assert [path for path, content in texts.items() if str(own).encode() in content] == []
+
+
+def test_rows_that_both_sets_have_are_said(cases, tmp_path):
+    case = cases["texts"]
+    rows = load_dataset("parquet", data_files=[str(case.test), str(case.validation)], split="train")
+    rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
+    options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
+    result = calibrate_model(case.folder, str(case.validation), **options)
+    assert result.details["notes"] == ["1 of the 101 test samples were used to fit T, too"]
+
+
+def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
+    case = cases["images"]
+    rows = load_dataset("parquet", data_files=str(case.validation), split="train")
+    logits, _ = logits_of("images", case.folder, case.validation)
+    names = [trained_models.COLOURS[number] for number in logits.argmax(-1).tolist()]
+    rows.remove_columns("label").add_column("label", names).to_parquet(tmp_path / "right.parquet")
+    with pytest.raises(InputError, match="the NLL has no minimum"):
+        calibrate_model(case.folder, str(tmp_path / "right.parquet"), objective="nll")
+    assert evaluate_model(case.folder, str(tmp_path / "right.parquet")).pre["error"] == 0

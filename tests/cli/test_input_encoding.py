@@ -1,0 +1,69 @@
+"""Samples as the inputs of trained models; the models themselves are in test_evaluate_and_calibrate.py."""
+
+import pytest
+from datasets import Dataset
+from transformers import BertConfig
+
+from hf_focal.cli.input_encoding import encode_inputs
+from hf_focal.cli.input_options import InputOptions
+from hf_focal.cli.labelled_inputs import input_keys, select_inputs
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+
+CONFIG = BertConfig()
+
+
+def test_words_need_a_label_each():
+    samples = Dataset.from_dict({"tokens": [["a", "b"], ["c"]], "tags": [[0, 1], [0, 1]]})
+    with pytest.raises(ValueError, match="one label for each word, got 2 for 1 in row 1 of test"):
+        select_inputs("token-classification", "test", samples, CONFIG, InputOptions())
+
+
+def test_translations_from_columns_and_from_mappings():
+    options = InputOptions(source_column="en", target_column="de")
+    pairs = [{"de": "Haus", "en": "house"}]
+    for samples in (Dataset.from_list(pairs), Dataset.from_list([{"id": 1, "translation": pairs[0]}])):
+        chosen = select_inputs("seq2seq-lm", "test", samples, CONFIG, options)
+        assert chosen[:] == {"source": ["house"], "target": ["Haus"]}
+        assert input_keys("seq2seq-lm", chosen) == [("house", "Haus")]
+        with pytest.raises(ValueError, match=r"target_column must be one of .*'de', 'en'.*, got 'target'"):
+            select_inputs("seq2seq-lm", "test", samples, CONFIG, InputOptions(source_column="en"))
+    same = InputOptions(source_column="en", target_column="en")
+    with pytest.raises(ValueError, match="target_column must be another column than source_column"):
+        select_inputs("seq2seq-lm", "test", Dataset.from_list(pairs), CONFIG, same)
+
+
+@pytest.mark.parametrize(
+    ("task", "samples", "lengths"),
+    [
+        ("text-classification", {"text": ["a b c", "a", "a b"], "labels": [0, 1, 0]}, [2, 2, 1]),
+        ("token-classification", {"tokens": [["a", "b", "c"], ["a", "b"]], "labels": [[0, 1, 2], [0, 1]]}, [2, 2]),
+        ("causal-lm", {"text": ["a b c", "a b"]}, [2, 2]),
+    ],
+)
+def test_texts_that_are_cut_are_counted(task, samples, lengths):
+    tokenizer = train_word_tokenizer(["a b c"])
+    encoded, num_cut = encode_inputs(task, Dataset.from_dict(samples), tokenizer, 2, "")
+    assert list(map(len, encoded["input_ids"])) == lengths
+    assert num_cut == 1  # what has just that many tokens is whole
+    _, num_cut = encode_inputs(task, Dataset.from_dict(samples), tokenizer, 3, "")
+    assert num_cut == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "samples"),
+    [
+        ("token-classification", {"tokens": [[""], ["a", "b"], ["c"]], "labels": [[1], [0, 1], [-100]]}),
+        ("causal-lm", {"text": ["", "a b", "c"]}),
+    ],
+)
+def test_samples_without_a_label_to_measure_are_left_out(task, samples):
+    encoded, _ = encode_inputs(task, Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
+    assert len(encoded) == 1
+    assert len(encoded["input_ids"][0]) == 2
+
+
+def test_pairs_are_cut_on_either_side():
+    tokenizer = train_word_tokenizer(["a b c"])
+    pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})
+    _, num_cut = encode_inputs("seq2seq-lm", pairs, tokenizer, 2, "")
+    assert num_cut == 2

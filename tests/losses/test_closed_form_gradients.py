@@ -1,0 +1,130 @@
+"""The in-place autograd function as part of autograd: blocks, repeated backward, modes, compilation."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hf_focal.losses import closed_form_gradients, cross_entropy, focal, focal_from_cross_entropy
+
+from .test_functional import LOSSES, every_mechanism, rows_and_gradient, sample
+
+
+@every_mechanism
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("elements", [1, 21, 1 << 18], ids=["a row a block", "ragged blocks", "one block"])
+def test_blocks_change_nothing(name, dtype, elements, monkeypatch):
+    loss, _ = LOSSES[name]
+    logits, labels = sample(11, 7, dtype)
+    labels[4] = -100
+    whole = rows_and_gradient(loss, logits, labels, torch.ones(11))
+    monkeypatch.setattr(closed_form_gradients, "_BLOCK_ELEMENTS_CPU", elements)
+    sizes = [len(logits[rows]) for rows, _ in closed_form_gradients._blocks(logits, None)]
+    assert sizes == {1: [1] * 11, 21: [3, 3, 3, 2], 1 << 18: [11]}[elements]
+    torch.testing.assert_close(rows_and_gradient(loss, logits, labels, torch.ones(11)), whole, rtol=1e-6, atol=1e-7)
+
+
+@every_mechanism
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_backward_may_be_repeated_with_retain_graph(name, dtype):
+    loss, _ = LOSSES[name]
+    logits, labels = sample(5, 4, dtype)
+    logits.requires_grad_()
+    rows = loss(logits, labels)
+    (first,) = torch.autograd.grad(rows.sum(), logits, retain_graph=True)
+    (doubled,) = torch.autograd.grad(2 * rows.sum(), logits, retain_graph=True)
+    (last,) = torch.autograd.grad(rows.sum(), logits)
+    torch.testing.assert_close(doubled, 2 * first)
+    assert torch.equal(first, last)
+
+
+def test_a_second_backward_without_retain_graph_is_an_error_not_a_wrong_gradient():
+    logits, labels = sample(5, 4)
+    rows = focal(logits.requires_grad_(), labels, 2.0)
+    rows.backward(torch.ones(5))
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        rows.backward(torch.ones(5))
+
+
+def test_a_derivative_of_the_gradient_is_an_error_not_a_wrong_number():
+    logits, labels = sample(5, 4)
+    logits.requires_grad_()
+    composed = focal_from_cross_entropy(F.cross_entropy(logits, labels, reduction="none"), 2.0)
+    for rows in (focal(logits, labels, 2.0), composed):
+        with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+            torch.autograd.grad(rows.sum(), logits, create_graph=True)
+
+
+@every_mechanism
+def test_gradients_reach_what_is_below_and_logits_stay_as_they_were(name):
+    loss, _ = LOSSES[name]
+    logits, labels = sample(5, 4)
+    scale = torch.tensor(1.5, requires_grad=True)
+    scaled = logits * scale
+    before = scaled.detach().clone()
+    loss(scaled, labels).sum().backward()
+    assert torch.equal(scaled.detach(), before)
+    _, gradient = rows_and_gradient(loss, logits * 1.5, labels, torch.ones(5))
+    torch.testing.assert_close(scale.grad, (gradient * logits).sum())
+
+
+@every_mechanism
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_rows_without_gradient_are_the_same(name, mode):
+    loss, _ = LOSSES[name]
+    logits, labels = sample(5, 4)
+    with_gradient, _ = rows_and_gradient(loss, logits, labels, torch.ones(5))
+    with mode():
+        rows = loss(logits.clone().requires_grad_(), labels)
+    assert not rows.requires_grad
+    assert torch.equal(rows, with_gradient)
+
+
+@pytest.mark.slow
+def test_a_compiled_caller_gets_the_same_loss_and_gradient():
+    def training_step(logits, labels):
+        composed = focal_from_cross_entropy(F.cross_entropy(logits, labels, reduction="none"), 3.0)
+        return (focal(logits * 2, labels, 3.0) + cross_entropy(logits * 2, labels) + composed).mean()
+
+    logits, labels = sample(8, 5)
+    logits.requires_grad_()
+    eager, compiled = training_step(logits, labels), torch.compile(training_step, backend="aot_eager")(logits, labels)
+    torch.testing.assert_close(compiled, eager)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (compiled, eager)))
+
+
+def test_only_one_buffer_of_the_logits_size_is_kept_for_backward():
+    logits, labels = sample(4096, 100)
+    logits.requires_grad_()
+
+    def peak(loss):
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+            torch.autograd.grad(loss(), logits)
+        held = most = 0
+        events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            held += event.nbytes()
+            most = max(most, held)
+        return most / (logits.numel() * logits.element_size())
+
+    assert peak(lambda: F.cross_entropy(logits, labels)) > 2.5  # the measure sees what is there
+    assert peak(lambda: focal(logits, labels, 3.0).mean()) < 1.5
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, r"labels must be within \[0, 3\) .* got 3"),
+        (torch.zeros(2, 3), torch.tensor([-1, 0]), ValueError, r"labels must be within \[0, 3\) .* got -1"),
+        (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), TypeError, "labels must be integer .* got torch.float32"),
+        (torch.zeros(2, 3), torch.tensor([True, False]), TypeError, "labels must be integer .* got torch.bool"),
+        (torch.zeros(2, 3).long(), torch.tensor([0, 1]), TypeError, "logits must be floating, got torch.int64"),
+        (torch.zeros(2, 3), torch.tensor([0]), ValueError, r"got labels \(1,\) for logits \(2, 3\)"),
+        (torch.zeros(2, 3, 4), torch.zeros(2, 4).long(), ValueError, r"labels \(2, 4\) for logits \(2, 3, 4\)"),
+        (torch.zeros(2, 1), torch.tensor([0, 0]), ValueError, r"at least 2 classes .* got \(2, 1\)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["cross_entropy"])
+def test_wrong_input_is_refused_with_what_was_expected(name, logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        LOSSES[name][0](logits, labels)
