@@ -112,12 +112,7 @@ def upload(
     path_in_repo: str | None = None,
     also: Sequence[str] = (),
 ) -> CommitInfo:
-    """Upload a folder's `published_files` to an existing repository.
-
-    Args:
-        folder, repo_id, token, revision, commit_message: see `publish`.
-        path_in_repo: the target folder, if not the repository's root.
-        also: see `published_files`.
+    """Upload `published_files` to an existing repository, to the folder `path_in_repo`; see also `publish`.
 
     Raises:
         HubError: the upload failed.
@@ -139,13 +134,8 @@ def upload(
 def published_files(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
     """Return the files of a folder to publish, as relative paths.
 
-    These are files with known names: weights, configurations, files of tokenizers and processors, the card, the
-    temperature and the report; and the modules that a configuration's `auto_map` names. Checkpoint folders
-    ("checkpoint-6") and folders that start with "_" or "." are skipped.
-
-    Args:
-        folder: the model's folder.
-        also: additional file name patterns.
+    These are files with known names, those that match the patterns `also`, and the modules that a configuration's
+    `auto_map` names. Checkpoint folders ("checkpoint-6") and folders that start with "_" or "." are skipped.
     """
     folder = Path(folder)
     files = {path: path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()}

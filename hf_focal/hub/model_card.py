@@ -39,6 +39,14 @@ _AUTO_CLASSES = {
     "summarization": "AutoModelForSeq2SeqLM",
     "text-generation": "AutoModelForCausalLM",
 }
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters["number"] = format_number
 _UNITS = {**dict.fromkeys(_AUTO_CLASSES, "tokens"), "token-classification": "words", "image-segmentation": "pixels"}
 
 
@@ -64,15 +72,13 @@ def model_card(
 ) -> "ModelCard":
     """Write the card of a model: its loss, its results before and after T, and how to use it.
 
-    The metadata hold the results after T, and those before T under names that say so, without NaN. A dataset or base
-    model that is not a Hub id, such as a file or a folder, appears only in the text, with the last part of its path.
+    The metadata hold the results, except NaN. A dataset or base model that is not a Hub id, such as a file or a
+    folder, appears only in the text, with the last part of its path.
 
     Args:
         result: the test set's results. The card names a loss even if `LossConfig.parse` does not know it.
         model_name: the model's Hub id or folder, for the code that loads it.
-        task: the Hub's pipeline tag. Code to load the model is specific for `"text-classification"`,
-            `"image-classification"`, `"token-classification"`, `"image-segmentation"`, `"translation"`,
-            `"summarization"` and `"text-generation"`.
+        task: the Hub's pipeline tag, such as `"text-classification"`.
         base_model: the model that was fine-tuned, or None for a model from scratch.
         dataset: a Hub id or a path.
         language: ISO 639 codes.
@@ -112,15 +118,7 @@ def model_card(
     count = result.pre.get("num_samples", nan)
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = format_number
-    text = environment.get_template("model_card.md.jinja").render(
+    text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
         result=result,
         task=task,
         generative=task in _AUTO_CLASSES,

@@ -52,6 +52,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
     classifiers = [run for run in runs if isinstance(run, RunResult)]
     translations = [run for run in runs if isinstance(run, TranslationResult)]
+    measured = [run for run in translations if run.bleu]
+    alt = f"Test BLEU and validation ECE over the temperature: {', '.join(run.loss for run in measured)}"
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -66,8 +68,12 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         zip=zip,
         parts=parts,
         runs=[(run, _diagrams(run)) for run in (*classifiers, *translations)],
-        gammas=_gamma_pictures([*classifiers, *translations]),
-        curves=_curves_picture([run for run in translations if run.bleu]),
+        gammas=[
+            _picture(gamma_heatmap(history), f"γ of each bin over the training of {run.loss}", run.loss)
+            for run in (*classifiers, *translations)
+            if (history := run.details.get("gamma_history"))
+        ],
+        curves=_picture(temperature_curves(measured), alt) if measured else None,
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,32 +123,15 @@ def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
 
 
 def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
-    sides = [("Without temperature scaling", run.pre_bins, run.pre)]
+    sides = {"Without": (run.pre_bins, run.pre)}
     if run.temperature.is_fitted:
-        sides = [
-            ("Before temperature scaling", run.pre_bins, run.pre),
-            ("After temperature scaling", run.post_bins, run.post),
-        ]
-    captions = [f"{when}: ECE {format_number(metrics.get('ece'), 100, 2)} %" for when, _, metrics in sides]
-    return [
-        _picture(reliability_diagram(metrics=bins), f"Reliability diagram of {run.loss}. {caption}", caption)
-        for (_, bins, _), caption in zip(sides, captions, strict=True)
-    ]
-
-
-def _gamma_pictures(runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
-    histories = {run.loss: run.details.get("gamma_history") for run in runs}
-    return [
-        _picture(gamma_heatmap(history), f"γ of each bin over the training of {name}", name)
-        for name, history in histories.items()
-        if history
-    ]
-
-
-def _curves_picture(runs: Sequence[TranslationResult]) -> dict[str, Any] | None:
-    names = ", ".join(run.loss for run in runs)
-    alt = f"Test BLEU and validation ECE over the temperature: {names}"
-    return _picture(temperature_curves(runs), alt) if runs else None
+        sides = {"Before": (run.pre_bins, run.pre), "After": (run.post_bins, run.post)}
+    pictures = []
+    for when, (bins, metrics) in sides.items():
+        caption = f"{when} temperature scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
+        alt = f"Reliability diagram of {run.loss}. {caption}"
+        pictures.append(_picture(reliability_diagram(metrics=bins), alt, caption))
+    return pictures
 
 
 def _picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:

@@ -74,20 +74,13 @@ class RunResult(MeasuredRun):
 
     @classmethod
     def measure(
-        cls,
-        loss: str,
-        temperature: Temperature,
-        logits: Tensor,
-        labels: Tensor,
-        num_bins: int = 15,
-        true_calibration_error: tuple[float, float] | None = None,
-        details: dict[str, Any] | None = None,
+        cls, loss: str, temperature: Temperature, logits: Tensor, labels: Tensor, num_bins: int = 15, **options: Any
     ) -> "RunResult":
-        """Measure test logits (..., K) against labels (...), of which -100 is ignored."""
+        """Measure test logits (..., K) against labels (...), of which -100 is ignored; `options` are those of `of`."""
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(scaled(logits, temperature.value), labels)
-        return cls.of(loss, temperature, before, after, true_calibration_error, details)
+        return cls.of(loss, temperature, before, after, **options)
 
     @classmethod
     def of(
@@ -195,7 +188,7 @@ def known_loss(name: str) -> LossConfig | None:
     """Return the loss that a result names, or None if the model was trained elsewhere."""
     try:
         return None if name.endswith((".yaml", ".yml")) else LossConfig.parse(name)
-    except (TypeError, ValueError):  # "[name]" is YAML
+    except (TypeError, ValueError):
         return None
 
 
@@ -265,6 +258,10 @@ def _curve(name: str, value: Any) -> dict[float, float]:
     return {float(temperature): number for temperature, number in _numbers(name, value).items()}
 
 
+def _intervals(name: str, value: Any) -> dict[str, tuple[float, float]]:
+    return {key: _pair(key, item) for key, item in _mapping(name, value).items()}
+
+
 def _temperature(name: str, value: Any) -> Temperature:
     numbers = _numbers(name, {key: item for key, item in _mapping(name, value).items() if key != "objective"})
     return Temperature.from_dict({**numbers, "objective": _text("objective", value["objective"])})
@@ -293,15 +290,11 @@ def _details(name: str, value: Any) -> dict[str, Any]:
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "loss": _text,
     "temperature": _temperature,
-    "pre": _numbers,
-    "post": _numbers,
-    "pre_bins": _bins,
-    "post_bins": _bins,
+    **dict.fromkeys(("pre", "post"), _numbers),
+    **dict.fromkeys(("pre_bins", "post_bins"), _bins),
     "details": _details,
-    "pre_intervals": lambda name, value: {key: _pair(key, item) for key, item in _mapping(name, value).items()},
-    "post_intervals": lambda name, value: {key: _pair(key, item) for key, item in _mapping(name, value).items()},
+    **dict.fromkeys(("pre_intervals", "post_intervals"), _intervals),
     "true_calibration_error": lambda name, value: None if value is None else _pair(name, value),
-    "bleu": _curve,
+    **dict.fromkeys(("bleu", "validation_ece"), _curve),
     "signature": _text,
-    "validation_ece": _curve,
 }

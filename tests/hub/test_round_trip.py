@@ -36,7 +36,9 @@ except Exception:  # it is not installed, or torchvision is not the one that tor
     timm = None
 needs_timm = pytest.mark.skipif(timm is None, reason="needs timm and its torchvision")
 
-SCRIPT = Path(__file__).parents[1] / "launched_predictions.py"
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("launched_predictions.py")
 T = 1.7
 IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 IMAGE |= {"intermediate_size": 24}

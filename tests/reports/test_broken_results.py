@@ -47,6 +47,7 @@ def metrics(tmp_path):
     return tmp_path / "report" / "metrics.json"
 
 
+@pytest.mark.slow
 def test_any_value_may_be_another(metrics, monkeypatch):
     # Drawing takes most of the time; what it asks of its input is kept.
     monkeypatch.setattr(module, "reliability_diagram", lambda metrics: metrics.accuracy[metrics.count > 0])

@@ -128,6 +128,7 @@ def test_a_long_title_stays_inside_the_figure():
     assert 0 <= box.x0 < box.x1 <= width
 
 
+@pytest.mark.slow
 def test_matplotlib_is_only_imported_to_draw_and_left_as_it_was():
     code = """
 import sys
