@@ -359,7 +359,7 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
 
 
 def test_errors_of_a_report(capsys, tmp_path):
-    assert "folder must be a run's" in error_of(capsys, ["report", tmp_path])
+    assert "folder must be the folder of a run, a report or a comparison" in error_of(capsys, ["report", tmp_path])
     (tmp_path / "metrics.json").write_text("[]")
     assert "must be what a report writes" in error_of(capsys, ["report", tmp_path])
 
