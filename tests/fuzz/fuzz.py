@@ -210,8 +210,8 @@ class Fuzz:
             if file is not None:
                 rows.iloc[:count].to_csv(folder / file, index=False)
         code = cli.main(["evaluate", str(self.given.folder), "--dataset", str(folder / name), *self.given.arguments])
-        if code != (0 if there else 2) or (there and "On the 11 rows" not in sys.stdout.getvalue()):  # type: ignore[attr-defined]
-            raise AssertionError(f"exit code {code}, or rows of another file")
+        if code != (0 if there else 2) or (there and "On the 11 samples" not in sys.stdout.getvalue()):  # type: ignore[attr-defined]
+            raise AssertionError(f"exit code {code}, or samples of another file")
         return code
 
     ATTACKS = (

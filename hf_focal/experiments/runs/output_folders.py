@@ -191,6 +191,12 @@ def _problem(checkpoint: Path) -> str | None:
 
 
 def _is_cut_off(path: Path) -> bool:
+    if path.suffix == ".json":
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+            return False
+        except ValueError:
+            return True
     if path.suffix == ".safetensors":
         try:
             with safe_open(path, framework="pt"):  # the header holds the length of the file

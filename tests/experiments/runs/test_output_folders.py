@@ -195,6 +195,12 @@ def test_a_checkpoint_whose_files_are_missing_or_cut_off_is_incomplete(name, tmp
     assert "checkpoint-2 is incomplete" in caplog.text and "is not resumed from" in caplog.text
 
 
+def test_a_checkpoint_whose_config_is_cut_off_is_incomplete(tmp_path):
+    older, newer = checkpoint(tmp_path / "checkpoint-1"), checkpoint(tmp_path / "checkpoint-2")
+    (newer / "config.json").write_text('{"model_type": "bert",', encoding="utf-8")
+    assert last_complete_checkpoint(tmp_path) == str(older)
+
+
 def test_each_file_of_a_model_in_several_has_to_be_there(tmp_path):
     folder = checkpoint(tmp_path / "checkpoint-1")
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
