@@ -9,13 +9,19 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
     """The number of tokens that a pretrained model has positions for; None if its configuration sets no limit.
 
     Raises:
-        ValueError: `max_length` is larger.
+        ValueError: `max_length` is larger, or no model can be built from the configuration.
     """
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    with torch.device("meta"):
-        model = AutoModel.from_config(config)
+    try:
+        if positions is None or positions < 1:
+            return None
+        with torch.device("meta"):
+            model = AutoModel.from_config(config)
+    except Exception as error:  # malformed values raise exceptions of any type
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"config.json of {config.name_or_path!r} must describe a model, got one that raises {reason}"
+        ) from error
     for name, module in model.named_modules():
         # RoBERTa and its relatives count positions from the one after the padding's.
         is_positions = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)

@@ -81,6 +81,7 @@ def test_constant_logits(capsys, texts, broken):
         ({"id2label": {"0": "a", "5": "b"}}, "its config's id2label must name the labels"),
         ({"architectures": 5}, "its config's architectures must be names, got 5"),
         ({"use_cache": "x"}, "expected bool"),
+        ({"hidden_act": "none such"}, "must describe a model, got one that raises KeyError"),
     ],
     ids=str,
 )
