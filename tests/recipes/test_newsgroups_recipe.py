@@ -1,5 +1,6 @@
 """The recipe for 20 Newsgroups, on tiny networks and generated texts."""
 
+import sys
 from collections import Counter
 
 import numpy as np
@@ -149,3 +150,20 @@ def test_real_newsgroups(real_data, tmp_path):
     bins = result.pre_bins
     assert bins.count.sum() == 1000
     assert np.nansum(bins.count * bins.accuracy) / 1000 == pytest.approx(result.pre["accuracy"], abs=1e-12)
+
+
+def test_the_random_split_pools_both_files(tmp_path, monkeypatch, capsys):
+    posts = Dataset.from_dict({"text": [f"post {number}" for number in range(5000)], "label": [0, 1] * 2500})
+    for name, part in (("train", range(3000)), ("test", range(3000, 5000))):
+        posts.select(part).to_parquet(tmp_path / f"{name}.parquet")
+    files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
+    monkeypatch.setattr(sys, "argv", ["split_newsgroups.py", *files, "--output_dir", str(tmp_path / "random")])
+    import_recipe("papers/split_newsgroups").main()
+    assert capsys.readouterr().out == "train: 101 posts\nvalidation: 900 posts\ntest: 3999 posts\n"
+    splits = {
+        name: Dataset.from_parquet(str(tmp_path / "random" / f"{name}.parquet"))
+        for name in ("train", "validation", "test")
+    }
+    order = np.random.default_rng(0).permutation(5000)
+    assert splits["test"]["text"][:] == [f"post {number}" for number in order[:3999]]
+    assert sorted(text for split in splits.values() for text in split["text"]) == sorted(posts["text"])

@@ -103,7 +103,8 @@ def test_bleu_is_that_of_the_stage_s_temperature(measurement, tmp_path):
     fitted = replace(measurement.temperature, value=1.3, objective="ece")
     bins = {"pre_bins": measurement.pre_bins, "post_bins": measurement.post_bins}
     bleu = {1.0: 30.5, 1.3: 31.25}
-    result = TranslationResult("focal:gamma=1", fitted, {"ece": 0.04}, {"ece": 0.01}, bleu, "", {}, **bins, details={})
+    options = {"bleu": bleu, "signature": "", "validation_ece": {}, "details": {}, **bins}
+    result = TranslationResult("focal:gamma=1", fitted, pre={"ece": 0.04}, post={"ece": 0.01}, **options)
     result.save(tmp_path / "metrics.json")
     result = read_result(tmp_path / "metrics.json")
     assert [measured(result, "bleu", stage) for stage in ("pre_t", "post_t")] == [30.5, 31.25]
