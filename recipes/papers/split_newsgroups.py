@@ -2,7 +2,8 @@
 
     python recipes/papers/split_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_random
 
-Pools the posts of both files and writes train.parquet (13,947 posts), validation.parquet (900) and test.parquet (3,999).
+Pools the posts of both files and writes train.parquet (13,947 posts), validation.parquet (900), and test.parquet
+(3,999).
 The papers' archive has 19,997 posts; the by-date archive has 18,846, because duplicates were removed.
 """
 
