@@ -45,9 +45,9 @@ def input_length(
     positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:
         return max_length
-    if not isinstance(tokenizer.model_max_length, int | float):
+    if not isinstance(tokenizer.model_max_length, int):
         raise ValueError(
-            f"tokenizer_config.json of {name!r} must have a number as model_max_length, got "
+            f"tokenizer_config.json of {name!r} must have an integer as model_max_length, got "
             f"{tokenizer.model_max_length!r}"
         )
     # The limit of a tokenizer without one is 10^30.

@@ -400,7 +400,7 @@ def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.input_length("encoder", tokenizer) == expected
             tokenizer.model_max_length = {"x": 1}
-            with pytest.raises(ValueError, match="must have a number as model_max_length, got {'x': 1}"):
+            with pytest.raises(ValueError, match=r"must have an integer as model_max_length, got \{'x': 1\}"):
                 recipe.input_length("encoder", tokenizer)
 
 
