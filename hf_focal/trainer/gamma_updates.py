@@ -121,7 +121,7 @@ def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
-    """Check that there is a label for each bin, before the epoch whose end needs them; one batch mostly suffices."""
+    """Check that there is a label for each bin, before the epoch whose end needs them; one batch is usually enough."""
     # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     batches = DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator)
