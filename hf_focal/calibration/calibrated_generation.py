@@ -35,7 +35,7 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
     too when you compare temperatures. Greedy search is not affected. A `temperature` for sampling acts on top.
 
     Args:
-        source: T, or a model with `config.calibration["temperature"]`, which counts unless `folded` into the weights.
+        source: T, or a model with `config.calibration["temperature"]`, which is used unless `folded` into the weights.
 
     Returns:
         `logits_processor`, to which more can be appended, and `renormalize_logits`; empty for T = 1 and without a

@@ -12,7 +12,7 @@ from .temperature import Temperature
 
 Model = TypeVar("Model", bound=Any)
 
-# Attributes of Transformers' classification models that hold their heads; the first one that a model has counts.
+# Attributes of Transformers' classification models that hold their heads; the first one that a model has is used.
 _HEADS = (
     ("classifier",),
     ("classification_head",),
@@ -34,17 +34,17 @@ _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
 
-    The logits become `logits / T` up to the rounding of the weights' dtype. This keeps every prediction but near-ties:
-    hardly any change in float32, up to about 1 % in half precision with 1,000 classes. A warning says which share of
-    the predictions on random inputs changes; if that matters, load and save the model in float32.
+    The logits become `logits / T` up to the rounding of the weights' dtype. Predictions change only in near-ties:
+    hardly ever in float32, up to about 1 % in half precision with 1,000 classes. A warning says what share of the
+    predictions on random inputs changes; if that matters, load and save the model in float32.
 
     T is recorded in `model.config.calibration` with ECE and NLL of its fit. Folding again records only the product of
     the temperatures, to which the ECE and NLL of neither fit apply.
 
     In a classifier the last layer is divided. In a language model it is the head, or if embeddings share its weight
-    the norm before it (which keeps the weights tied), and always `final_logits_bias`; two tokens show first whether
-    that divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does nothing. A temperature
-    that `apply_calibrated_generation` recorded is not in the weights: T replaces it.
+    the norm before it (which keeps the weights tied), and always `final_logits_bias`; a trial on two tokens first
+    checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does nothing. A
+    temperature that `apply_calibrated_generation` recorded is not in the weights: T replaces it.
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
@@ -219,7 +219,7 @@ def _fold_generative(model: Any, value: float) -> None:
     else:
         raise TypeError(f"model must have a norm before a head that shares its weight, got {name}: {_INSTEAD}")
     _check_foldable(model, parameters)
-    bias = getattr(model, "final_logits_bias", None)  # Marian's, BART's and their kin's: a buffer
+    bias = getattr(model, "final_logits_bias", None)  # of Marian, BART and related models: a buffer
     tensors = parameters if bias is None else [*parameters, bias]
 
     # Halving is exact in every dtype, unlike dividing by T: if it halves the logits, these are the right weights. It

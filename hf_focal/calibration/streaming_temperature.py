@@ -53,9 +53,9 @@ class TemperatureCurves:
     def fit(self, objective: str = "ece", stacklevel: int = 2) -> Temperature:
         """Return the temperature of the grid with the smallest ECE, or with `objective="nll"` the smallest NLL.
 
-        Of several equal ones it is the first, as in `fit_temperature`. Unlike there, `"nll"` is as fine as the grid. A
-        warning, at `stacklevel`, says if it is the smallest or the largest of the grid, or if the logits are constant:
-        then T is 1. Raises `ValueError` for another objective.
+        In a tie the first one is chosen, as in `fit_temperature`. Unlike there, `"nll"` only tries the grid's
+        temperatures. A warning, at `stacklevel`, says if the result is the smallest or the largest of the grid, or if
+        the logits are constant: then T is 1. Raises `ValueError` for another objective.
         """
         check_objective(objective)
         value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False

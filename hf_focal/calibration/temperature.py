@@ -134,7 +134,7 @@ def fit_temperature(
     Args:
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
-        objective: `"ece"`: the T of `grid` with the smallest ECE, the first one of several, as in the papers' loop
+        objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
             [Mukhoti et al. 2020]. `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017].
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Only for `"ece"`.
@@ -203,7 +203,7 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
 
 
 def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklevel: int = 3) -> bool:
-    """Return whether `value` is an end of its grid, and warn, by default the caller's caller, if it is."""
+    """Return whether `value` is an end of its grid; if so, warn at `stacklevel`, by default the caller's caller."""
     ends = (temperatures.min(), temperatures.max())
     at_grid_end = bool(ends[0] < ends[1] and value in ends)
     if at_grid_end:
@@ -216,7 +216,7 @@ def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklev
 
 
 def warn_constant(stacklevel: int = 3) -> None:
-    """Warn, by default the caller's caller, that no temperature changes these logits."""
+    """Warn at `stacklevel`, by default the caller's caller, that no temperature changes these probabilities."""
     warnings.warn(
         "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
         stacklevel=stacklevel,

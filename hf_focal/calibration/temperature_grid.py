@@ -2,7 +2,7 @@
 
 With the gaps `d = max z - z >= 0` of a sample and `β = 1/T`, each temperature needs `S(β) = Σ_k exp(-β d_k)`: the
 confidence is `1 / S(β)`, the NLL `log S(β) + β d_y`. `Interpolated` evaluates S at a few β and interpolates; `Binned`,
-for many classes, counts the gaps in narrow bins. Both know how far off their confidences can be.
+for many classes, counts the gaps in narrow bins. Both bound the error of their confidences.
 """
 
 import math
@@ -32,7 +32,7 @@ _COUNT_BIT = 40
 
 @lru_cache(maxsize=8)
 def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.device) -> "Interpolated | Binned":
-    """What computes S(1/T) for this number of classes; cached, as it is the same for every batch."""
+    """The object that computes S(1/T) for this number of classes; cached, as it is the same for every batch."""
     method = Binned if num_classes >= _BINNED_FROM else Interpolated
     return method(np.array(temperatures), num_classes, device)
 

@@ -104,7 +104,7 @@ def _plain(feature: Any) -> Any:
 
 
 def flatten_translations(split: Dataset, column: str) -> Dataset:
-    """Turn the keys of a column "translation" of mappings into columns, unless the split has `column` already."""
+    """Turn a column "translation" of mappings into one column per key, unless the split has `column` already."""
     if "translation" not in split.column_names or column in split.column_names:
         return split
     split = split.select_columns("translation").flatten()

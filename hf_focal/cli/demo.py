@@ -30,7 +30,7 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 10
     Args:
         output_dir: gets a folder for each loss, with the model and its report, and ``report``, the comparison.
         num_texts: size of the training, the validation and the test set.
-        num_epochs: epochs of each training.
+        num_epochs: epochs of each training run.
     """
     splits = {name: generate_topics(num_texts, seed=seed) for seed, name in enumerate(("train", "validation", "test"))}
     tokenizer = _train_tokenizer(splits["train"]["text"][:])

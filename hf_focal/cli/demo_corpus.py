@@ -25,8 +25,8 @@ def generate_topics(
     """Draw texts about topics, with noisy labels and the exact probability of each label.
 
     A topic and a length are drawn uniformly. The words are drawn independently from the topic's distribution, a
-    mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics, the
-    other, with weight `topic_share`, in an order of the topic's own. The label is the topic or, with probability
+    mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics; the
+    other, with weight `topic_share`, ranks them in the topic's own order. The label is the topic or, with probability
     `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17 %.
 
     Args:

@@ -192,7 +192,7 @@ def _new_folder(output: str | Path | None) -> Iterator[None]:
 
 @contextmanager
 def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
-    """Turn errors of the disk, such as a full one, into a `NotPublishedError`."""
+    """Turn disk errors, such as a full disk, into a `NotPublishedError`."""
     try:
         yield
     except Exception as error:  # safetensors and tokenizers raise types of their own
@@ -204,7 +204,7 @@ def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
 
 
 def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[str]:
-    """A note if `samples` have some of the test inputs. Raises `InputError` if they have all."""
+    """A note if `samples` contain some of the test inputs. Raises `InputError` if they contain all."""
     known = set(input_keys(task, samples))
     shared = sum(key in known for key in input_keys(task, test_samples))
     if shared == len(test_samples):

@@ -40,7 +40,7 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
     Wrap only code whose errors come from the user's input: a bug must keep its traceback.
 
     Args:
-        kind: "model" or "dataset" if the block does nothing but load one. Then every exception is turned, because
+        kind: "model" or "dataset" if the block does nothing but load one. Then every exception is converted, because
             malformed files raise exceptions of any type.
         name: the name of that model or dataset.
     """

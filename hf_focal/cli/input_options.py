@@ -1,4 +1,4 @@
-"""Options of the data that a trained model is evaluated on, with their help texts."""
+"""Options for the data that a trained model is evaluated on, with their help texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe_losses() -> str:
-    """A text of the losses with their formulas, sources and options."""
+    """A text that lists the losses with their formulas, sources and options."""
     from ..losses import LOSSES
     from ..losses.loss_config import format_value
 

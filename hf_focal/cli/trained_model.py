@@ -114,7 +114,7 @@ def _load_config(name: str) -> PreTrainedConfig:
 
 
 class TrainedModel:
-    """A trained model with its tokenizer or image processor and its trainer. Errors of the user are `InputError`.
+    """A trained model with its tokenizer or image processor and its trainer. User errors are raised as `InputError`.
 
     Args:
         name: a Hub id or a folder.
@@ -311,7 +311,7 @@ class TrainedModel:
         return RunResult.of(self.loss, temperature, before, after, details=details)
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
-        """A note on a temperature that the model has already, with one of the two endings; empty if it has none."""
+        """A note on the temperature that the model already has, with the ending that applies; empty if it has none."""
         if "temperature" not in self.calibration:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"

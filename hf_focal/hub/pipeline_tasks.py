@@ -1,4 +1,4 @@
-"""Tasks of models by the names of their classes, and the Hub's names for them."""
+"""The task of a model, from the name of its class, and the Hub's name for that task."""
 
 # Suffix of the class name -> task, here as on the Hub.
 _CLASSIFIERS = {

@@ -37,7 +37,7 @@ class Loss(nn.Module):
     Attributes:
         name, summary, source: what `build_loss` calls the loss, its formula and its paper.
         options: its options by name, which `register` collects from the fields.
-        changes_during_training: whether the values of two epochs do not compare.
+        changes_during_training: whether values from different epochs are not comparable.
         trainer_duty: what the loss does that needs a trainer's help, in words; None if nothing.
     """
 

@@ -12,7 +12,7 @@ from .number_checks import within_0_1
 def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[float]:
     """``w_c ∝ 1 / E_c`` with the effective number of samples ``E_c = (1 - β^n_c) / (1 - β)`` (Cui et al. 2019).
 
-    β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weighs all classes alike. A class without samples gets
+    β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weights all classes equally. A class without samples gets
     weight 0. The weights have mean 1 over the training samples, ``Σ n_c w_c = Σ n_c``, so learning rates carry over
     from cross-entropy. Cui et al. use mean 1 over the classes, which makes most losses small when class sizes have a
     long tail.

@@ -1,4 +1,4 @@
-"""Losses that weigh samples by their class: by its recall, or by how rare it is."""
+"""Losses that weight samples by their class: by its recall, or by how rare it is."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ from .number_checks import at_least_0, finite, within_0_1
 class RecallLoss(Loss):
     """Cross-entropy or focal loss times ``w_y = 1 - R_y``, with R_c the recall of class c (Tian et al. 2021).
 
-    The weights carry no gradient. As in the paper there is no ε: samples of a class that is always right weigh
-    nothing.
+    The weights carry no gradient. As in the paper there is no ε: samples of a class that is always predicted correctly
+    have weight 0.
 
     Without `ema`, R is the recall of the micro-batch over all processes. With `ema`, it is an average over optimizer
     steps: at the end of each (`end_step`), ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with
     samples, counted over all micro-batches and processes. The counts are integers, so neither R nor the gradient
-    depends on how a step is cut. R starts at 0: the first step is plain cross-entropy or focal loss.
+    depends on how a step is split. R starts at 0: the first step is plain cross-entropy or focal loss.
 
     Samples count while gradients are enabled and the loss is in training mode. Otherwise an average stays as it is,
     and each process uses its own batch without waiting for the others.
@@ -96,7 +96,7 @@ class ClassBalanced(Loss):
 
     Attributes:
         weights: the weights in use, one per class, or None.
-        alike: weigh all classes alike while there are no weights, to evaluate without training samples.
+        alike: weight all classes equally while there are no weights, to evaluate without training samples.
     """
 
     name, source = "class_balanced", "Cui et al. 2019"

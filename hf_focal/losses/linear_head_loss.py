@@ -66,7 +66,8 @@ def linear_loss(
         A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, as MMCE.
+        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, such as
+            MMCE.
         RuntimeError: a second derivative.
     """
     if not isinstance(loss, Loss):

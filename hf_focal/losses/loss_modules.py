@@ -1,4 +1,4 @@
-"""Losses that treat all classes alike, one class each."""
+"""Losses that do not weight the classes; each is a module class of its own."""
 
 from typing import Literal
 
@@ -136,9 +136,9 @@ class MMCE(Loss):
 
     MMCE is not a sum over samples: each sample gets its cross-entropy plus the whole term, so the mean is ``ce + λ ·
     MMCE``. Over several micro-batches or processes the term is the average of the parts' own MMCE, weighted by their
-    samples. With ``gather=True`` it is the MMCE of the union of the processes (`mmce_of_all_processes`), which must
-    then all compute the loss equally often while gradients are enabled; under `torch.no_grad` each process uses its
-    own samples.
+    samples. With ``gather=True`` it is the MMCE over the samples of all processes (`mmce_of_all_processes`), which
+    must then all compute the loss equally often while gradients are enabled; under `torch.no_grad` each process uses
+    its own samples.
     """
 
     name, summary = "mmce", "cross-entropy + λ · maximum mean calibration error"

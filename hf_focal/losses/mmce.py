@@ -17,8 +17,8 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     - plain (equation 4): ``w_i = (c_i - r_i) / m``,
     - weighted (equation 6): ``w_i = (1 - r_i) / n`` for right samples, ``-r_i / (m - n)`` for wrong ones.
 
-    Published code differs: its plain form leaves out the root, and its weighted form is normalized otherwise and is 0
-    if all samples are right or all are wrong; here an empty group contributes nothing. A sort and a cumulative sum
+    Published code differs: its plain form leaves out the root, and its weighted form is normalized differently and is
+    0 if all samples are right or all are wrong; here an empty group contributes nothing. A sort and a cumulative sum
     replace the m × m matrix, because the kernel is a product of exponentials of sorted confidences.
 
     Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is a float32 scalar (float64 for
@@ -36,8 +36,9 @@ def mmce_of_all_processes(
     value is right: Σ n T / N = T. But a process differentiates T by its own confidences alone, weighted by its n / N.
     So the gradient here is N / n times that derivative, and the processes' gradients add up to that of T.
 
-    Labels of one dimension (classes) must be equally many in every process, as Trainer's samplers ensure. With more
-    (tokens) their numbers may differ; they are exchanged first, for which the host waits for the device.
+    Every process must have the same number of one-dimensional labels (classes), as Trainer's samplers ensure. With
+    more dimensions (tokens) the numbers may differ; they are exchanged first, which makes the host wait for the
+    device.
     """
     own = torch.stack(_confidences(logits, labels, ignore_index))
     size = own.shape[1]

@@ -15,8 +15,8 @@ def resample_top_label_errors(
 ) -> dict[str, np.ndarray]:
     """ECE, MCE, ACE, RMSCE and AdaECE of resamples, with replacement, of the samples of `keys`; arrays (R,).
 
-    The samples are sorted once. A resample says how often each is drawn, so its bins, of either kind, are stretches of
-    the same order.
+    The samples are sorted once. A resample is how often each is drawn, so its bins, of equal width or of equal mass,
+    are contiguous ranges of the sorted samples.
     """
     keys = np.sort(keys)
     size = len(keys)

@@ -80,8 +80,8 @@ def adaptive_calibration_error(
 ) -> float:
     """AdaECE: as ECE, over min(M, N) bins of equal mass: sizes differ by at most one, the larger bins come first.
 
-    Samples of equal confidence that a bin bound parts are shared between the two bins in proportion, each with the
-    mean gap of all samples of that confidence: the order of the samples does not matter.
+    If a bin edge falls among samples of equal confidence, they are shared between the two bins in proportion, each
+    with the mean gap of all samples of that confidence: the order of the samples does not matter.
 
     Nguyen and O'Connor, *Posterior Calibration and Exploratory Analysis for Natural Language Processing Models*, EMNLP
     2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.

@@ -7,7 +7,7 @@ from .input_checks import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:
-    """Numbers of samples by label and prediction, summed over batches and processes.
+    """Counts of samples by label and prediction, summed over batches and processes.
 
     K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so
     temperature has no effect. Objects pickle: gather them over ranks and `merge` them.

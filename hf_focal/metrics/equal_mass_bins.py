@@ -24,7 +24,7 @@ NUM_CELLS = _FARTHEST - _NEAREST + 1
 
 
 def pack(confidence: Tensor, correct: Tensor) -> np.ndarray:
-    """Keys of float32 (int32 keys) or float64 (int64 keys) confidences in [0, 1] and booleans, (N,) on the CPU."""
+    """Pack confidences in [0, 1] and hits, (N,) on the CPU, into keys: int32 for float32, int64 for float64."""
     bits = np.int32 if confidence.element_size() == 4 else np.int64
     # Adding 0 turns -0.0, whose sign bit would spoil the order, into 0.0.
     values: np.ndarray = (confidence.numpy() + 0).view(bits)
@@ -32,7 +32,7 @@ def pack(confidence: Tensor, correct: Tensor) -> np.ndarray:
 
 
 def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences (float32 or float64) and hits (bool) of keys."""
+    """Recover the confidences (float32 or float64) and hits (bool) from keys."""
     return (keys >> 1).view(np.float32 if keys.itemsize == 4 else np.float64), (keys & 1).astype(bool)
 
 

@@ -50,7 +50,7 @@ def as_tensor(name: str, value: Array) -> Tensor:
 
 
 def check_floating(name: str, scores: Tensor) -> None:
-    """Raise unless the dtype is floating with arithmetic."""
+    """Raise unless the dtype is floating point and supports arithmetic."""
     if scores.dtype not in _DTYPES:
         hint = ": give at least 16 bits" if scores.is_floating_point() else ""
         raise TypeError(f"{name} must be floating point, got {scores.dtype}{hint}")
@@ -100,7 +100,8 @@ class ProbabilityEvidence:
     """Evidence, in nats, that probabilities were given as logits; -inf once some are certainly logits.
 
     That the logits of one sample lie in [0, 1] and sum to 1 is a coincidence about as rare as the tolerance of the
-    sum. Samples multiply: two in float32 are conclusive, and a single one that differs settles the opposite.
+    sum. The odds of samples multiply: two in float32 are conclusive, and a single sample that is not like this proves
+    that the values are logits.
     """
 
     nats: float = 0.0

@@ -141,7 +141,7 @@ def read_samples(
 
     inputs: "logits" or "probabilities"; scores (..., K), labels (...). Shapes and labels are checked here, values as
     the blocks are read. Samples with label `ignore_index` are skipped. The caller judges the `evidence` that the
-    logits are probabilities; if it gives none, they are refused after the last block.
+    logits are probabilities; if it passes no `evidence`, such logits are refused after the last block.
     """
     if inputs not in ("logits", "probabilities"):
         raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')

@@ -25,7 +25,7 @@ class MeasuredRun:
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
-        temperature: fitted on the validation set, or `Temperature.unfitted`; then nothing changes after it.
+        temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
         pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL.
         pre_bins, post_bins: the bins of the reliability diagrams.
         details: additional JSON values.

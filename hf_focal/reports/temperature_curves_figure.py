@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
     """Draw test BLEU above validation ECE over the temperature, one line per run [Mukhoti et al. 2020, figure 5].
 
-    The temperature axis covers those at which any run has BLEU. Small markers in both panels are the temperatures
-    with BLEU; the large, filled marker is the fitted temperature.
+    The temperature axis covers the temperatures at which any run has BLEU. Small markers in both panels are the
+    temperatures with BLEU; the large, filled marker is the fitted temperature.
 
     Args:
         results: the runs.

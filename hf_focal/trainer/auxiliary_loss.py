@@ -28,7 +28,7 @@ def auxiliary_fields(outputs: Any) -> list[str]:
 class AuxiliaryLoss:
     """The term that a model adds to its own loss if `output_router_logits` is on.
 
-    It is added once a step, however the step is split: as the mean of the micro-batches' terms, weighted by their
+    It is added once per step, however the step is split: as the mean of the micro-batches' terms, weighted by their
     tokens.
 
     Attributes:

@@ -71,7 +71,7 @@ class FocalTrainer(Trainer):
     by their number, so neither the gradient nor the logged loss depends on how the step is split into micro-batches
     and processes. (The loss that most models compute themselves does depend on it; so do MMCE and the recall of a
     batch, which are not sums over samples.) Samples that a distributed sampler repeats to fill up the last batch of an
-    epoch have no weight. A training that is resumed from a checkpoint ends like one that was never interrupted.
+    epoch have no weight. A run that is resumed from a checkpoint ends like one that was never interrupted.
 
     `evaluate()` and `predict()` add the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``, ``eval_nll``,
     ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). A scheduled γ
@@ -82,8 +82,8 @@ class FocalTrainer(Trainer):
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
-    for which DDP would wait: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
-    `output_router_logits` on, its auxiliary loss is added once a step, and logged as ``aux_loss``; ``eval_loss`` is
+    but DDP would wait for one: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
+    `output_router_logits` on, its auxiliary loss is added once per step and logged as ``aux_loss``; ``eval_loss`` is
     without it.
 
     Args:
@@ -145,10 +145,10 @@ class FocalTrainer(Trainer):
         self._calibration_when_fitted: dict[str, Any] = {}
         self._accumulator: Accumulator | None = None  # of the evaluation that is running
         self._labels_required = self._serves_update = False
-        self._saved_state: dict[str, Any] | None = None  # of the checkpoint that the training is resumed from
+        self._saved_state: dict[str, Any] | None = None  # of the checkpoint that training is resumed from
         self._logged_loss = LoggedLoss(self.accelerator)
         self._train_dataloader: Any = None  # of whole epochs, while a training runs
-        self._num_labels: Any = None  # since the training began, without those of -100
+        self._num_labels: Any = None  # since training began, without those of -100
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._gamma_updates = GammaUpdates(self)
@@ -156,7 +156,7 @@ class FocalTrainer(Trainer):
             self.add_callback(callback)
 
     def build_loss(self) -> None:
-        """Build `loss` from `args.loss`, anew for each training."""
+        """Build `loss` from `args.loss`, anew for each training run."""
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
         self._auxiliary = AuxiliaryLoss(self.model)
@@ -176,16 +176,16 @@ class FocalTrainer(Trainer):
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = None
-        if self.calibration():  # of the weights before this training
+        if self.calibration():  # of the weights before this training run
             del self.model.config.calibration
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
-            self._gamma_updates.due = False  # later evaluations are not part of the training
+            self._gamma_updates.due = False  # later evaluations are not part of training
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def begin_training(self, train_dataloader: DataLoader) -> None:
-        """Prepare the loss for a training from the start, or as the checkpoint has it."""
+        """Prepare the loss for a new training run, or restore it from the checkpoint."""
         self.build_loss()
         self._train_dataloader = train_dataloader
         self._num_labels = None
@@ -233,7 +233,7 @@ class FocalTrainer(Trainer):
         return samples, num_items
 
     def check_labels_seen(self) -> None:
-        """Raise if all labels since the training began were -100: its loss is 0, and would stay so."""
+        """Raise if all labels since training began were -100: the loss is 0, and would stay 0."""
         if self._num_labels is not None and not self.accelerator.reduce(torch.as_tensor(self._num_labels)):
             raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
 
@@ -272,7 +272,7 @@ class FocalTrainer(Trainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
-        if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs of the training
+        if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs during training
             if not filtered:
                 logs["loss"] = self._logged_loss.mean_since_last_log(step)
             auxiliary = self._auxiliary.mean(self.accelerator)
@@ -280,7 +280,7 @@ class FocalTrainer(Trainer):
                 logs["aux_loss"] = auxiliary
             if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ScheduledGamma):
                 logs["gamma"] = self.loss.policy.gamma
-        if "train_runtime" in logs and not filtered:  # the summary of the training
+        if "train_runtime" in logs and not filtered:  # the summary at the end of training
             logs["train_loss"] = self._logged_loss.mean(step)
         super().log(logs, start_time)
 
@@ -404,7 +404,7 @@ class FocalTrainer(Trainer):
             self.args.dataloader_drop_last = drop_last
 
     def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
-        """Pass a labelled dataset through the model; what `accumulator.gather()` returns for all processes."""
+        """Run the model on a labelled dataset; returns what `accumulator.gather()` returns for all processes."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -499,9 +499,9 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        The temperature is folded into a copy: `model` and `temperature` stay as they are. ``temperature.json`` has its
-        figures. Where it cannot be folded (see `fold_temperature`) the saved configuration has it, which
-        `apply_calibrated_generation` reads, and a warning says so.
+        The temperature is folded into a copy: `model` and `temperature` stay as they are. ``temperature.json`` records
+        it with ECE and NLL of its fit. If it cannot be folded (see `fold_temperature`), the saved configuration has
+        it, where `apply_calibrated_generation` reads it, and a warning says so.
         """
         save_calibrated(self)
 
@@ -529,8 +529,8 @@ class FocalTrainer(Trainer):
             tasks: the Hub's name of the model's task; not needed for language models and classifiers.
             dataset_tags, dataset: the dataset's Hub id, or its name.
             dataset_args: its configuration.
-            result: the figures of the test set, if `write_report` has written its report, whose pictures the card
-                shows. By default they are measured, and the report is written.
+            result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
+                default they are measured, and the report is written.
             test_dataset: the dataset to measure: labelled data, or the key of one of several evaluation sets. By
                 default the evaluation set, as the card then says. With `result` its Hub id or path.
 

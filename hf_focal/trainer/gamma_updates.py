@@ -1,4 +1,4 @@
-"""Updates of AdaFocal's γ during a training (Ghosh et al. 2022, algorithm 1)."""
+"""Updates of AdaFocal's γ during training (Ghosh et al. 2022, algorithm 1)."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ class GammaUpdates(TrainerCallback):
 
     An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It happens before the next
     step: in an evaluation of the calibration set if there is one by then, else in a pass of its own. A checkpoint
-    written in between records that the update is due, so a resumed training makes up for it.
+    written in between records that the update is due, so a resumed run makes up for it.
 
     Attributes:
         due: whether γ is still to be updated with the model as it is.
@@ -121,7 +121,7 @@ def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
-    """Check that there is a label for each bin, before the epoch whose end needs them; one batch mostly suffices."""
+    """Check that there is a label for each bin, before the epoch whose end needs them; one batch is usually enough."""
     # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     batches = DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator)

@@ -57,7 +57,7 @@ def push(
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
-    """Push the model in a checkpoint while the training goes on, and its state if `args.hub_training_state` is on."""
+    """Push the model in a checkpoint while training continues, and its state if `args.hub_training_state` is on."""
     args, strategy = trainer.args, trainer.args.hub_strategy
     if not trainer.is_world_process_zero() or strategy == HubStrategy.END:
         return

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class LoggedLoss:
-    """Sums the loss of every step over all processes; Trainer's own sums start at zero when a training is resumed.
+    """Sums the loss of every step over all processes; Trainer's own sums start at zero when training is resumed.
 
     All processes must make the same calls.
     """

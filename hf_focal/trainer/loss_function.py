@@ -107,16 +107,16 @@ def loss_func(
     Args:
         loss: anything that `LossConfig.parse` accepts.
         reduction: "mean" over the items of an optimizer step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which
-            announces to drop `compute_loss_func` in its release 2.0). Trainer leaves the first label of each sequence,
+        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
+            announced that its release 2.0 drops `compute_loss_func`). Trainer leaves the first label of each sequence,
             which no token predicts, out of `num_items_in_batch` if the name of the model's class ends in ForCausalLM;
             for other models (GPT2LMHeadModel) it must be -100 in the data, or it counts.
 
     Raises:
         ValueError: what `LossConfig.parse` raises; a loss that only `FocalTrainer` can drive: its γ changes during
-            training, it averages recall over steps, or it weighs classes by their training labels. The returned
-            function raises it for floating labels (multi-label and regression heads, soft targets), labels that do
-            not match the logits one by one (CTC), an output without logits (extractive question answering), and the
+            training, it averages recall over steps, or it weights classes by their training labels. The returned
+            function raises it for floating labels (multi-label and regression heads, soft targets), labels that do not
+            match the logits one by one (CTC), an output without logits (extractive question answering), and the
             auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)

@@ -59,7 +59,7 @@ class Head(Enum):
 
     @property
     def generates(self) -> bool:
-        """Whether the model writes text, token by token."""
+        """Whether the model generates text, token by token."""
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 

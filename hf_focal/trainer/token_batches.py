@@ -10,8 +10,9 @@ class TokenBatches(Sampler[list[int]]):
     """One process's batches of an epoch, each with at most `max_tokens` tokens including padding.
 
     Samples are sorted by length and cut into batches; each epoch shuffles samples of equal length and the batches,
-    depending only on the seed and the epoch. All epochs and all processes have the same number of batches: where it is
-    not a multiple of the processes, some batches are cut in two. No sample is repeated or left out.
+    depending only on the seed and the epoch. All epochs and all processes have the same number of batches: where their
+    number is not a multiple of the number of processes, some batches are split in two. No sample is repeated or left
+    out.
 
     Args:
         lengths: tokens of each sample.

@@ -116,7 +116,7 @@ def _hub_task(model: Any, head: Head) -> str:
 
 
 def _settings(args: FocalTrainingArguments, dataset_config: str | None) -> dict[str, Any]:
-    """The settings of the training, name -> value."""
+    """The training settings, name -> value."""
     values = {title: getattr(args, name) for name, title in _SETTINGS.items()}
     values["configuration of the dataset"] = dataset_config
     if args.max_steps > 0:

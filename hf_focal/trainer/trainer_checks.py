@@ -17,7 +17,7 @@ def check_private_names(trainer: Trainer) -> None:
     """Check the private names of Transformers that docs/architecture.md lists.
 
     Raises:
-        RuntimeError: the installed release lacks one, so a training or a push would differ silently.
+        RuntimeError: the installed release lacks one, so training or a push would silently behave differently.
     """
     missing = [name for name in ("callback_handler", "gather_function") if not hasattr(trainer, name)]
     if not hasattr(Trainer, "_push_from_checkpoint"):

@@ -16,7 +16,7 @@ _LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct"
 class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
-    `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that gave them.
+    `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that produced them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
     `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no tokens.

@@ -33,8 +33,8 @@ class TrainingCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.loss.end_step()
-        # A training resumed from an epoch's last step begins with the next epoch, so whatever the end of this epoch
-        # logs and evaluates must precede the checkpoint.
+        # A run resumed from an epoch's last step begins with the next epoch, so whatever the end of this epoch logs
+        # and evaluates must precede the checkpoint.
         if control.should_save and ends_epoch(state):
             control.should_save, self.save_at_epoch_end = False, True
 

@@ -24,7 +24,7 @@ class ClassWeightsCallback(TrainerCallback):
     The focal weight is the mean of ``(1 - p)^γ`` over the samples (or tokens or pixels) of the class, and the recall
     weight is ``1 - recall``. Both are measured on the logits of the training batches of all processes since the last
     record. Records go into ``trainer.state.log_history``, where `class_weight_history` finds them, and are not
-    printed. A checkpoint does not hold what was measured since the last record: a resumed training starts a new one.
+    printed. A checkpoint does not hold what was measured since the last record: a resumed run starts a new one.
 
     Add it to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
 

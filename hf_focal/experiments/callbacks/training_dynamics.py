@@ -55,7 +55,7 @@ class DynamicsCallback(TrainerCallback):
       z its logits. Left out for losses that depend on more than one sample (not a `ClosedFormLoss`), such as MMCE.
 
     At some epochs `trainer.state.log_history` also receives the bins of the reliability diagrams and a histogram of
-    the gradient norms. `dynamics_history` collects all of it, also after a resumed training. When training ends, the
+    the gradient norms. `dynamics_history` collects all of it, also after training is resumed. When training ends, the
     main process writes the figures of `write_dynamics`.
 
     Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of
