@@ -24,7 +24,7 @@ from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
 from .labelled_inputs import input_keys
-from .trained_model import TrainedModel, trained_model
+from .model_and_data import TrainedModel, trained_model
 
 
 class NotPublishedError(InputError):

@@ -13,9 +13,9 @@ from .calibration_errors import (
     negative_log_likelihood,
     root_mean_squared_calibration_error,
 )
-from .calibration_metrics import CalibrationMetrics, ReliabilityBins
 from .confusion_matrix import ConfusionMatrix
 from .evaluate_calibration import evaluate_module
+from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
 
 __all__ = [
     "CalibrationMetrics",

@@ -1,12 +1,12 @@
 """Results, figures, tables and pages of calibrated models. Matplotlib is imported when the first figure is drawn."""
 
+from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
 from .html_page import comparison_page
 from .markdown_tables import markdown_table, results_table, translation_table
 from .reliability_figures import comparison_figure, reliability_diagram
 from .run_report import write_comparison, write_report
 from .run_results import RunResult, TranslationResult, read_result
-from .temperature_curves_figure import temperature_curves
 
 __all__ = [
     "RunResult",

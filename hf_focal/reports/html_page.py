@@ -12,11 +12,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..utils.atomic_write import write_whole
+from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, format_number, parts, results_columns, signatures, translation_columns
 from .reliability_figures import reliability_diagram
 from .run_results import MeasuredRun, RunResult, TranslationResult, read_result
-from .temperature_curves_figure import temperature_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,7 +33,6 @@ from .calibrated_saving import save_calibrated
 from .checkpoint_state import FocalCheckpoint, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
-from .epoch_sampling import num_measured_samples, seed_by_epoch, without_first_label, without_repeats
 from .evaluation_accumulators import (
     Accumulator,
     CollectedConfidences,
@@ -43,9 +42,11 @@ from .evaluation_accumulators import (
 )
 from .gamma_updates import GammaUpdates
 from .hub_pushes import push, push_checkpoint
-from .logged_loss import LoggedLoss
 from .loss_function import LossFunction
+from .loss_log import LoggedLoss
 from .model_heads import Head, check_model, head_of
+from .progress_callback import TrainingCallback
+from .sample_order import num_measured_samples, seed_by_epoch, without_first_label, without_repeats
 from .segmentation_labels import ignored_label, with_ignored
 from .trained_model_card import write_model_card
 from .trainer_checks import (
@@ -59,7 +60,6 @@ from .trainer_checks import (
     evaluation_set,
 )
 from .training_arguments import FocalTrainingArguments
-from .training_callback import TrainingCallback
 
 _logger = logging.getLogger(__name__)
 

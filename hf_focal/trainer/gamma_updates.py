@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma, CrossEntropyFamily
-from .epoch_sampling import ends_epoch
+from .sample_order import ends_epoch
 
 _logger = logging.getLogger(__name__)
 

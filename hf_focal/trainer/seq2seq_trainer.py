@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from .focal_trainer import FocalTrainer
-from .token_batches import TokenBatches
+from .token_count_batches import TokenBatches
 from .trainer_checks import check_token_columns
 from .training_arguments import FocalSeq2SeqTrainingArguments
 

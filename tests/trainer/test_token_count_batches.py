@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_focal.trainer.seq2seq_trainer import token_lengths
-from hf_focal.trainer.token_batches import TokenBatches
+from hf_focal.trainer.token_count_batches import TokenBatches
 
 SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 

@@ -6,8 +6,8 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer import epoch_sampling
-from hf_focal.trainer.epoch_sampling import SeededByEpoch, num_measured_samples, seed_by_epoch, without_repeats
+from hf_focal.trainer import sample_order
+from hf_focal.trainer.sample_order import SeededByEpoch, num_measured_samples, seed_by_epoch, without_repeats
 
 
 class State:
@@ -20,8 +20,8 @@ class State:
 @pytest.fixture
 def state(monkeypatch):
     state = State()
-    monkeypatch.setattr(epoch_sampling, "PartialState", lambda: state)
-    monkeypatch.setattr(epoch_sampling, "GradientState", lambda: state)
+    monkeypatch.setattr(sample_order, "PartialState", lambda: state)
+    monkeypatch.setattr(sample_order, "GradientState", lambda: state)
     return state
 
 

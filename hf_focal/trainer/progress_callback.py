@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
-from .epoch_sampling import ends_epoch
+from .sample_order import ends_epoch
 
 
 class TrainingCallback(TrainerCallback):

@@ -22,7 +22,7 @@ from transformers import (
 
 from hf_focal.cli.input_errors import InputError
 from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.trained_model import loss_of, public_name, task_of, trained_model
+from hf_focal.cli.model_and_data import loss_of, public_name, task_of, trained_model
 from hf_focal.reports.run_results import known_loss
 
 
