@@ -179,7 +179,22 @@ class TrainedModel:
             )
         if self.task == "seq2seq-lm":
             self._set_languages(encoder)
+        self._try_out(encoder)
         return encoder
+
+    def _try_out(self, tokenizer: Any) -> None:
+        """Raise `InputError` for a tokenizer that loads but cannot be used: malformed settings show only in use."""
+        with explained("model", self.name):
+            tokens = tokenizer("a")["input_ids"]
+            if tokenizer.pad_token is not None:
+                tokens = tokenizer.pad([tokenizer("a"), tokenizer("b c")])["input_ids"][0] + [tokenizer.pad_token_id]
+        largest = max(tokens, default=0)
+        vocab_size = getattr(self.config.get_text_config(), "vocab_size", None)
+        if vocab_size is not None and largest >= vocab_size:
+            raise InputError(
+                f"model must have a vector for each token, got {self.name!r} with {vocab_size} vectors, whose "
+                f"tokenizer gives the token {largest}"
+            )
 
     def _set_languages(self, tokenizer: Any) -> None:
         """Set the languages of a multilingual tokenizer, whose defaults would be wrong."""

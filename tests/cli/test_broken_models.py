@@ -90,6 +90,21 @@ def test_configs_of_other_types(capsys, texts, broken, config, message):
     assert message in error_of(capsys, line_of("evaluate", texts, folder))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pad_token": "[NEW]"}, "a vector for each token, got"),
+        ({"model_input_names": [""]}, "cannot be loaded: You should supply an encoding"),
+        ({"model_max_length": "long"}, "cannot be loaded: TypeError"),
+    ],
+    ids=str,
+)
+def test_tokenizer_settings_that_cannot_be_used(capsys, texts, broken, settings, message):
+    path = broken() / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    assert message in error_of(capsys, line_of("evaluate", texts, path.parent))
+
+
 @pytest.mark.parametrize("content", [pickle.dumps(print), b"x" * 100])
 def test_pickled_weights(capsys, texts, broken, content):
     folder = broken()

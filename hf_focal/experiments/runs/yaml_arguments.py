@@ -86,6 +86,8 @@ def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"--config {path} must hold arguments of this recipe only, got {key!r}{hint}")
         if isinstance(value, list):
+            if not all(isinstance(item, str) for item in written[key]):
+                raise ValueError(f"--config {path}: {key} must be a value or a flat list, got {value}")
             argv += [f"--{key}", *written[key]] if actions[key].nargs else [f"--{key}={','.join(written[key])}"]
         elif isinstance(value, Mapping):
             argv.append(f"--{key}={json.dumps(value)}")

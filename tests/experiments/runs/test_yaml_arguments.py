@@ -94,6 +94,7 @@ def test_text_means_what_it_means_on_the_command_line(tmp_path):
         ("", "config.yaml must hold a mapping of arguments, got NoneType"),
         ("rate: null\n", "config.yaml: rate must have a value, got null"),
         ("rate: [\n", "config.yaml is not valid YAML"),
+        ("names: [a, [b]]", "names must be a value or a flat list, got"),
     ],
 )
 def test_errors_of_a_config(text, message, tmp_path):
