@@ -37,7 +37,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hf_focal.whole_files import write_whole
+from hf_focal.utils.atomic_write import write_whole
 
 def write_text(path, text, encoding):
     with open(path, "w") as file:
