@@ -34,17 +34,14 @@ _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
 
-    The logits become `logits / T` up to the rounding of the weights' dtype. Predictions change only in near-ties:
-    hardly ever in float32, up to about 1 % in half precision with 1,000 classes. A warning says what share of the
-    predictions on random inputs changes; if that matters, load and save the model in float32.
+    Predictions change only in near-ties, by rounding: hardly ever in float32, up to about 1 % in half precision with
+    1,000 classes. A warning says what share of the predictions on random inputs changes.
 
-    T is recorded in `model.config.calibration` with ECE and NLL of its fit. Folding again records only the product of
-    the temperatures, to which the ECE and NLL of neither fit apply.
-
-    In a classifier the last layer is divided. In a language model it is the head, or if embeddings share its weight
-    the norm before it (which keeps the weights tied), and always `final_logits_bias`; a trial on two tokens first
-    checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does nothing. A
-    temperature that `apply_calibrated_generation` recorded is not in the weights: T replaces it.
+    T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
+    the temperatures. In a classifier the last layer is divided. In a language model it is the head, or if embeddings
+    share its weight the norm before it (which keeps the weights tied), and `final_logits_bias`; a trial on two tokens
+    first checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does
+    nothing. T replaces a temperature that `apply_calibrated_generation` recorded, which is not in the weights.
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
@@ -79,19 +76,16 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
 
 def calibration_record(temperature: Temperature | float) -> dict[str, Any]:
-    """What `model.config.calibration` records: T, and ECE and NLL of its fit if there was one."""
     fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}
     fields.pop("value", None)
     return {"temperature": check_positive("temperature", temperature), **fields}
 
 
 def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights, or None.
+    """Return the temperature that is in a model's weights, or None, from its `config.calibration`.
 
-    Args:
-        calibration: `model.config.calibration`, if there is one.
-        generates: whether it is a language model: its recorded temperature is in the weights only if also recorded as
-            `folded`. A classifier's is, unless recorded as not folded.
+    That of a language model (`generates`) is in the weights only if recorded as `folded`, a classifier's unless
+    recorded as not folded.
     """
     calibration = calibration or {}
     return calibration.get("temperature") if calibration.get("folded", not generates) else None
@@ -129,7 +123,8 @@ def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Cal
     dtype, before, kept = tensors[0].dtype, probe(), [tensor.detach().clone() for tensor in tensors]
     _divide(tensors, value, offset)
     after = probe()
-    if not all(map(_stays_finite, [before, *kept], [after, *tensors])):
+    pairs = zip([before, *kept], [after, *tensors], strict=True)
+    if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
         _restore(tensors, kept)
         raise ValueError(f"temperature must keep weights and logits finite in {dtype}, got {value!r}")
     changed = before.argmax(-1) != after.argmax(-1)
@@ -140,10 +135,6 @@ def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Cal
             "random inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
             stacklevel=4,
         )
-
-
-def _stays_finite(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return bool((after.isfinite() | ~before.isfinite()).all())
 
 
 @torch.no_grad()
@@ -174,7 +165,7 @@ def last_layers(model: Any) -> list[nn.Module]:
         looked_for = ", ".join(name for names in _HEADS for name in names)
         raise TypeError(
             f"model must generate or have a classification head ({looked_for} or timm_model), "
-            f"got {type(model).__name__}, which has none"
+            f"got {type(model).__name__}"
         )
     return [_last_layer(head, model) for head in heads]
 
