@@ -1,7 +1,7 @@
 """Generation from softmax(z / T): beam search whose scores are normalized again at every step.
 
-Beam search starts from log_softmax of the logits. A temperature among the logits processors alone multiplies the scores
-of all hypotheses by the same number, so they must be normalized again after the division:
+Beam search starts from log_softmax of the logits. A temperature among the logits processors alone multiplies the
+scores of all hypotheses by the same number, so they must be normalized again after the division:
 `log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. The temperature is in `config.calibration`, because
 `save_pretrained` refuses it elsewhere. `fold_temperature` makes all of this unnecessary.
 """

@@ -1,4 +1,4 @@
-"""Folding of a temperature into a model's weights."""
+"""Folding of a temperature, or of vector or matrix scaling, into a model's weights."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..metrics.input_checks import check_positive
+from .affine_scaling import AffineScaling
 from .temperature import Temperature
 
 Model = TypeVar("Model", bound=Any)
@@ -56,10 +57,7 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
             `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
-    if not hasattr(model, "config"):
-        raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
-    _check_whole(model)
-    generates = hasattr(model, "can_generate") and model.can_generate()
+    generates = _check_whole(model)
     if generates:
         _fold_generative(model, value)
     else:
@@ -73,6 +71,58 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     if generates:
         model.config.calibration["folded"] = True
     return model
+
+
+def fold_calibration(model: Model, correction: Temperature | AffineScaling | float) -> Model:
+    """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
+
+    A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with
+    `A' = A (I - 11ᵀ/K) / T` the layer's weight W becomes A' W and its bias c becomes A' c + b, computed in float64.
+    The method and NLL of the fit are recorded in `model.config.calibration`. Some heads, such as Llama's, have no
+    bias: then b is left out with a warning, and a fit with `bias=False` is better.
+
+    Args:
+        model: as for `fold_temperature`. Changed in place.
+        correction: a `Temperature`, a number, or what `fit_vector_scaling` or `fit_matrix_scaling` returned.
+
+    Raises:
+        ValueError, TypeError: as `fold_temperature`; for vector and matrix scaling also a language model, or another
+            number of classes.
+    """
+    if not isinstance(correction, AffineScaling):
+        return fold_temperature(model, correction)
+    if _check_whole(model):
+        raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
+    _check_classifier(model)
+    layers = last_layers(model)
+    tensors = [parameter for layer in layers for parameter in _parameters(layer)]
+    _check_foldable(model, tensors)
+    num_classes = len(correction.bias)
+    if any(len(tensor) != num_classes for tensor in tensors):
+        raise ValueError(f"correction must have the model's {len(tensors[0])} classes, got one of {num_classes}")
+    if len(tensors) < 2 * len(layers) and correction.bias.any():
+        warnings.warn(
+            f"the head of {type(model).__name__} has no bias, so the bias of the {correction.method} scaling is left "
+            "out: fit with bias=False",
+            stacklevel=2,
+        )
+    folded = [_corrected(tensor, correction) for tensor in tensors]
+    if not all(tensor.isfinite().all() for tensor in folded):
+        raise ValueError(f"correction must keep weights finite in {tensors[0].dtype}, got {correction}")
+    _restore(tensors, folded)
+    model.config.calibration = correction.to_dict()
+    return model
+
+
+@torch.no_grad()
+def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
+    """A' W of a weight (K, ...), or A' c + b of a bias (K,), in its dtype."""
+    wide = tensor.double()
+    wide = (wide - wide.mean(0)) / correction.temperature
+    wide = (correction.matrix.to(wide.device) @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
+    if tensor.ndim == 1:
+        wide += correction.bias.to(wide.device)
+    return wide.to(tensor.dtype)
 
 
 def calibration_record(temperature: Temperature | float) -> dict[str, Any]:
@@ -313,10 +363,13 @@ def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
             raise TypeError("the weights that T is folded into must be in memory, got some on the meta device")
 
 
-def _check_whole(model: Any) -> None:
-    """Raise if FSDP or ZeRO-3 shards the model."""
+def _check_whole(model: Any) -> bool:
+    """Whether it is a language model; raise without a config, or if FSDP or ZeRO-3 shards the model."""
+    if not hasattr(model, "config"):
+        raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
+    generates = hasattr(model, "can_generate") and model.can_generate()
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return
+        return generates
     from torch.distributed.fsdp import FSDPModule
 
     # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
@@ -325,3 +378,4 @@ def _check_whole(model: Any) -> None:
             f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
             "fold what from_pretrained loads"
         )
+    return generates

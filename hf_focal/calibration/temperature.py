@@ -154,7 +154,7 @@ def fit_temperature(
     elif objective == "ece":
         candidates = _screen(samples, temperatures, num_bins)
     else:
-        candidates = np.array([_nll_optimum(samples)])
+        candidates = np.array([nll_temperature(samples)])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
@@ -248,6 +248,10 @@ class CalibrationSamples:
             logits = self._logits[part] if self._index is None else self._logits[self._index[part]]
             yield start, logits.to(torch.promote_types(logits.dtype, dtype))
 
+    def logits(self) -> Tensor:
+        """(N, K), in the dtype they were given in."""
+        return self._logits if self._index is None else self._logits[self._index]
+
     def gaps(self, dtype: torch.dtype, width: int = 0, elements: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of `max z - z` in `dtype`, sized so that `max(K, width)` numbers per sample make up `elements`."""
         for start, logits in self._blocks(dtype, max(self.num_classes, width), elements):
@@ -289,7 +293,7 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
 
 
-def _nll_optimum(samples: CalibrationSamples) -> float:
+def nll_temperature(samples: CalibrationSamples) -> float:
     """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
     label_gap = float(samples.label_gaps.mean())
     advice = "; use objective='ece', or a larger calibration set"

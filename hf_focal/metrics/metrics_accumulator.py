@@ -14,12 +14,21 @@ from .equal_mass_bins import (
     adaptive_error,
     adaptive_error_of_cells,
     cell_index,
+    gaps,
     pack,
     unpack,
 )
 from .equal_width_bins import EQUAL_WIDTH_ERRORS, BinSums
 from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
+from .selective_prediction import (
+    RiskCoverageCurve,
+    Threshold,
+    risk_coverage_curve,
+    threshold_for_coverage,
+    threshold_for_precision,
+)
+from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_reliability
 
 # The columns of `_scores`, which are summed separately over incorrect (row 0) and correct (row 1) samples.
 _COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
@@ -157,19 +166,26 @@ class CalibrationMetrics:
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
 
-        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of this
-        package. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
-        nll_incorrect, entropy_correct, entropy_incorrect, confidence_correct, confidence_incorrect: means over the
-        correctly and incorrectly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
-        least 0.99, and their accuracy. num_samples. With ``keep_samples=False`` also adaece_error, the bound of
-        adaece's error.
+        ece, adaece, smooth_ece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier, and with the samples
+        aurc, e_aurc, augrc: see the functions of this package. accuracy, error, top5_accuracy (with more than 5
+        classes), confidence, entropy: means. nll_correct, nll_incorrect, entropy_correct, entropy_incorrect,
+        confidence_correct, confidence_incorrect: means over the correctly and incorrectly predicted samples. s99,
+        s99_accuracy: the share of samples with confidence of at least 0.99, and their accuracy. num_samples. With
+        ``keep_samples=False`` also adaece_error, the bound of adaece's error.
         """
         total = self._scores.sum(0)
         incorrect, correct = self._scores
         size = total[_COUNT]
         metrics = self._calibration_errors()
-        if self._histogram is not None:
-            metrics["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)[1]
+        if self._histogram is None:
+            keys = self._samples.keys
+            metrics["smooth_ece"] = smooth_error(unpack(keys)[0].astype(np.float64), gaps(keys), len(keys))
+            curve = self.risk_coverage()
+            metrics["aurc"], metrics["e_aurc"], metrics["augrc"] = curve.aurc, curve.e_aurc, curve.augrc
+        else:
+            cells = self._histogram
+            metrics["adaece_error"] = adaptive_error_of_cells(cells, self.num_bins)[1]
+            metrics["smooth_ece"] = smooth_error(cells.confidence / np.maximum(cells.count, 1), cells.gap, size)
         metrics["nll"] = _ratio(total[_NLL], size)
         metrics["brier"] = _ratio(total[_BRIER], size)
         metrics["accuracy"] = _ratio(correct[_COUNT], size)
@@ -218,6 +234,39 @@ class CalibrationMetrics:
             confidence=np.where(empty, np.nan, sums.confidence / count),
             accuracy=np.where(empty, np.nan, sums.hits / count),
         )
+
+    def risk_coverage(self) -> RiskCoverageCurve:
+        """Return the risk at each coverage; raise ValueError if samples are not kept."""
+        self._check_kept("risk_coverage")
+        return risk_coverage_curve(*unpack(np.sort(self._samples.keys)[::-1]))
+
+    def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
+        """Return the smooth reliability curve with its band; raise ValueError if samples are not kept."""
+        self._check_kept("smooth_reliability")
+        return smooth_reliability(*unpack(self._samples.keys), num_resamples, level)
+
+    def threshold_for(
+        self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
+    ) -> Threshold:
+        """Return the confidence from which on to answer, so that precision or coverage is at least what is given.
+
+        For a precision (the accuracy of the answers), the threshold that answers most; for a coverage (the share that
+        gets an answer), the one with the highest precision. Over draws of these samples, which must not be the test
+        set, the promise holds with probability `level`, by the bound of Clopper and Pearson.
+
+        Raises ValueError unless exactly one of the two is given, in (0, 1); if these samples cannot show it; and if
+        samples are not kept.
+        """
+        self._check_kept("threshold_for")
+        if (precision is None) == (coverage is None):
+            raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
+        for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {value}")
+        confidence, correct = unpack(self._samples.keys)
+        if precision is not None:
+            return threshold_for_precision(confidence, correct, precision, level)
+        return threshold_for_coverage(confidence, correct, float(coverage), level)  # type: ignore[arg-type]
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0

@@ -319,7 +319,7 @@ def test_errors_name_the_argument_and_the_value():
         TemperatureStream(grid=[1.0, -1.0])
     with pytest.raises(ValueError, match="the stream must have samples, got no label that counts"):
         TemperatureStream().compute()
-    with pytest.raises(ValueError, match="must be .ece. or .nll."):
+    with pytest.raises(ValueError, match=r"must be .ece. or .nll."):
         stream_of(*tokens(20, 10)).fit("nnl")
 
 

@@ -271,7 +271,13 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS, LABELS, {"grid": []}, ValueError, "non-empty"),
         (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "from 1e-30 to 1e"),
         (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "from 1e-30 to 1e"),
-        (LOGITS, LABELS, {"grid": [1e-300, 1.0]}, ValueError, r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]"),
+        (
+            LOGITS,
+            LABELS,
+            {"grid": [1e-300, 1.0]},
+            ValueError,
+            r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]",
+        ),
         (LOGITS, None, {}, TypeError, "labels must be a tensor or an array of numbers, got NoneType"),
         (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
         (LOGITS, LOGITS.argmax(1), {"objective": "nll"}, ValueError, r"set of 30 .*T -> 0.*objective='ece'"),
@@ -317,7 +323,7 @@ def test_other_keys_are_named():
     del fields["num_bins"]
     with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got value, objective, "):
         Temperature.from_dict(fields)
-    with pytest.raises(ValueError, match="got .*, bins$"):
+    with pytest.raises(ValueError, match=r"got .*, bins$"):
         Temperature.from_dict(fields | {"bins": 15})
 
 
