@@ -1,6 +1,7 @@
 """Auxiliary losses of mixture-of-experts models, which balance the use of the experts."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import torch
@@ -70,17 +71,12 @@ class AuxiliaryLoss:
         self.running = accelerator.reduce(self.running, "mean")
         return self.running.tolist()
 
-    def load_state(self, state: list[float] | None, device: torch.device) -> None:
-        """Restore what `state` returned."""
-        self.running = None if state is None else torch.tensor(state, device=device)
-
     def _coefficient(self, field: str) -> float:
         config: Any = getattr(self._model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        for owner in (self._model, text):
-            for name in _FIELDS[field]:
-                if hasattr(owner, name):
-                    return getattr(owner, name)
+        for owner, name in product((self._model, text), _FIELDS[field]):
+            if hasattr(owner, name):
+                return getattr(owner, name)
         raise ValueError(
             f"model must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in "
             f"{type(self._model).__name__}: set output_router_logits=False to train without"

@@ -1,9 +1,12 @@
-"""The file with FocalTrainer's own state in a checkpoint, and how a checkpoint without it is recognized."""
+"""FocalTrainer's own state in a checkpoint: its file, its mark, and the training loss since the last log."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -17,10 +20,6 @@ class FocalCheckpoint(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         return {"args": {}, "attributes": {}}
-
-
-# Earlier versions kept their state in trainer_state.json, under the second name.
-_MARKS = (FocalCheckpoint.__name__, "FocalTrainer")
 
 
 def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
@@ -42,9 +41,39 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
     if not trainer_state.is_file():
         return None  # not a checkpoint, as Trainer says
     marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
-    if any(mark in marks for mark in _MARKS):
+    # Earlier versions kept their state in trainer_state.json, under the second name.
+    if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
         raise ValueError(
             f"checkpoint {str(checkpoint)!r} must contain {STATE_FILE}, the state of its loss, which FocalTrainer "
             "saves: resume from another checkpoint"
         )
     return None
+
+
+@dataclass
+class LoggedLoss:
+    """Sums the losses of all steps; Trainer's own sums start at zero when training is resumed.
+
+    All processes must make the same calls. The fields are JSON values after `reduce`.
+    """
+
+    first_step: int
+    last_log: int
+    total: float = 0.0  # up to the last log
+    pending: Tensor | float = 0.0  # since the last log
+
+    def reduce(self, accelerator: Accelerator) -> float:
+        """`pending`, which becomes the mean over the processes."""
+        if isinstance(self.pending, Tensor):
+            self.pending = float(accelerator.reduce(self.pending, "mean"))
+        return self.pending
+
+    def mean_since_last_log(self, step: int, accelerator: Accelerator) -> float:
+        """Mean loss of the steps from the last log to `step`, which becomes the last log."""
+        pending, steps = self.reduce(accelerator), step - self.last_log
+        self.total, self.pending, self.last_log = self.total + pending, 0.0, step
+        return pending / steps
+
+    def mean(self, step: int, accelerator: Accelerator) -> float:
+        """Mean loss of all steps up to `step`."""
+        return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)

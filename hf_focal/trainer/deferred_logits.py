@@ -39,16 +39,8 @@ class DeferredLogits:
         if self._computed is not None:
             return loss(self._computed, labels, **reduction)
         with self._as_in_forward():
-            return linear_loss(
-                loss,
-                self.hidden,
-                self.weight,
-                labels,
-                self.bias,
-                logit_scale=self.scale,
-                soft_cap=self.cap,
-                **reduction,
-            )
+            reduction |= {"logit_scale": self.scale, "soft_cap": self.cap}
+            return linear_loss(loss, self.hidden, self.weight, labels, self.bias, **reduction)
 
     def tensor(self) -> Tensor:
         """The computed logits. From now on they replace the record, since the model may change them in place."""
@@ -65,10 +57,9 @@ class DeferredLogits:
         return torch.autocast(self.hidden.device.type, self._autocast)
 
     def _with(self, **changed: Any) -> "DeferredLogits":
-        fields = {name: getattr(self, name) for name in ("hidden", "weight", "bias", "scale", "cap")}
-        deferred = DeferredLogits(**(fields | changed))
-        deferred._autocast = self._autocast
-        return deferred
+        other = object.__new__(DeferredLogits)
+        vars(other).update(vars(self) | changed)
+        return other
 
     def __add__(self, other: Any) -> "DeferredLogits | Tensor":
         biases = ((len(self.weight),), (1, len(self.weight)))
@@ -120,17 +111,10 @@ class DeferredLogits:
         return function(*computed, **(kwargs or {}))
 
 
-def _of_tensor(name: str) -> Callable[..., Any]:
-    """The operator of the computed logits, since Python does not look up operators through `__getattr__`."""
-
-    def operator(self: DeferredLogits, *operands: Any) -> Any:
-        return getattr(self.tensor(), name)(*operands)
-
-    return operator
-
-
+# The operators of the computed logits, since Python does not look up operators through `__getattr__`.
 for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul", "gt", "ge", "lt", "le", "setitem"):
-    setattr(DeferredLogits, f"__{_name}__", _of_tensor(f"__{_name}__"))
+    _operator = f"__{_name}__"
+    setattr(DeferredLogits, _operator, lambda self, *others, _name=_operator: getattr(self.tensor(), _name)(*others))
 
 
 @contextmanager

@@ -6,8 +6,9 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer import sample_order
-from hf_focal.trainer.sample_order import SeededByEpoch, num_measured_samples, seed_by_epoch, without_repeats
+from hf_focal.trainer import ignored_labels
+from hf_focal.trainer.batch_samplers import SeededByEpoch, seed_by_epoch
+from hf_focal.trainer.ignored_labels import num_measured_samples, without_repeats
 
 
 class State:
@@ -20,8 +21,8 @@ class State:
 @pytest.fixture
 def state(monkeypatch):
     state = State()
-    monkeypatch.setattr(sample_order, "PartialState", lambda: state)
-    monkeypatch.setattr(sample_order, "GradientState", lambda: state)
+    monkeypatch.setattr(ignored_labels, "PartialState", lambda: state)
+    monkeypatch.setattr(ignored_labels, "GradientState", lambda: state)
     return state
 
 

@@ -10,8 +10,7 @@ from datasets import Dataset
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_focal.trainer.seq2seq_trainer import token_lengths
-from hf_focal.trainer.token_count_batches import TokenBatches
+from hf_focal.trainer.batch_samplers import TokenBatches, token_lengths
 
 SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 
