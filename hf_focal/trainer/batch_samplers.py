@@ -13,11 +13,8 @@ from transformers.trainer_utils import has_length
 
 
 class SeededByEpoch(LengthGroupedSampler):
-    """Transformers' length-grouped sampler, with an order that depends only on the seed and the epoch.
-
-    The original draws from PyTorch's global generator: processes whose models drew different amounts from it would see
-    different orders, some samples twice and others never, and a resumed epoch would have another order.
-    """
+    """Transformers' sampler, seeded. The original draws from PyTorch's global generator: processes whose models drew
+    different amounts from it would see different orders, some samples twice and others never."""
 
     def __init__(self, sampler: LengthGroupedSampler, seed: int):
         super().__init__(sampler.batch_size, lengths=sampler.lengths)
@@ -46,15 +43,9 @@ class TokenBatches(Sampler[list[int]]):
     Samples are sorted by length and cut into batches. Each epoch shuffles samples of equal length, and the batches.
     Every process has the same number of batches, for which some are split in two; no sample is repeated or left out.
 
-    Args:
-        lengths: tokens of each sample (N,).
-        max_tokens: of a batch with its padding. A longer sample makes a batch of its own.
-        num_processes, process_index: process k has the batches k, k + num_processes, ... of the epoch.
-        seed: of the order.
-
-    Raises:
-        ValueError: fewer samples than processes, or so many long samples with batches of their own that the batches
-            cannot be divided equally.
+    `lengths` (N,) are the tokens of each sample; one longer than `max_tokens` makes a batch of its own. Process k has
+    the batches k, k + num_processes, ... of an epoch. Raises ValueError for fewer samples than processes, or batches
+    that cannot be divided equally among them.
     """
 
     def __init__(self, lengths: Any, max_tokens: int, num_processes: int = 1, process_index: int = 0, seed: int = 0):
@@ -101,11 +92,7 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
 
 
 def token_lengths(dataset: Any) -> np.ndarray:
-    """The number of tokens in the longer of ``input_ids`` and ``labels`` of each sample (N,), int64.
-
-    Raises:
-        ValueError: the dataset has no length, or no such columns.
-    """
+    """The number of tokens in the longer of ``input_ids`` and ``labels`` of each sample (N,), int64."""
     if not has_length(dataset):
         raise ValueError(
             f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"

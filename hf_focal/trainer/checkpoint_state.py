@@ -27,10 +27,9 @@ def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
 
 
 def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
-    """The state that `FocalTrainer` saved in a checkpoint, None in a checkpoint of another trainer.
+    """The state that `FocalTrainer` saved in a checkpoint, None in one of another trainer.
 
-    Raises:
-        ValueError: a checkpoint of `FocalTrainer` without the file, or with one that is not valid JSON.
+    Raises ValueError for a checkpoint of `FocalTrainer` without the file, or with one that is not valid JSON.
     """
     file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
     if file.is_file():
@@ -52,10 +51,7 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
 
 @dataclass
 class LoggedLoss:
-    """Sums the losses of all steps; Trainer's own sums start at zero when training is resumed.
-
-    All processes must make the same calls. The fields are JSON values after `reduce`.
-    """
+    """Sums of the losses of all steps, JSON values after `reduce`. Trainer's own start at zero in a resumed run."""
 
     first_step: int
     last_log: int
@@ -63,7 +59,7 @@ class LoggedLoss:
     pending: Tensor | float = 0.0  # since the last log
 
     def reduce(self, accelerator: Accelerator) -> float:
-        """`pending`, which becomes the mean over the processes."""
+        """`pending`, which becomes the mean over the processes; all of them must call each method."""
         if isinstance(self.pending, Tensor):
             self.pending = float(accelerator.reduce(self.pending, "mean"))
         return self.pending

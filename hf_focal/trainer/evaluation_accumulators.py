@@ -1,8 +1,12 @@
-"""Accumulators of the batches of an evaluation."""
+"""Accumulators of an evaluation, for `FocalTrainer.collect`.
+
+`update` adds the logits (N, ..., K) and the labels (N, ...), or soft targets (N, ..., K), of a batch; `gather` returns
+the result over all processes, equal on each of them.
+"""
 
 import math
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -16,30 +20,11 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 _INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # metrics that T does not change
 
 
-class Accumulator(Protocol):
-    """What is kept of the logits (N, ..., K) and the labels (N, ...) or soft targets (N, ..., K) of batches."""
-
-    def update(self, logits: Any, labels: Any) -> None: ...
-
-    def gather(self) -> Any:
-        """The result over all processes, equal on each of them."""
-
-
 class StreamedEvaluation:
     """Sums for the loss and the calibration metrics, without the logits. Soft targets count as their likeliest class.
 
-    Args:
-        loss: the training loss; its mean is reported.
-        num_bins: bins of the calibration errors.
-        temperature: also measure softmax(z / T), under the metrics' names with the suffix ``_post_t``.
-        classwise: also measure the calibration error of each class and, where tokens or pixels are labelled, mean IoU
-            and the metrics that go with it.
-        keep_samples: False for metrics in constant memory.
-
-    Attributes:
-        before, after: the metrics before T and after T, the latter None without a temperature.
-        confusion: the confusion matrix of tokens or pixels; None where samples have one label, or without
-            `classwise`.
+    With a `temperature` also those of softmax(z / T), under the metrics' names with the suffix ``_post_t``; if
+    `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix.
     """
 
     def __init__(
@@ -57,7 +42,7 @@ class StreamedEvaluation:
         classes = class_indices(logits, labels)
         self.before.update(logits, classes)
         if self.temperature is not None and self.after is not None:
-            # A division in half precision would round.
+            # Division in half precision would round.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.temperature.apply(exact), classes)
         if self.classwise and classes.ndim > 1:
@@ -94,7 +79,7 @@ class StreamedEvaluation:
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-class CollectedConfidences(CalibrationMetrics):
+class TopConfidences(CalibrationMetrics):
     """Top-1 confidences (M,) and hits (M,), from which AdaFocal updates γ."""
 
     def update(self, logits: Any, labels: Any) -> None:
@@ -117,7 +102,7 @@ class CollectedLogits:
         return _concatenated(gather_object(self.batches))
 
 
-class StreamedTemperature(TemperatureStream):
+class TemperatureSums(TemperatureStream):
     """Sums at each temperature of the grid, for the fit of a temperature without keeping logits."""
 
     def gather(self) -> TemperatureStream:

@@ -15,13 +15,7 @@ from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer
-from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
-    EvalLoopOutput,
-    TrainOutput,
-    get_last_checkpoint,
-    has_length,
-)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
@@ -35,25 +29,12 @@ from .batch_samplers import seed_by_epoch
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
-from .evaluation_accumulators import (
-    Accumulator,
-    CollectedConfidences,
-    CollectedLogits,
-    StreamedEvaluation,
-    StreamedTemperature,
-)
-from .ignored_labels import num_measured_samples, without_first_label, without_ignored_pixels, without_repeats
+from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
+from .ignored_labels import num_measured_samples, without_ignored, without_repeats
 from .loss_function import LossFunction
 from .model_heads import Head, check_model, head_of
 from .model_publishing import fold_saved, push_checkpoint, weight_files, write_model_card
-from .trainer_checks import (
-    check_held_out,
-    check_measurable,
-    check_not_empty,
-    check_release_and_processes,
-    evaluation_set,
-    labels_of,
-)
+from .trainer_checks import check_held_out, check_measurable, check_not_empty, check_setup, evaluation_set, labels_of
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, TrainingCallback
 
@@ -85,7 +66,6 @@ class FocalTrainer(Trainer):
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
             themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
-        args: `FocalTrainingArguments`.
         calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures it, and
             `fit_temperature` uses it by default. The evaluation set if not given.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
@@ -122,7 +102,7 @@ class FocalTrainer(Trainer):
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
-        check_release_and_processes(self)
+        check_setup(self)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
@@ -137,14 +117,12 @@ class FocalTrainer(Trainer):
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
-        self._accumulator: Accumulator | None = None  # of the evaluation that is running
+        self._accumulator: Any = None  # of the evaluation that is running
         self._labels_required = self._serves_update = False
         self._saved_state: dict[str, Any] | None = None  # of the checkpoint that training is resumed from
-        self._logged_loss = LoggedLoss(0, 0)
-        self._train_dataloader: Any = None  # of whole epochs, while a training runs
-        self._num_labels: Any = None  # since training began, without those of -100
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
+        self._logged_loss = LoggedLoss(0, 0)
         self._gamma_updates = GammaUpdates(self)
         for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
             self.add_callback(callback)
@@ -224,9 +202,7 @@ class FocalTrainer(Trainer):
 
     def prepare_labels(self, batch: Any) -> Any:
         """The batch with -100 as labels of ignored pixels, and of tokens that no token precedes."""
-        if self.head is Head.PIXELS:
-            return without_ignored_pixels(batch, self.model)
-        return without_first_label(batch) if self.head is Head.NEXT_TOKENS else batch
+        return without_ignored(batch, self.head, self.model)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
@@ -246,23 +222,19 @@ class FocalTrainer(Trainer):
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
             self._accumulator.update(logits[:own], targets[:own])
-        if not return_outputs:
-            return loss
-        if isinstance(outputs, Tensor):
-            outputs = (outputs,)
+        if not return_outputs or isinstance(outputs, Mapping):
+            return (loss, outputs) if return_outputs else loss
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
-        return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
+        return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
         if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs during training
             if not filtered:
                 logs["loss"] = self._logged_loss.mean_since_last_log(step, self.accelerator)
-            auxiliary = self._auxiliary.mean(self.accelerator)
-            if auxiliary is not None:
+            if (auxiliary := self._auxiliary.mean(self.accelerator)) is not None:
                 logs["aux_loss"] = auxiliary
-            policy = getattr(self.loss, "policy", None)
-            if isinstance(policy, ScheduledGamma):
+            if isinstance(policy := getattr(self.loss, "policy", None), ScheduledGamma):
                 logs["gamma"] = policy.gamma
         if "train_runtime" in logs and not filtered:  # the summary at the end of training
             logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
@@ -310,8 +282,8 @@ class FocalTrainer(Trainer):
         prediction_loss_only: bool | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
-        accumulator: Accumulator | None = None,
-    ) -> EvalLoopOutput:
+        accumulator: Any = None,
+    ) -> Any:
         """`transformers.Trainer.evaluation_loop` that streams the logits and labels of each batch into an accumulator,
         by default a `StreamedEvaluation`, whose metrics are added to the output."""
         check_measurable(dataloader, self.args.world_size)
@@ -367,8 +339,8 @@ class FocalTrainer(Trainer):
         finally:
             self.args.dataloader_drop_last = drop_last
 
-    def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
-        """Run the model on a labelled dataset; returns what `accumulator.gather()` returns for all processes."""
+    def collect(self, dataset: Any, accumulator: Any) -> Any:
+        """Update an accumulator (see `evaluation_accumulators`) with a labelled dataset; returns `gather` of it."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -376,16 +348,11 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """Measure labelled data, or the evaluation set with that key, before T and, if T is fitted, after T.
+        """The `CalibrationMetrics` of labelled data, or of the evaluation set with that key, before T and after T.
 
-        `evaluate` reports the `compute()` of the two; their `bins()` are the bins of a reliability diagram. Logits are
-        not kept. Pixels are measured in constant memory (`keep_samples=False`), except with AdaFocal.
-
-        Returns:
-            The `CalibrationMetrics` of all processes, equal on each of them; the second is None without a temperature.
-
-        Raises:
-            ValueError: an empty dataset, or one without labels.
+        They are those of all processes; the second is None without a temperature. `evaluate` reports their
+        `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
+        (`keep_samples=False`), except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
@@ -394,13 +361,12 @@ class FocalTrainer(Trainer):
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
-        return self.collect(self.held_out_dataset(), CollectedConfidences(1, classwise=False))
+        return self.collect(self.held_out_dataset(), TopConfidences(1, classwise=False))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
 
-        Raises:
-            ValueError: there is none (`name` is the argument), there are several, or it is empty or the training set.
+        Raises ValueError (of the argument `name`) for none, for several, and for an empty or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
@@ -421,15 +387,12 @@ class FocalTrainer(Trainer):
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
-            dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
-                not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
-                those over a vocabulary and those of pixels.
+            dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
             objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
                 language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
 
         Raises:
-            ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
-                what `hf_focal.fit_temperature` raises.
+            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective)
         dataset = self.held_out_dataset(dataset, "dataset")
@@ -437,7 +400,7 @@ class FocalTrainer(Trainer):
             logits, labels = self.collect(dataset, CollectedLogits())
             self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
         else:
-            self.temperature_curves = self.collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
+            self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
         self._calibration_when_fitted = self.calibration()
         return self.temperature
@@ -460,9 +423,8 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        The temperature is folded into a copy: `model` and `temperature` stay as they are. ``temperature.json`` records
-        it with ECE and NLL of its fit. If it cannot be folded (see `fold_temperature`), the saved configuration has
-        it, where `apply_calibrated_generation` reads it, and a warning says so.
+        It is folded into a copy, and ``temperature.json`` has it with ECE and NLL of its fit; `model` stays as it is.
+        If it cannot be folded (see `fold_temperature`), the saved configuration has it, with a warning.
         """
         folder = Path(self.args.output_dir)
         earlier = weight_files(folder)
@@ -530,13 +492,9 @@ class FocalTrainer(Trainer):
     ) -> CommitInfo | Future | None:
         """Publish the calibrated model with its card. All processes must call it.
 
-        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, then uploaded to
-        `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without it the model is
-        published as it was trained, with a warning.
-
-        Args:
-            commit_message, blocking, token, revision, private: as for `transformers.Trainer.push_to_hub`.
-            **card: arguments of `create_model_card`, such as `result` or `test_dataset`.
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, which `card` is
+        for, then uploaded to `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without
+        it the model is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
             The commit on the main process, None on others; a `Future` of it where not `blocking`.

@@ -9,27 +9,22 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
+from .model_heads import Head
 
-def without_ignored_pixels(batch: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The batch with the label that the model's configuration ignores (255 by default) set to -100, as int64."""
+
+def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
+    """The batch with -100 as labels of pixels that the model's configuration ignores, or of first tokens."""
     labels = batch.get("labels")
-    if labels is None or labels.is_floating_point():
-        return batch  # the loss refuses it with an explanation
-    config = getattr(model, "config", None)
-    default = getattr(config, "loss_ignore_index", 255)  # UperNet's name
-    ignored = getattr(config, "semantic_loss_ignore_index", default)
-    labels = labels.long()  # in uint8, -100 would be 156
-    return {**batch, "labels": labels.masked_fill(labels == ignored, -100)}
-
-
-def without_first_label(batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch with the first label of each sequence set to -100, since no token precedes it.
-
-    Trainer leaves these labels out of its count for some causal language models and counts them for others.
-    """
-    if batch.get("labels") is None:
-        return batch  # the loss refuses it with an explanation
-    labels = batch["labels"].clone()
+    if head not in (Head.PIXELS, Head.NEXT_TOKENS) or labels is None or labels.is_floating_point():
+        return batch  # the loss explains missing and floating labels
+    if head is Head.PIXELS:
+        config = getattr(model, "config", None)
+        default = getattr(config, "loss_ignore_index", 255)  # UperNet's name
+        ignored = getattr(config, "semantic_loss_ignore_index", default)
+        labels = labels.long()  # in uint8, -100 would be 156
+        return {**batch, "labels": labels.masked_fill(labels == ignored, -100)}
+    # No token precedes the first. Trainer counts its label for some causal language models, and not for others.
+    labels = labels.clone()
     labels[..., 0] = -100
     return {**batch, "labels": labels}
 
@@ -49,11 +44,7 @@ def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
 
 
 def num_measured_samples(num_samples: int, batch_size: int) -> int:
-    """The number of samples in this process's evaluation batch that are not the sampler's repeats.
-
-    Raises:
-        ValueError: on several processes, more samples than `batch_size`.
-    """
+    """The number of samples in this process's evaluation batch, of at most `batch_size`, that are not repeats."""
     if PartialState().num_processes == 1:
         return num_samples
     if num_samples > batch_size:

@@ -68,7 +68,7 @@ def logits_of(outputs: Any) -> Any:
 
 
 def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logits (N, H, W, K) of logits (N, K, h, w) for labels (N, H, W), interpolated as the models' own loss does."""
+    """Logits (N, K, h, w) as (N, H, W, K) for labels (N, H, W), interpolated as the models' own loss does."""
     if logits.ndim != 4 or labels.ndim != 3 or len(logits) != len(labels):
         raise ValueError(
             "labels must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels "
@@ -117,16 +117,14 @@ def loss_func(
         loss: anything that `LossConfig.parse` accepts.
         reduction: "mean" over the items of an optimizer step, or their "sum".
         shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
-            announced that its release 2.0 drops `compute_loss_func`). Trainer leaves the first label of each sequence,
-            which no token predicts, out of `num_items_in_batch` if the name of the model's class ends in ForCausalLM;
-            for other models (GPT2LMHeadModel) it must be -100 in the data, or it counts.
+            announced that its release 2.0 drops `compute_loss_func`). If the name of the model's class does not end in
+            ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, or Trainer counts it.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; a loss that only `FocalTrainer` can drive: its γ changes during
+        ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
             training, it averages recall over steps, or it weights classes by their training labels. The returned
-            function raises it for floating labels (multi-label and regression heads, soft targets), labels that do not
-            match the logits one by one (CTC), an output without logits (extractive question answering), and the
-            auxiliary loss of a mixture of experts.
+            function raises it for floating labels (soft targets, multi-label, regression), labels that do not match
+            the logits one by one (CTC), an output without logits, and the auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)
     if built.trainer_duty is not None:

@@ -1,6 +1,7 @@
 """Heads of models: what their logits stand for, and which models have none that can be calibrated."""
 
 import re
+import sys
 from enum import Enum
 from typing import Any
 
@@ -13,7 +14,6 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
 )
-from transformers.utils import is_peft_available
 
 # Causal language models whose own loss expects shifted labels, which would be shifted a second time here.
 _UNSHIFTED = re.compile(
@@ -42,7 +42,7 @@ class Head(Enum):
 
     @property
     def generates(self) -> bool:
-        """Whether the model generates text, token by token."""
+        """Whether the model generates text."""
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 
@@ -62,12 +62,8 @@ def head_of(model: Any) -> Head:
 
 
 def without_adapter(model: nn.Module) -> Any:
-    if is_peft_available():
-        from peft import PeftModel
-
-        if isinstance(model, PeftModel):
-            return model.get_base_model()
-    return model
+    peft = sys.modules.get("peft")  # imported if the model has an adapter
+    return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
 def check_model(model: nn.Module) -> None:

@@ -20,7 +20,7 @@ from ..calibration.temperature import Temperature
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
-from ..reports import RunResult, TranslationResult, write_report
+from ..reports import RunResult, write_report
 from ..utils.atomic_write import write_whole
 from .checkpoint_state import STATE_FILE
 from .model_heads import Head
@@ -28,8 +28,7 @@ from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)
 
-# What `hub_training_state` publishes of a checkpoint besides the model: all that a training resumes from, without its
-# arguments.
+# What `hub_training_state` publishes of a checkpoint: all that a training resumes from, without its arguments.
 _STATE = (STATE_FILE, "trainer_state.json", "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # Training arguments that a card lists if they are set, and their names there.
@@ -60,8 +59,7 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
 def fold_saved(model_class: Any, folder: Path, temperature: Temperature, earlier: dict[Path, tuple[int, int]]) -> None:
     """Fold a temperature into a saved model, or record it in the configuration, with a warning, if that fails.
 
-    The model is loaded again because FSDP2 and ZeRO-3 keep only shards of it in memory. `earlier` are the
-    `weight_files` before it was saved.
+    The model is loaded: FSDP2 and ZeRO-3 keep shards in memory. `earlier` are its `weight_files` before it was saved.
     """
     try:
         # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
@@ -90,12 +88,7 @@ def fold_saved(model_class: Any, folder: Path, temperature: Temperature, earlier
 
 
 def write_model_card(
-    trainer: Trainer,
-    result: RunResult | TranslationResult | None,
-    test_dataset: Any,
-    dataset_config: str | None,
-    tags: list[str],
-    **named: Any,
+    trainer: Trainer, result: Any, test_dataset: Any, dataset_config: str | None, tags: list[str], **named: Any
 ) -> None:
     """Write the card of a `FocalTrainer`'s saved model, as `create_model_card` says; `named` are for `model_card`."""
     trainer.forget_folded_temperature()
@@ -136,21 +129,15 @@ def write_model_card(
 def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     """The result on a dataset; the main process writes its report."""
     before, after = trainer.measure(dataset)
-    result = RunResult.of(
-        str(trainer.loss_config),
-        trainer.temperature,
-        before,
-        after,
-        details={"gamma_history": gamma_history(trainer.state.log_history)},
-        intervals=trainer.head is Head.CLASSES and trainer.confusion is None,
-    )
+    details = {"gamma_history": gamma_history(trainer.state.log_history)}
+    samples, loss = trainer.head is Head.CLASSES and trainer.confusion is None, str(trainer.loss_config)
+    result = RunResult.of(loss, trainer.temperature, before, after, details=details, intervals=samples)
     if trainer.is_world_process_zero():
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result
 
 
 def _hub_task(model: Any, head: Head) -> str:
-    """The Hub's name of the model's task."""
     name = type(model).__name__
     if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
         return "audio-classification"

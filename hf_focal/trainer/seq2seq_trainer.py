@@ -22,14 +22,9 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     `args.predict_with_generate` makes `predict()` generate (and `evaluate()`, if there are `compute_metrics`).
     Both take arguments of `generate`: ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
 
-    Args:
-        model: a model of Transformers for sequence-to-sequence language modelling.
-        args: `FocalSeq2SeqTrainingArguments`.
-        *trainer_args, **trainer_kwargs: arguments of `FocalTrainer`.
-
-    Raises:
-        TypeError, ValueError: what `FocalTrainer` raises; a model of another kind. `train` raises ValueError for
-            batches by tokens if the training set has no length or no token ids.
+    The arguments are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. It raises what
+    `FocalTrainer` raises; with `args.max_tokens_per_batch`, `train` raises ValueError if the training set has no
+    length or no token ids.
     """
 
     _arguments = FocalSeq2SeqTrainingArguments

@@ -13,13 +13,9 @@ from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 
-def check_release_and_processes(trainer: Trainer) -> None:
-    """Check the private names of Transformers that docs/architecture.md lists, and how processes share the data.
-
-    Raises:
-        RuntimeError: the installed release lacks a name, so training or a push would silently behave differently.
-        ValueError: samples would be counted more than once, or processes would wait for each other.
-    """
+def check_setup(trainer: Trainer) -> None:
+    """Raise RuntimeError if Transformers lacks a private name that docs/architecture.md lists, so that training or a
+    push would silently behave differently, and ValueError if the processes do not share the data equally."""
     names = {*vars(Trainer), *vars(trainer)}
     missing = [name for name in ("callback_handler", "gather_function", "_push_from_checkpoint") if name not in names]
     if "_internal_call" not in inspect.signature(Trainer.save_model).parameters:

@@ -110,9 +110,7 @@ class FocalTrainingArguments(TrainingArguments):
 class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
     """`FocalTrainingArguments`, those of `transformers.Seq2SeqTrainingArguments`, and batches by tokens.
 
-    Raises:
-        ValueError: what `FocalTrainingArguments` raises; `max_tokens_per_batch` below 1 or with a
-            `train_sampling_strategy`.
+    Raises ValueError also for a `max_tokens_per_batch` below 1 or with a `train_sampling_strategy`.
     """
 
     max_tokens_per_batch: int | None = HfArg(

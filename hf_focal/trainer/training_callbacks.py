@@ -58,10 +58,7 @@ class GammaUpdates(TrainerCallback):
 
     An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It happens before the next
     step: in an evaluation of the calibration set if there is one by then, else in a pass of its own. A checkpoint
-    written in between records that the update is due, so a resumed run makes up for it.
-
-    Attributes:
-        due: whether γ is still to be updated with the model as it is.
+    written in between records that the update is `due`, so a resumed run makes up for it.
     """
 
     def __init__(self, trainer: Trainer):
@@ -71,7 +68,7 @@ class GammaUpdates(TrainerCallback):
 
     @property
     def policy(self) -> AdaFocalGamma | None:
-        """The γ policy of the `FocalTrainer`'s loss if that is AdaFocal."""
+        """The γ policy of the trainer's loss if that is AdaFocal."""
         policy = getattr(self.trainer.loss, "policy", None)
         return policy if isinstance(policy, AdaFocalGamma) else None
 
