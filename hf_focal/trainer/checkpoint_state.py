@@ -27,10 +27,7 @@ def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
 
 
 def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
-    """The state that `FocalTrainer` saved in a checkpoint, None in one of another trainer.
-
-    Raises ValueError for a checkpoint of `FocalTrainer` without the file, or with one that is not valid JSON.
-    """
+    """The state that `FocalTrainer` saved in a checkpoint, None in one of another trainer; ValueError if lost."""
     file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
     if file.is_file():
         try:

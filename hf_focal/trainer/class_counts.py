@@ -39,8 +39,7 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last class that has any; -100 is left out.
 
     They are read from the column "labels" or "label" of a `datasets.Dataset`, also of lists, or from a tensor `labels`
-    of the dataset. Any other dataset is collated once, with each process taking a share. Raises ValueError for a
-    stream, and for labels that are missing or not class indices.
+    of the dataset. Any other dataset is collated once, with each process taking a share.
     """
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):

@@ -128,8 +128,7 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
-    """The head of a language model if its loss can be computed without logits and `args.linear_loss` allows it; where
-    that is "on", ValueError otherwise."""
+    """The head of a language model, or None if its loss needs logits, for which `args.linear_loss` "on" raises."""
     if args.linear_loss == "off":
         return None
     head = model.get_output_embeddings()

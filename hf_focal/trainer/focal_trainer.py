@@ -55,7 +55,6 @@ class FocalTrainer(Trainer):
     follows ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch,
     or every `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of
     their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
-    `push_to_hub()` publishes the model with its temperature folded in, and a model card with its results.
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
@@ -451,6 +450,8 @@ class FocalTrainer(Trainer):
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
+        Raises ValueError if there is nothing to measure, or the task is unknown.
+
         Args:
             language, license, tags: of the metadata.
             model_name: the Hub id, or else the folder's name.
@@ -461,9 +462,6 @@ class FocalTrainer(Trainer):
                 default they are measured, and the report is written.
             test_dataset: labelled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
-
-        Raises:
-            ValueError: nothing to measure, or an unknown task.
         """
         named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}
         named["model_name"] = model_name or self.hub_model_id or repository_of(self.args)

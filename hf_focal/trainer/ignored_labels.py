@@ -30,10 +30,8 @@ def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict
 
 
 def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
-    """This process's training batch, with -100 as labels of samples that only fill up the last batch of an epoch.
-
-    `loader` is the prepared one of a whole epoch, of which a resumed epoch reads the rest; `dataset` the training set.
-    """
+    """The training batch with -100 as labels of samples that only fill up the last batch of an epoch; `loader` is the
+    prepared one of a whole epoch, of which a resumed epoch reads the rest, and `dataset` the training set."""
     if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
         return batch
     own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))

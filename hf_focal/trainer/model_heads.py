@@ -42,7 +42,6 @@ class Head(Enum):
 
     @property
     def generates(self) -> bool:
-        """Whether the model generates text."""
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 

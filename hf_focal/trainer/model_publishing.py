@@ -58,9 +58,7 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
 
 def fold_saved(model_class: Any, folder: Path, temperature: Temperature, earlier: dict[Path, tuple[int, int]]) -> None:
     """Fold a temperature into a saved model, or record it in the configuration, with a warning, if that fails.
-
-    The model is loaded: FSDP2 and ZeRO-3 keep shards in memory. `earlier` are its `weight_files` before it was saved.
-    """
+    `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory."""
     try:
         # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
         if weight_files(folder) == earlier:

@@ -47,7 +47,6 @@ class FocalTrainingArguments(TrainingArguments):
         "'auto' where possible, 'on' with an error where not, or 'off'.",
     )
     calibration_bins: int = HfArg(default=15, help="Bins of the calibration errors.")
-
     hub_strategy: HubStrategy | str = HfArg(  # noqa: RUF009
         default="end",
         help="When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; the others "
@@ -83,7 +82,10 @@ class FocalTrainingArguments(TrainingArguments):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
         if self.linear_loss not in ("auto", "on", "off"):
             raise ValueError(f"linear_loss must be 'auto', 'on' or 'off', got {self.linear_loss!r}")
-        _check_counts(gamma_update_steps=self.gamma_update_steps, calibration_bins=self.calibration_bins)
+        for name in ("gamma_update_steps", "calibration_bins", "max_tokens_per_batch"):
+            value = getattr(self, name, None)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         gathers = loss.name == "mmce" and loss.options["gather"]
         if gathers and self.world_size > 1 and self.train_sampling_strategy == "batch_rebalance":
             raise ValueError(
@@ -121,15 +123,8 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_counts(max_tokens_per_batch=self.max_tokens_per_batch)
         if self.max_tokens_per_batch is not None and self.train_sampling_strategy != "random":
             raise ValueError(
                 f"train_sampling_strategy must be 'random' with max_tokens_per_batch, which groups by length itself, "
                 f"got {self.train_sampling_strategy!r}"
             )
-
-
-def _check_counts(**values: Any) -> None:
-    for name, value in values.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
