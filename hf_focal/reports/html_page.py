@@ -3,7 +3,8 @@
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, format_number, parts, results_columns, signatures, translation_columns
 from .reliability_figures import reliability_diagram
-from .run_results import MeasuredRun, RunResult, TranslationResult, read_result
+from .run_results import READ_ERRORS, MeasuredRun, RunResult, TranslationResult, read_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,8 +51,16 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
     runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
-    classifiers = [run for run in runs if isinstance(run, RunResult)]
-    translations = [run for run in runs if isinstance(run, TranslationResult)]
+    classifiers = [run for run in runs.values() if isinstance(run, RunResult)]
+    translations = [run for run in runs.values() if isinstance(run, TranslationResult)]
+    shown, gammas = [], []
+    for file, run in sorted(runs.items(), key=lambda item: isinstance(item[1], TranslationResult)):
+        with _errors_of(file):
+            shown.append((run, _diagrams(run)))
+            if history := run.details.get("gamma_history"):
+                gammas.append(
+                    _picture(gamma_heatmap(history), f"γ of each bin over the training of {run.loss}", run.loss)
+                )
     measured = [run for run in translations if run.bleu]
     alt = f"Test BLEU and validation ECE over the temperature: {', '.join(run.loss for run in measured)}"
     environment = Environment(
@@ -67,12 +76,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         ],
         zip=zip,
         parts=parts,
-        runs=[(run, _diagrams(run)) for run in (*classifiers, *translations)],
-        gammas=[
-            _picture(gamma_heatmap(history), f"γ of each bin over the training of {run.loss}", run.loss)
-            for run in (*classifiers, *translations)
-            if (history := run.details.get("gamma_history"))
-        ],
+        runs=shown,
+        gammas=gammas,
         curves=_picture(temperature_curves(measured), alt) if measured else None,
     )
     path = Path(path)
@@ -93,26 +98,34 @@ def _report_folders(folder: Path) -> list[Path]:
     )
 
 
-def _read_runs(places: Sequence[Path]) -> list[MeasuredRun]:
-    """Read each report once. The loss of each run becomes its unique name."""
+@contextmanager
+def _errors_of(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
+
+
+def _read_runs(places: Sequence[Path]) -> dict[Path, MeasuredRun]:
+    """Read each report's metrics.json once. The loss of each run becomes its unique name."""
     places = list({place.resolve(): place for place in places}.values())
-    runs = []
+    runs = {}
     for file in (place / "metrics.json" for place in places):
-        try:
-            runs.append(read_result(file))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
-    losses = [" ".join(run.loss.split()) for run in runs]
-    return [replace(run, loss=name) for run, name in zip(runs, _unique_names(losses, places), strict=True)]
+        with _errors_of(file):
+            runs[file] = read_result(file)
+    losses = [" ".join(run.loss.split()) for run in runs.values()]
+    names = dict(zip(runs, _unique_names(losses, places), strict=True))
+    return {file: replace(run, loss=names[file]) for file, run in runs.items()}
 
 
 def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
     """Append to each repeated loss as much of its folder's path as tells the runs apart, or else a number."""
     names = list(losses)
+    folders = [place.resolve().parts[1:] for place in places]
+    folders = [parts[:-1] if parts[-1] == "report" else parts for parts in folders]
     for loss in {loss for loss in losses if losses.count(loss) > 1}:
         alike = [number for number, other in enumerate(losses) if other == loss]
-        paths = [places[number].resolve().parts[1:] for number in alike]
-        paths = [path[:-1] if path[-1] == "report" else path for path in paths]
+        paths = [folders[number] for number in alike]
         depth = next(n for n in range(1, 1 + max(map(len, paths))) if len({p[-n:] for p in paths}) == len(set(paths)))
         for number, path in zip(alike, paths, strict=True):
             names[number] = f"{loss} ({'/'.join(path[-depth:])})"
@@ -123,11 +136,9 @@ def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
 
 
 def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
-    sides = {"Without": (run.pre_bins, run.pre)}
-    if run.temperature.is_fitted:
-        sides = {"Before": (run.pre_bins, run.pre), "After": (run.post_bins, run.post)}
+    sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
-    for when, (bins, metrics) in sides.items():
+    for when, bins, metrics in sides if run.temperature.is_fitted else [("Without", run.pre_bins, run.pre)]:
         caption = f"{when} temperature scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
         alt = f"Reliability diagram of {run.loss}. {caption}"
         pictures.append(_picture(reliability_diagram(metrics=bins), alt, caption))
