@@ -124,7 +124,8 @@ def check_probability_range(name: str, values: Tensor, slack: float) -> None:
     low, high = (float(bound) for bound in torch.aminmax(values)) if values.numel() else (0.0, 1.0)
     if not (low >= -slack and high <= 1 + slack):
         seen = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
-        raise ValueError(f"{name} must be in [0, 1], got {seen}")
+        hint = ': for logits, use inputs="logits" or CalibrationMetrics.update' if name == "probabilities" else ""
+        raise ValueError(f"{name} must be in [0, 1], got {seen}{hint}")
 
 
 def check_sums(sums: Tensor, slack: float) -> None:

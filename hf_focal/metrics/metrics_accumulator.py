@@ -46,7 +46,8 @@ class CalibrationMetrics:
         keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
             AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
 
-    A batch that raises leaves the object as it was.
+    A batch that raises leaves the object as it was. `label_counts` `(K,)`, int64, is the number of samples of each
+    class, empty before the first batch and with ``classwise=False``.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class CalibrationMetrics:
         self._scores = np.zeros((2, len(_SUMMED)))
         self._bins = np.zeros((3, self.num_bins))
         self._cells: torch.Tensor | None = None  # as of `add_to_cells`
+        self.label_counts = np.zeros(0, np.int64)
         self._keys: list[np.ndarray] = []
         self._histogram = np.zeros((3, 0 if self.keep_samples else NUM_CELLS))
         self._evidence = ProbabilityEvidence()
@@ -96,7 +98,9 @@ class CalibrationMetrics:
             if self.classwise:
                 if self._cells is None:
                     self._cells = confidence.new_zeros(2, num_classes, self.num_bins, dtype=torch.float64)
+                    self.label_counts = np.zeros(num_classes, np.int64)
                 add_to_cells(self._cells, block)
+                self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
             confidence, correct = confidence.cpu(), correct.cpu()
             self._bins += bin_sums(bin_index(confidence, self.num_bins).numpy(), confidence, correct, self.num_bins)
             if self.keep_samples:
@@ -116,6 +120,7 @@ class CalibrationMetrics:
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
         if other._cells is not None:
+            self.label_counts = other.label_counts + (0 if self._cells is None else self.label_counts)
             self._cells = other._cells if self._cells is None else self._cells + other._cells
         self._keys += other._keys
         self._histogram = self._histogram + other._histogram

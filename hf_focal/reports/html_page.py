@@ -22,7 +22,7 @@ from .run_results import READ_ERRORS, MeasuredRun, RunResult, TranslationResult,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DPI = 150
+_DPI = 96  # CSS pixels per inch, so that fonts have their size
 # Images wider than this, in CSS pixels, scroll on a phone instead of shrinking until they cannot be read.
 _WIDE = 540
 
@@ -31,23 +31,17 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, and curves over T.
 
     The page needs no other file and no network, runs no script, and is readable on a phone, in light and dark mode.
-    All figures are drawn anew from the results.
 
     Args:
         folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,
             which stand for the runs in them. A run that is given twice is shown once; runs of the same loss are told
             apart by their folders.
-        path: the file to write; its folder is created if missing.
+        path: the file to write and return; its folder is created if missing.
         title: the page's heading.
-
-    Returns:
-        The path.
 
     Raises:
         ValueError: no folders, a folder without metrics.json, or a metrics.json that is not a report's.
     """
-    if isinstance(folders, str | Path):
-        raise ValueError(f"folders must be a list of folders, got {str(folders)!r}")
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
     runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
@@ -58,9 +52,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         with _errors_of(file):
             shown.append((run, _diagrams(run)))
             if history := run.details.get("gamma_history"):
-                gammas.append(
-                    _picture(gamma_heatmap(history), f"γ of each bin over the training of {run.loss}", run.loss)
-                )
+                alt = f"γ of each bin over the training of {run.loss}"
+                gammas.append(_picture(gamma_heatmap(history), alt, run.loss))
     measured = [run for run in translations if run.bleu]
     alt = f"Test BLEU and validation ECE over the temperature: {', '.join(run.loss for run in measured)}"
     environment = Environment(
@@ -146,10 +139,10 @@ def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
 
 
 def _picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
-    """Embed a figure as a PNG, at half its width in pixels so that it is sharp on high-resolution screens."""
+    """Embed a figure as a PNG with two pixels per CSS pixel, so that it is sharp on high-resolution screens."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DPI)
-    width, height = (round(inches * _DPI / 2) for inches in figure.get_size_inches())
+    figure.savefig(file, format="png", dpi=2 * _DPI)
+    width, height = (round(inches * _DPI) for inches in figure.get_size_inches())
     source = base64.b64encode(file.getvalue()).decode("ascii")
     return {"source": source, "width": width, "height": height, "alt": alt, "caption": caption, "wide": width > _WIDE}
 

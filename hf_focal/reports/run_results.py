@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin
@@ -32,7 +32,8 @@ class MeasuredRun:
         temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
         pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL.
         pre_bins, post_bins: the bins of the reliability diagrams.
-        details: additional JSON values.
+        details: additional JSON values. "class_balance", where known: the number of "classes", and the "smallest" and
+            "largest" number of test samples that one has.
     """
 
     loss: str
@@ -93,6 +94,10 @@ class RunResult(MeasuredRun):
         Pass ``intervals=False`` for pixels and tokens, which are not independent samples.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
+        details, counts = dict(details or {}), before.label_counts
+        if intervals and len(counts):
+            balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
+            details["class_balance"] = balance
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -103,7 +108,7 @@ class RunResult(MeasuredRun):
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            details=details or {},
+            details=details,
         )
 
     @classmethod
@@ -203,7 +208,7 @@ def _plain(value: Any) -> Any:
 def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to the type of a field."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
         known = [field for field in fields(kind) if field.name in value or field.default is MISSING]
         return kind(**{field.name: _read(field.type, value[field.name]) for field in known})
     if origin is dict:

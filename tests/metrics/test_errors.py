@@ -194,6 +194,12 @@ def test_probabilities_given_as_logits_to_a_module():
         module.compute(**samples, inputs="logits")
 
 
+def test_logits_given_as_probabilities_to_a_module():
+    module = evaluate.load(evaluate_module(), "ece")
+    with pytest.raises(ValueError, match='for logits, use inputs="logits"'):
+        module.compute(predictions=LOGITS.tolist(), references=LABELS.tolist())
+
+
 def test_probabilities_given_as_logits_one_by_one():
     metrics, samples = CalibrationMetrics(), LOGITS.softmax(-1)
     metrics.update(samples[:1], LABELS[:1])  # which may be logits
