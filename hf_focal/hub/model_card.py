@@ -96,6 +96,7 @@ def model_card(
     """
     from huggingface_hub import ModelCard, ModelCardData
 
+    arguments = dict(locals())
     fitted, intervals = result.temperature, [getattr(result, f"{side}_intervals", {}) for side in ("pre", "post")]
     config = known_loss(result.loss) if fine_tuned else None
     data_name, data_id = _display_name(dataset), _hub_id(dataset)
@@ -118,13 +119,11 @@ def model_card(
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
-        result=result,
-        task=task,
+        arguments,
         generative=task in _AUTO_CLASSES,
         auto_class=_AUTO_CLASSES.get(task),
         example=_EXAMPLES.get(task),
         unit=_UNITS.get(task, "samples"),
-        model_name=model_name,
         quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
         base_model=_display_name(base_model),
         data_name=data_name,
@@ -135,18 +134,10 @@ def model_card(
         config=config,
         spec=config and LOSSES[config.name],
         trainer="FocalSeq2Seq" if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM" else "Focal",
-        settings=settings,
         table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
         intervals=[side.get("ece") for side in intervals],
         balance=result.details.get("class_balance"),
         figures=[quote(path.replace("\\", "/")) for path in figures],
-        folded=folded,
-        fine_tuned=fine_tuned,
-        own_code=own_code,
-        measured_on=measured_on,
-        fitted_on=fitted_on,
-        same_rows=same_rows,
-        earlier=earlier,
         citations=citations(sources),
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")

@@ -106,12 +106,14 @@ def comparison_figure(
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
     axes[1, 0].set_ylabel("Accuracy\nafter T")
     figure.supxlabel("Confidence", fontsize=10)
+    handles, labels = (entries[2:4] for entries in _reliability_legend())
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
     """Draw bars of accuracy, hatched bars up to the mean confidence, Wilson intervals, the diagonal, and the ECE."""
-    from matplotlib.colors import to_rgba
+    from matplotlib.colors import to_rgba_array
 
     total = bins.count.sum()
     if not total:
@@ -121,16 +123,14 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
     gap = confidence - accuracy
     opacity = 0.2 + 0.8 * np.minimum(count / _SOLID_COUNT, 1)
-    sides = [(OVER, "////") if over else (UNDER, "....") for over in gap > 0]
     bars: dict[str, Any] = {"width": width, "align": "edge", "linewidth": 0.6}
-    solid = [to_rgba(ACCURACY, 0.65 * share) for share in opacity]
+    solid, black = (to_rgba_array([color] * len(count), opacity) for color in (ACCURACY, "black"))
+    solid[:, 3] *= 0.65
     axes.bar(left, accuracy, color=solid, edgecolor="white", **bars)
-    pale = [to_rgba(color, 0.25 * share) for (color, _), share in zip(sides, opacity, strict=True)]
-    outlines = [to_rgba(color, share) for (color, _), share in zip(sides, opacity, strict=True)]
-    hatches = [hatch for _, hatch in sides]
-    axes.bar(left, gap, bottom=accuracy, color=pale, edgecolor=outlines, hatch=hatches, **bars)
-    lines = [to_rgba("black", share) for share in opacity]
-    axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=lines, linewidth=1)
+    sides, hatches = np.where(gap > 0, OVER, UNDER), np.where(gap > 0, "////", "\\\\\\\\").tolist()
+    pale, outline = to_rgba_array(sides, 0.25 * opacity), to_rgba_array(sides, opacity)
+    axes.bar(left, gap, bottom=accuracy, color=pale, edgecolor=outline, hatch=hatches, **bars)
+    axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((count * np.abs(gap)).sum() / total)
     axes.text(0.02, (1 + _HEADROOM) / 2, f"ECE {100 * ece:.1f} %", fontsize=font_size, va="center")
@@ -156,7 +156,7 @@ def _reliability_legend() -> tuple[list[Any], list[str]]:
         Patch(facecolor=ACCURACY + "A6"),
         Line2D([], [], color="black", marker="|", linestyle="none", markersize=10),
         Patch(facecolor=OVER + "40", edgecolor=OVER, hatch="////"),
-        Patch(facecolor=UNDER + "40", edgecolor=UNDER, hatch="...."),
+        Patch(facecolor=UNDER + "40", edgecolor=UNDER, hatch="\\\\\\\\"),
         Line2D([], [], color=GREY, linestyle="--"),
     ]
     return handles, ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
