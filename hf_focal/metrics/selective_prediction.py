@@ -9,63 +9,73 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import digamma
 from scipy.stats import beta
 
 if TYPE_CHECKING:
     from .metrics_accumulator import CalibrationMetrics
 
 
+def grouped(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Sums (3, G) over the samples of each distinct confidence, in ascending order: number, confidence, hits."""
+    if not len(confidence):
+        return np.zeros((3, 0))
+    order = np.argsort(confidence, kind="stable")
+    ordered = confidence[order].astype(np.float64)
+    starts = np.append(0, 1 + np.flatnonzero(np.diff(ordered)))
+    return np.add.reduceat(np.stack([np.ones(len(order)), ordered, correct[order]]), starts, axis=1)
+
+
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Risk (N,) at each coverage (N,), k/N for k = 1 … N, most confident samples first."""
+    """Coverage and risk (G,) at each distinct confidence, highest first; `answered` and `errors` are their counts."""
 
-    coverage: np.ndarray
-    risk: np.ndarray
+    answered: np.ndarray
+    errors: np.ndarray
 
-    @property
-    def aurc(self) -> float:
-        """The area under the curve, from coverage 1/N to 1 by the trapezoidal rule, divided by its width.
-
-        Geifman and El-Yaniv, *Selective Classification for Deep Neural Networks*, NeurIPS 2017.
-        """
-        return _mean_height(self.risk)
+    @classmethod
+    def of(cls, groups: np.ndarray) -> "RiskCoverageCurve":
+        count, _, hits = groups[:, ::-1]
+        return cls(count.cumsum(), (count - hits).cumsum())
 
     @property
-    def e_aurc(self) -> float:
-        """The AURC above that of the best order, all hits before all errors: what a better confidence could gain.
-
-        Geifman, Uziel and El-Yaniv, *Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers*, ICLR 2019.
-        """
-        size = len(self.risk)
-        if not size:
-            return math.nan
-        answered = np.arange(1, size + 1)
-        hits = size - round(self.risk[-1] * size)
-        return self.aurc - _mean_height(np.maximum(answered - hits, 0) / answered)
+    def coverage(self) -> np.ndarray:
+        return self.answered / self.answered[-1:]
 
     @property
-    def augrc(self) -> float:
-        """The area under coverage · risk, the share of all samples that get a wrong answer.
+    def risk(self) -> np.ndarray:
+        return self.errors / self.answered
 
-        Traub et al., *Overcoming Common Flaws in the Evaluation of Selective Classification Systems*, NeurIPS 2024.
+    def areas(self) -> dict[str, float]:
+        """AURC, E-AURC and AUGRC, from coverage 1/N to 1 by the trapezoidal rule, divided by this width.
+
+        aurc: the area under the curve. Geifman and El-Yaniv, *Selective Classification for Deep Neural Networks*,
+        NeurIPS 2017. e_aurc: what it is above that of the best order, all hits before all errors. Geifman, Uziel and
+        El-Yaniv, *Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers*, ICLR 2019. augrc: the area under
+        coverage · risk, the share of all samples that get a wrong answer. Traub et al., *Overcoming Common Flaws in
+        the Evaluation of Selective Classification Systems*, NeurIPS 2024. NaN for fewer than two samples.
         """
-        return _mean_height(self.risk * self.coverage)
+        if not len(self.answered) or self.answered[-1] < 2:
+            return dict.fromkeys(("aurc", "e_aurc", "augrc"), math.nan)
+        aurc, augrc = _areas(self.answered, self.errors)
+        size, errors = self.answered[-1], self.errors[-1]
+        best = np.array([[size - errors, size], [0.0, errors]])
+        best_aurc, _ = _areas(*(best[:, 1:] if errors == size else best if errors else best[:, :1]))
+        return {"aurc": aurc, "e_aurc": aurc - best_aurc, "augrc": augrc}
 
 
-def _mean_height(values: np.ndarray) -> float:
-    return float(np.trapezoid(values) / (len(values) - 1)) if len(values) > 1 else math.nan
-
-
-def risk_coverage_curve(confidence: np.ndarray, correct: np.ndarray) -> RiskCoverageCurve:
-    """The curve of confidences (N,) and hits (N,)."""
-    size = len(confidence)
-    order = np.argsort(-confidence, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(confidence[order])) + 1, size)
-    errors = np.append(0, np.cumsum(~np.asarray(correct, bool)[order]))
-    answered = np.arange(1, size + 1)
-    # Among samples of equal confidence, errors are spread evenly: their number is linear between the groups' ends.
-    spread = np.interp(answered, np.append(0, ends), errors[np.append(0, ends)]) if size else answered
-    return RiskCoverageCurve(answered / max(size, 1), spread / answered)
+def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
+    """AURC and AUGRC; the errors E(k) of the first k samples are linear between the ends of the groups."""
+    before, errors_before = np.append(0, answered[:-1]), np.append(0, errors[:-1])
+    count = answered - before
+    rate = (errors - errors_before) / count
+    size, total = answered[-1], errors[-1]
+    # Σ 1/k over the group; the sum of E(k)/k follows, because E(k) = rate · k + constant.
+    reciprocals = np.where(count == 1, 1 / answered, digamma(answered + 1) - digamma(before + 1))
+    risks = (rate * count + (errors_before - rate * before) * reciprocals).sum()
+    shares = (errors_before * count + rate * count * (count + 1) / 2).sum() / size
+    ends = (rate[0] + total / size) / 2, (rate[0] / size + total / size) / 2
+    return float(risks - ends[0]) / (size - 1), float(shares - ends[1]) / (size - 1)
 
 
 @dataclass(frozen=True)
@@ -128,9 +138,8 @@ def threshold_for_precision(confidence: np.ndarray, correct: np.ndarray, goal: f
     thresholds are searched by bisection, about log₂ N of them, each with an equal share of 1 - level [Geifman and
     El-Yaniv 2017, algorithm SGR].
     """
-    order = np.argsort(-confidence, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(confidence[order])) + 1, len(order))  # answers at each distinct threshold
-    hits = np.cumsum(np.asarray(correct, bool)[order])[ends - 1]
+    groups = grouped(confidence, correct)[:, ::-1]
+    values, ends, hits = groups[1] / groups[0], groups[0].cumsum(), groups[2].cumsum()
     num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
     low, high, best, bound = 0, len(ends), -1, 0.0
     while low < high:
@@ -142,35 +151,32 @@ def threshold_for_precision(confidence: np.ndarray, correct: np.ndarray, goal: f
             high = middle
     if best < 0:
         raise ValueError(
-            f"precision must be one that the {len(order):,} samples can show with {100 * level:g} % confidence, got "
-            f"{goal}: use more samples or a lower precision"
+            f"precision must be one that the {len(confidence):,} samples can show with {100 * level:g} % confidence, "
+            f"got {goal}: use more samples or a lower precision"
         )
-    return _threshold("precision", goal, confidence[order], ends[best], hits[best], bound, level)
+    return _threshold("precision", goal, values[best], confidence, correct, bound, level)
 
 
 def threshold_for_coverage(confidence: np.ndarray, correct: np.ndarray, goal: float, level: float) -> Threshold:
     """The largest threshold whose coverage is at least `goal` with probability `level`."""
     size = len(confidence)
-    order = np.argsort(-confidence, kind="stable")
     bounds = lower_bound(np.arange(size), size - 1, 1 - level)
     enough = np.flatnonzero(bounds >= goal)
     if not len(enough):
         raise ValueError(
-            f"coverage must be one that the {size:,} samples can show with {100 * level:g} % confidence, at most "
-            f"{bounds[-1]:.4f}, got {goal}"
+            f"coverage must be one that the {size:,} samples can show with {100 * level:g} % confidence, "
+            f"got {goal}: use more samples or a lower coverage"
         )
-    value = confidence[order[enough[0]]]
-    answered = int((confidence >= value).sum())
-    hits = int(np.asarray(correct, bool)[order[:answered]].sum())
-    return _threshold("coverage", goal, confidence[order], answered, hits, float(bounds[answered - 1]), level)
+    value = np.sort(confidence)[size - 1 - enough[0]]
+    return _threshold("coverage", goal, value, confidence, correct, bounds[(confidence >= value).sum() - 1], level)
 
 
 def _threshold(
-    target: str, goal: float, ordered: np.ndarray, answered: int, hits: int, bound: float, level: float
+    target: str, goal: float, value: float, confidence: np.ndarray, correct: np.ndarray, bound: float, level: float
 ) -> Threshold:
-    size = len(ordered)
-    value = float(ordered[answered - 1])
-    return Threshold(value, target, goal, answered / size, float(hits / answered), float(bound), level, size)
+    answered = confidence >= value
+    coverage, precision = float(answered.mean()), float(correct[answered].mean())
+    return Threshold(float(value), target, goal, coverage, precision, float(bound), level, len(confidence))
 
 
 def lower_bound(hits: np.ndarray | int, trials: np.ndarray | int, risk: float) -> np.ndarray:

@@ -33,11 +33,12 @@ class SmoothReliability:
     smooth_ece: float
 
 
-def smooth_error(confidence: np.ndarray, gap: np.ndarray, size: float) -> float:
-    """The smooth ECE of sums of gaps at confidences in [0, 1], both (N,), over `size` samples; NaN for none."""
-    if not size:
+def smooth_error(groups: np.ndarray) -> float:
+    """The smooth ECE of the sums of groups of samples of about equal confidence, as of `grouped`; NaN for none."""
+    count, confidence, hits = groups
+    if not len(count):
         return float("nan")
-    coefficients = _coefficients(confidence, gap / size, _NUM_CELLS)
+    coefficients = _coefficients(confidence / count, (confidence - hits) / count.sum(), _NUM_CELLS)
 
     def excess(width: float) -> float:
         return width - float(np.abs(_smoothed(coefficients, width)).sum())
@@ -52,9 +53,8 @@ def smooth_reliability(
     confidence: np.ndarray, correct: np.ndarray, num_resamples: int = 200, level: float = 0.95, seed: int = 0
 ) -> SmoothReliability:
     """The smooth reliability curve of confidences (N,) in [0, 1] and hits (N,), with its band by bootstrap."""
-    confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
-    size = len(confidence)
-    error = smooth_error(confidence, confidence - correct, size)
+    confidence, correct, size = confidence.astype(np.float64), correct.astype(np.float64), len(confidence)
+    error = smooth_error(np.stack([np.ones(size), confidence, correct]))
     width = max(error, 2 / _CURVE_POINTS)
     generator = np.random.default_rng(seed)
 
