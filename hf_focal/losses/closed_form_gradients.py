@@ -123,7 +123,8 @@ def values_and_gradient(
     if moment is not None:
         of_sample = shifted.scatter(-1, index, 0.0).sum(-1) if moment == "sum" else _square_sums(e)
     form = closed_form(SampleStatistics.of(label_logit, e.sum(-1), of_sample, logits.shape[-1]))
-    linear, label, quadratic, pivot, constant = (None if c is None else c.unsqueeze(-1) for c in form[1:])
+    columns: list[Any] = [None if c is None else c.unsqueeze(-1) for c in form[1:]]
+    linear, label, quadratic, pivot, constant = columns
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant
     return form.value, gradient.scatter(-1, index, label)
@@ -231,7 +232,7 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Te
 
 def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> SampleStatistics:
     """Statistics of logits (N, K) and labels (N, 1). `buffer`, perhaps the logits, receives e_k, 0 at the label."""
-    parts = [_block_statistics(*block, moment=moment) for block in _blocks(logits, index, buffer)]
+    parts = [_block_statistics(z, y, e, moment) for z, y, e in _blocks(logits, index, buffer)]
     label_logit, others, of_sample = (
         torch.cat(columns) if len(columns) > 1 and columns[0] is not None else columns[0]
         for columns in zip(*parts, strict=True)
