@@ -12,7 +12,7 @@ from scipy.special import lambertw
 from torch import Tensor
 
 from .label_checks import is_transformed
-from .number_checks import at_least_0, finite, increasing, require, within_0_1
+from .number_checks import at_least_0, finite, increasing, require
 
 
 class GammaPolicy:
@@ -75,7 +75,8 @@ class ScheduledGamma(GammaPolicy):
         return self.gamma
 
     def set_progress(self, fraction: float) -> None:
-        self.progress = within_0_1("fraction", fraction)
+        require(0 <= fraction <= 1, f"fraction must be within [0, 1], got {fraction}")
+        self.progress = float(fraction)
 
     def state_dict(self) -> dict:
         return {"progress": self.progress}
