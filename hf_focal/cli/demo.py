@@ -11,6 +11,7 @@ from transformers import (
     BertForSequenceClassification,
     DataCollatorWithPadding,
     PreTrainedTokenizerFast,
+    PrinterCallback,
     set_seed,
 )
 from transformers.utils.logging import disable_progress_bar
@@ -104,6 +105,7 @@ def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: Pr
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
+    trainer.remove_callback(PrinterCallback)  # a line of timings
     trainer.train()
     temperature = trainer.fit_temperature()
     test = trainer.predict(splits["test"])

@@ -320,7 +320,7 @@ def _check_config(config: PreTrainedConfig) -> None:
     calibration = getattr(config, "calibration", None)
     if calibration is not None:
         number = calibration.get("temperature", 1.0) if isinstance(calibration, dict) else None
-        if type(number) not in (int, float) or not 0 < number < math.inf:
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
             raise ValueError(
                 f"its config's calibration must have a finite and positive temperature, got {calibration!r}"
             )

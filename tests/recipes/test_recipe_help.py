@@ -33,4 +33,4 @@ def test_help_is_short_and_shows_the_recipes_options_first(recipe, capsys, monke
 
 def test_help_all_shows_the_training_arguments(capsys):
     shown = help_of("text_classification", capsys, "--help-all")
-    assert all(f"--{name} " in shown for name in ("train_file", "loss", "adam_beta1", "logging_nan_inf_filter"))
+    assert all(f"--{name}" in shown for name in ("train_file", "loss", "adam_beta1", "logging_nan_inf_filter"))

@@ -19,7 +19,7 @@ _COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_
 _OTHERS = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON | {"hub_training_state"}
 
 
-class _Parser(OneLineParser, HfArgumentParser):
+class _Parser(HfArgumentParser, OneLineParser):
     """The parser of dataclasses, with one-line errors."""
 
     def shorten_help(self) -> None:
