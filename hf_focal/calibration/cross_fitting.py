@@ -53,7 +53,7 @@ class CalibrationFit:
 
     def to_dict(self) -> dict[str, Any]:
         names = ("method", "before", "after", "nll_by_method", "changed_predictions", "num_samples", "num_folds")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
 
     def __str__(self) -> str:
         before, after = self.before, self.after
@@ -142,11 +142,11 @@ def _folds(labels: Tensor, num_folds: int) -> Tensor:
 
 def _held_out(fit: Callable[[Tensor, Tensor], Any], logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
     """The logits of each fold, corrected by a fit on the others; float64."""
-    corrected = logits.double()
+    corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold in folds.unique():
         held_out = folds == fold
         correction = fit(logits[~held_out], labels[~held_out])
-        corrected[held_out] = correction.apply(corrected[held_out])
+        corrected[held_out] = correction.apply(logits[held_out].double())
     return corrected
 
 

@@ -125,7 +125,9 @@ def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
     return wide.to(tensor.dtype)
 
 
-def calibration_record(temperature: Temperature | float) -> dict[str, Any]:
+def calibration_record(temperature: Temperature | AffineScaling | float) -> dict[str, Any]:
+    if isinstance(temperature, AffineScaling):
+        return temperature.to_dict()
     fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}
     fields.pop("value", None)
     return {"temperature": check_positive("temperature", temperature), **fields}
@@ -139,6 +141,11 @@ def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -
     """
     calibration = calibration or {}
     return calibration.get("temperature") if calibration.get("folded", not generates) else None
+
+
+def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
+    """Whether a correction is in a model's weights, from its `config.calibration`."""
+    return bool(calibration and calibration.get("folded", not generates))
 
 
 def _fold_classifier(model: Any, value: float) -> None:

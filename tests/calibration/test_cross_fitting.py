@@ -59,6 +59,15 @@ def test_every_fold_has_its_share_of_every_class():
         assert torch.bincount(folds[labels == label]).tolist() == [share] * 5
 
 
+def test_the_callers_logits_stay_as_they_are():
+    logits, labels = distorted(100)
+    logits = logits.double()
+    before = logits.clone()
+    fit = fit_calibration(logits, labels, "temperature")
+    assert torch.equal(logits, before)
+    assert fit.correction == fit_temperature(before, labels, "nll")
+
+
 def test_masked_classes_get_a_temperature():
     logits, labels = distorted(300)
     logits[:100, 0] = torch.where(labels[:100] == 0, logits[:100, 0], -torch.inf)

@@ -321,3 +321,32 @@ def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
     with pytest.raises(InputError, match="the NLL has no minimum"):
         calibrate_model(case.folder, str(tmp_path / "right.parquet"), objective="nll")
     assert evaluate_model(case.folder, str(tmp_path / "right.parquet")).pre["error"] == 0
+
+
+def test_a_threshold_is_chosen_on_other_data(cases):
+    case = cases["texts"]
+    options = {"threshold_dataset": str(case.validation), **case.options}
+    result = evaluate_model(case.folder, str(case.test), coverage=0.5, **options)
+    logits, labels = logits_of("texts", case.folder, case.test)
+    threshold = result.details["threshold"]
+    answered = logits.softmax(1).amax(1) >= threshold["value"]
+    assert threshold["test_coverage"] == pytest.approx(float(answered.double().mean()), abs=0.02)
+    correct = (logits.argmax(1) == labels)[answered]
+    assert threshold["test_precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
+    assert f"Answer above {threshold['value']:.3g}" in summary(result) and "coverage >= 50 %" in summary(result)
+    with pytest.raises(InputError, match="threshold_dataset must hold other samples than dataset"):
+        evaluate_model(case.folder, str(case.test), precision=0.9, threshold_dataset=str(case.test), **case.options)
+
+
+def test_vector_scaling_is_folded_and_told(cases, tmp_path):
+    case = cases["texts"]
+    data = {"dataset": str(case.validation), "test_dataset": str(case.test)}
+    result = calibrate_model(case.folder, **data, calibration="vector", output=tmp_path / "out", **case.options)
+    fit = result.details["calibration"]
+    assert fit["method"] == "vector" and not result.temperature.is_fitted
+    metrics = CalibrationMetrics()
+    metrics.update(*logits_of("texts", tmp_path / "out", case.test))
+    assert metrics.compute()["nll"] == pytest.approx(result.pre["nll"], abs=1e-5)
+    assert "vector scaling, cross-fitted on" in summary(result) and "refinement" in summary(result)
+    with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
+        calibrate_model(case.folder, **data, calibration="platt", **case.options)
