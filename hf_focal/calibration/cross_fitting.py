@@ -16,7 +16,8 @@ from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scalin
 from .temperature import Temperature, fit_temperature
 
 METHODS = ("temperature", "vector", "matrix")
-# "auto" does not try matrix scaling with more classes: its K² numbers would need as many samples.
+# "auto" does not try matrix scaling with more classes, as its K² numbers would need as many samples, nor with two, for
+# which it is vector scaling.
 _MOST_CLASSES = 100
 
 
@@ -80,7 +81,7 @@ def fit_calibration(
     Args:
         logits, labels, ignore_index: as for `fit_temperature`.
         method: "temperature", "vector", "matrix", or "auto": the one with the smallest cross-fitted NLL, where a tie
-            goes to the first. "auto" tries matrix scaling with up to 100 classes.
+            goes to the first. "auto" tries matrix scaling with 3 to 100 classes.
         num_folds: folds with equal shares of each class.
         num_bins: equal-width bins of the ECE.
         bias: False for a head without a bias.
@@ -96,7 +97,7 @@ def fit_calibration(
     logits, labels = logits[kept], labels[kept]
     if not 2 <= num_folds <= len(labels):
         raise ValueError(f"num_folds must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
-    tried = METHODS[: 2 if logits.shape[1] > _MOST_CLASSES else 3]
+    tried = METHODS[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
     if method != "auto":
         tried = tuple(dict.fromkeys(["temperature", method]))
     elif logits.isinf().any():  # masked classes
