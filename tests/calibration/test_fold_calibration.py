@@ -1,12 +1,9 @@
 """Folding vector and matrix scaling into classifiers, saved and loaded again."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import transformers
-from test_folding import IMAGE, TINY, build, inputs, logits_of
+from test_folding import IMAGE, TINY, build, logits_of
 
 from hf_focal import fit_matrix_scaling, fit_vector_scaling, fold_calibration, fold_temperature
 from hf_focal.calibration.folding import folded_temperature
@@ -48,25 +45,6 @@ def test_the_loaded_model_is_corrected(name, fit, tmp_path):
     torch.testing.assert_close(logits_of(loaded).double().softmax(-1), expected, rtol=0, atol=1e-6)
     assert loaded.config.calibration == scaling.to_dict()
     assert folded_temperature(loaded.config.calibration, generates=False) is None
-
-
-@pytest.mark.slow
-def test_a_process_without_the_package_is_calibrated(tmp_path):
-    model = build("BertForSequenceClassification", **TINY)
-    scaling = correction(fit_matrix_scaling)
-    expected = scaling.apply(logits_of(model).double()).softmax(-1)
-    fold_calibration(model, scaling).save_pretrained(tmp_path)
-    torch.save(inputs(model), tmp_path / "inputs.pt")
-    code = (
-        "import sys, torch, transformers\n"
-        f"model = transformers.BertForSequenceClassification.from_pretrained({str(tmp_path)!r}).eval()\n"
-        f"logits = model(**torch.load({str(tmp_path / 'inputs.pt')!r})).logits\n"
-        f"torch.save(logits.detach(), {str(tmp_path / 'logits.pt')!r})\n"
-        "assert 'hf_focal' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    loaded = torch.load(tmp_path / "logits.pt").double().softmax(-1)
-    torch.testing.assert_close(loaded, expected, rtol=0, atol=1e-6)
 
 
 def test_pixels_are_corrected():

@@ -65,7 +65,7 @@ def test_the_card_reads_back_equal(task, folded, tmp_path):
         assert again.data.eval_results == card.data.eval_results
         assert again.data.to_dict() == card.data.to_dict() == front_matter(card)
         assert again.text == card.text
-    assert len(card.data.eval_results) == (6 if task == "translation" else 9)
+    assert len(card.data.eval_results) == (6 if task == "translation" else 13)
 
 
 def test_the_results_in_the_metadata_are_those_of_the_run():
