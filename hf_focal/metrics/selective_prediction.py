@@ -6,14 +6,11 @@ confidence count as if in random order, so the order in which they are given doe
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from scipy.special import digamma
 from scipy.stats import beta
-
-if TYPE_CHECKING:
-    from .metrics_accumulator import CalibrationMetrics
 
 
 def grouped(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -106,7 +103,7 @@ class Threshold:
             f"with {100 * self.level:g} % confidence"
         )
 
-    def measure(self, metrics: "CalibrationMetrics") -> "SelectiveAccuracy":
+    def measure(self, metrics: Any) -> "SelectiveAccuracy":
         """Coverage and precision on other data, such as the test set, from their `CalibrationMetrics`."""
         confidence, correct = metrics.samples()
         answered = confidence.double() >= self.value

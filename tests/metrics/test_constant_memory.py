@@ -35,7 +35,7 @@ def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
     error = streamed.pop("adaece_error")
     difference = abs(streamed.pop("adaece") - kept.pop("adaece"))
     for name in ("smooth_ece", "aurc", "e_aurc", "augrc"):  # samples in a cell count as ties
-        assert streamed.pop(name) == pytest.approx(kept.pop(name), abs=1e-6)
+        assert streamed.pop(name) == pytest.approx(kept.pop(name), abs=1e-4)
     assert streamed == pytest.approx(kept, rel=0, abs=0, nan_ok=True)
     # In units of the last place of the confidences' sums, beside the error.
     assert difference <= error + 1e-9
