@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from documented import ROOT, classifier, examples_of, run_example
 from recipe_modules import import_recipe
