@@ -23,7 +23,7 @@ from transformers.trainer_utils import (
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import Temperature, check_objective, fit_temperature
+from ..calibration.temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, fit_temperature
 from ..hub.hub_publishing import create_repository, repository_of
 from ..losses import CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -463,14 +463,15 @@ class FocalTrainer(Trainer):
             dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
                 not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
                 those over a vocabulary and those of pixels.
-            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
-                language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
+            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, "adaece", or "nll"; see
+                `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
+                grid (`hf_focal.TemperatureStream`).
 
         Raises:
             ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
                 what `hf_focal.fit_temperature` raises.
         """
-        check_objective(objective)
+        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head is Head.CLASSES:
             logits, labels = self.collect(dataset, CollectedLogits())
