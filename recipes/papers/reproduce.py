@@ -181,7 +181,9 @@ def make_run(
     elif "hub" not in entry:
         raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
     config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
-    options = {**({} if files else entry["hub"]), **entry["model"], **overrides}
+    of_loss = entry.get("options", {})
+    own = {**of_loss.get(loss, {}), **of_loss.get(f"{model} {loss}", {})}
+    options = {**({} if files else entry["hub"]), **entry["model"], **own, **overrides}
     settings = yaml.safe_load(config.read_text(encoding="utf-8")) | options
     options |= same_batch(settings, entry.get("devices", 1), processes)
     options |= {"loss": entry["losses"][loss], "seed": seed}

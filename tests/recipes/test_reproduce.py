@@ -54,7 +54,7 @@ def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
         "loss": "flsd53",
         "seed": 5,
     }
-    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=8"
+    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=8,weighted=true"
 
 
 def test_tables_share_their_runs(tmp_path):
@@ -71,6 +71,19 @@ def test_a_dataset_stands_for_all_its_models(tmp_path):
     models = [run.job.options["model_name_or_path"] for run in plan.runs]
     assert models == ["cifar_resnet50", "cifar_resnet110", "cifar_wide_resnet_26_10", "cifar_densenet121"]
     assert {run.job.options["loss"] for run in plan.runs} == {"brier"}
+
+
+def test_losses_and_models_have_arguments_of_their_own(tmp_path):
+    plan = prepare(tmp_path, rows="cifar10/wide_resnet_26_10 tiny_imagenet", losses="brier cross_entropy", seeds="1")
+    options = {(run.model, run.loss): run.job.options for run in plan.runs}
+    brier = options["wide_resnet_26_10", "brier"]
+    assert (brier["loss_reduction"], brier["num_train_epochs"], brier["milestones"]) == (
+        "mean",
+        550,
+        "150/550,250/550",
+    )
+    assert not {"loss_reduction", "num_train_epochs"} & set(options["wide_resnet_26_10", "cross_entropy"])
+    assert options["resnet50", "brier"]["learning_rate"] == 0.035
 
 
 def test_rows_without_a_recipe_are_named_and_not_run(tmp_path):
@@ -166,7 +179,7 @@ def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
     plan = prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
     assert plan.devices == ["0,1"]
     losses = {run.loss: run.job.options["loss"] for run in plan.runs}
-    assert losses == {"mmce": "mmce:lam=8,gather=true", "brier": "brier"}
+    assert losses == {"mmce": "mmce:lam=8,weighted=true,gather=true", "brier": "brier"}
     assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
 
 
