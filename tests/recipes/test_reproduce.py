@@ -205,6 +205,7 @@ def test_every_printed_loss_has_one_here():
 
 @pytest.mark.parametrize("name", ["papers/newsgroups", "papers/sst_trees", "image_classification", "translation"])
 def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
+    (tmp_path / "glove.6B.100d.txt").touch()
     script, timm = import_recipe(name), importlib.util.find_spec("timm")
     for dataset, entry in rows_file()["datasets"].items():
         if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
@@ -217,7 +218,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
         }
         files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
         for model in entry["models"].values():
-            for data in (entry.get("hub", {}), files):
+            for data in [*([entry["hub"]] if "hub" in entry else []), files]:
                 options = fixed | data | model
                 parsed = parse_arguments(script.ARGUMENTS, flags(options))
                 assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
@@ -361,11 +362,10 @@ def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
     for name, size, seed in (("train", 120, 0), ("validation", 40, 1), ("test", 60, 2)):
         topics = generate_topics(size, seed=seed)
         Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
-    (data / "glove.6B.100d.txt").write_text("the 0 1\na 1 0\n")
-    overrides = (
-        "num_train_epochs=2 strip=none max_length=30 vocab_size=200 embedding_size=2 embedding_learning_rate=0.1"
-    )
-    overrides += " num_filters=8 num_layers=1 save_total_limit=2"  # with 1 only the best checkpoint is left
+    (data / "glove.6B.100d.txt").write_text(f"{topics['text'][0].split()[0]} 0 1\n")
+    overrides = "num_train_epochs=2 strip=none max_length=30 vocab_size=200 embedding_size=2"
+    overrides += " embedding_learning_rate=0.1 num_filters=8 num_layers=1"
+    overrides += " save_total_limit=2"  # with 1 only the best checkpoint is left
     options = {"rows": "20_newsgroups/gp_cnn", "data": f"20_newsgroups={data}", "overrides": overrides}
     options |= {"losses": "flsd_53", "seeds": "1"}
     command = argv(tmp_path / "out", **options, attempts="1")

@@ -55,5 +55,5 @@ def test_a_page_must_have_the_section(tmp_path):
         "<!-- end of results -->",
         "below",
     ]
-    with pytest.raises(ValueError, match="page.md must have the comments <!-- tests: written by"):
+    with pytest.raises(ValueError, match=r"page.md must have the comments <!-- tests: written by"):
         results.replace_section(page, "tests", "new")
