@@ -13,10 +13,10 @@ from pathlib import Path
 
 import yaml
 
+from hf_focal import losses
 from hf_focal.experiments.reports.claims_tests import claims_table
 from hf_focal.experiments.reports.paper_tables import Runs, beside_the_paper, read_paper_tables
 from hf_focal.experiments.reports.run_records import bins_of, record_of, write_record
-from hf_focal.losses import LossConfig
 from hf_focal.reports.reliability_figures import draw_reliability
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +48,8 @@ def name_of(task: str, record: dict) -> str:
     """A run's loss under its name in the papers' tables, or under its own; AdaFocal's with the steps of an update."""
     rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
     specs = rows["losses"] | rows["datasets"][TASKS[task][1][0]].get("losses", {})
-    names = {str(LossConfig.parse(spec)): name for name, spec in specs.items()}
-    loss = str(LossConfig.parse(record["loss"]))
+    names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
+    loss = str(losses.LossConfig.parse(record["loss"]))
     steps = record["settings"].get("gamma_update_steps")
     return names.get(loss, re.sub(r"[^\w.]+", "_", loss)) + (f"_{steps}" if steps else "")
 
