@@ -22,7 +22,7 @@ from ..reports.experiment_report import write_experiment_comparison, write_exper
 
 def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
     """Save the logits and labels of each split, with which other metrics and temperatures can be computed later."""
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, output in predictions.items():
         arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
     with path.open("wb") as file:
