@@ -144,7 +144,8 @@ def beside_the_paper(
         row = [title, str(len(of_seeds))]
         for (metric, stage), cell in zip(columns, theirs, strict=True):
             values = [measured(record, metric, stage) for record in of_seeds]
-            row += [mean_and_deviation(values), MISSING if cell is None else f"{cell.value:.2f}"]
+            printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
+            row += [mean_and_deviation(values), printed_value]
         fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
         values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
         temperatures = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
@@ -153,4 +154,9 @@ def beside_the_paper(
     names = ["Loss", "seeds"]
     for metric, stage in columns:
         names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
-    return columns_table([*names, "T", "paper"], list(zip(*rows, strict=True)))
+    table = columns_table([*names, "T", "paper"], list(zip(*rows, strict=True)))
+    return table + (
+        "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
+        if "°" in table
+        else ""
+    )

@@ -12,7 +12,7 @@ TABLES = Path(__file__).parents[3] / "recipes" / "papers" / "tables"
 CELLS = [
     PaperCell("news", "cnn", "cross_entropy", "ece", "pre_t", 17.92, None, ""),
     PaperCell("news", "cnn", "cross_entropy", "ece", "post_t", 2.39, 3.4, ""),
-    PaperCell("news", "cnn", "flsd_53", "ece", "pre_t", 6.92, None, ""),
+    PaperCell("news", "cnn", "flsd_53", "ece", "pre_t", 6.92, None, "read from '692'"),
     PaperCell("news", "cnn", "flsd_53", "ece", "post_t", 2.19, 1.5, ""),
     PaperCell("news", "cnn", "adafocal", "ece_em", "pre_t", 2.62, None, ""),
     PaperCell("news", "cnn", "adafocal", "ece_em", "post_t", 2.46, 1.1, ""),
@@ -30,7 +30,8 @@ def test_a_cell_has_the_mean_and_the_deviation_over_seeds(run):
     eces, posts, temperatures = [0.2, 0.25, 0.21], [0.02, 0.03, 0.025], [2.0, 2.5, 2.4]
     runs = {seed: run(*values) for seed, values in enumerate(zip(eces, [0.2] * 3, posts, temperatures, strict=True))}
     one = {7: run(0.2, post=0.02, temperature=2.5)}
-    table = table_rows(beside_the_paper({"cross_entropy": runs, "brier": one}, CELLS, BEFORE_AND_AFTER, TITLES))
+    text = beside_the_paper({"cross_entropy": runs, "brier": one}, CELLS, BEFORE_AND_AFTER, TITLES)
+    table = table_rows(text)
     assert table[0] == ["Loss", "seeds", "ECE %", "paper", "ECE % after T", "paper", "T", "paper"]
 
     def cell(values, factor):
@@ -40,7 +41,10 @@ def test_a_cell_has_the_mean_and_the_deviation_over_seeds(run):
     ours = [cell(eces, 100), "17.92", cell(posts, 100), "2.39", cell(temperatures, 1), "3.4"]
     assert table[1] == ["cross-entropy", "3", *ours]
     assert table[2] == ["Brier", "1", "20.00", "–", "2.00", "–", "2.50", "–"]
-    assert table[3:] == [["FLSD-53", "0", "–", "6.92", "–", "2.19", "–", "1.5"]]
+    assert table[3:] == [["FLSD-53", "0", "–", "6.92°", "–", "2.19", "–", "1.5"]]
+    assert text.endswith(
+        "\n\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
+    )
 
 
 def test_the_table_of_equal_mass_has_its_own_temperature(run):
