@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.folding import fold_temperature
-from ..calibration.temperature import check_objective
+from ..calibration.temperature import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
@@ -116,7 +116,7 @@ def calibrate_model(
         InputError: any other error that the user can correct; its message is one line.
     """
     with explained():
-        check_objective(objective)
+        check_objective(objective, STREAM_OBJECTIVES)
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
     fit_data = test_data = ("dataset", dataset, split, "validation")

@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_l
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import Temperature, check_objective, fit_temperature
+from ..calibration.temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, fit_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -387,13 +387,14 @@ class FocalTrainer(Trainer):
 
         Args:
             dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
-            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
-                language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
+            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, "adaece", or "nll"; see
+                `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
+                grid (`hf_focal.TemperatureStream`).
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
-        check_objective(objective)
+        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head is Head.CLASSES:
             logits, labels = self.collect(dataset, CollectedLogits())

@@ -223,7 +223,7 @@ def test_metrics_that_nothing_defines_are_left_out(tmp_path):
 # The temperature
 
 
-@pytest.mark.parametrize("objective", ["ece", "nll"])
+@pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
 def test_fit_temperature_and_later_evaluations(objective, tmp_path):
     trainer = trainer_of(tmp_path, BagOfWords(), calibration_bins=10, num_train_epochs=30)
     trainer.train()
