@@ -215,7 +215,10 @@ def _check_foldable(trained: TrainedModel) -> None:
         fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
         raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
-    trained.model.config.calibration = trained.calibration
+    if trained.calibration:
+        trained.model.config.calibration = trained.calibration
+    else:
+        del trained.model.config.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
