@@ -57,7 +57,7 @@ class FocalTrainer(Trainer):
     their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
-    labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
+    labeled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
     but DDP would wait for one: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
     `output_router_logits` on, its auxiliary loss is added once per step and logged as ``aux_loss``; ``eval_loss`` is
     without it.
@@ -339,7 +339,7 @@ class FocalTrainer(Trainer):
             self.args.dataloader_drop_last = drop_last
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Update an accumulator (see `evaluation_accumulators`) with a labelled dataset; returns `gather` of it."""
+        """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -347,7 +347,7 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """The `CalibrationMetrics` of labelled data, or of the evaluation set with that key, before T and after T.
+        """The `CalibrationMetrics` of labeled data, or of the evaluation set with that key, before T and after T.
 
         They are those of all processes; the second is None without a temperature. `evaluate` reports their
         `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
@@ -461,7 +461,7 @@ class FocalTrainer(Trainer):
             dataset_tags, dataset, dataset_args: the dataset's Hub id, or its name; and its configuration.
             result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
                 default they are measured, and the report is written.
-            test_dataset: labelled data to measure, or the key of one of several evaluation sets; by default the
+            test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
         """
         named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}

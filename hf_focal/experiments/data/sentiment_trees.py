@@ -223,7 +223,7 @@ def encode_trees(
         num_labels: 5 keeps the labels. 2 is the binary task: 0 and 1 become 0 (negative), 3 and 4 become 1 (positive),
             and neutral nodes become -100. Trees with a neutral root are left out: of the treebank's 8,544 / 1,101 /
             2,210 trees 6,920 / 872 / 1,821 remain.
-        roots_only: whether only the root of each tree is labelled (for evaluation) or every node (for training
+        roots_only: whether only the root of each tree is labeled (for evaluation) or every node (for training
             [Tai et al. 2015]).
         neutral_class: of the binary task, whether neutral nodes become 2 instead of -100, for a model with that class.
 
