@@ -144,7 +144,7 @@ def test_tokens_that_are_ignored_count_for_nothing(tmp_path):
     assert metrics["eval_num_samples"] == kept.sum() == 21 * 6 - 12
     assert metrics["eval_ece"] == pytest.approx(expected.compute()["ece"], rel=0, abs=1e-12)
     assert metrics["eval_loss"] == pytest.approx(loss.item(), rel=0, abs=1e-12)
-    assert trainer.fit_temperature().value == fit_temperature(logits, labels).value
+    assert trainer.fit_temperature().value == fit_temperature(logits, labels, "nll").value
 
 
 def test_evaluate_keeps_no_logits(tmp_path, monkeypatch):
