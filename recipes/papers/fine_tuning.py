@@ -11,7 +11,6 @@ what is missing. `recipes/papers/fine_tuning_page.py` makes the tables of docs/r
 
 import argparse
 import json
-import logging
 import time
 from pathlib import Path
 
@@ -128,14 +127,6 @@ def decisions(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
     return values
 
 
-def fit(logits: torch.Tensor, labels: torch.Tensor, objective: str) -> float:
-    try:
-        return float(fit_temperature(logits, labels, objective))
-    except ValueError as error:  # all calibration samples right or no better than chance: no finite T
-        logging.warning("T stays 1: %s", error)
-        return 1.0
-
-
 def train_one(options: argparse.Namespace, loss: str, seed: int, encoded: dict, tokenizer, folder: Path) -> None:
     name, _, interval = loss.partition("@")
     args = FocalTrainingArguments(
@@ -177,7 +168,8 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, encoded: dict, 
     outputs = {split: trainer.predict(encoded[split]) for split in measured}
     logits = {split: torch.from_numpy(output.predictions).float() for split, output in outputs.items()}
     labels = {split: torch.from_numpy(np.asarray(output.label_ids)) for split, output in outputs.items()}
-    temperatures = {name: fit(logits["calibration"], labels["calibration"], name) for name in ("nll", "ece")}
+    fitted_on = logits["calibration"], labels["calibration"]
+    temperatures = {objective: float(fit_temperature(*fitted_on, objective)) for objective in ("nll", "ece")}
     majority = float((labels["test"] != encoded["train_labels"].mode().values).double().mean())
     record = {
         "task": options.task,
