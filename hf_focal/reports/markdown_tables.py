@@ -130,11 +130,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
         if run.true_calibration_error is not None:
             row["true_calibration_error"] = run.true_calibration_error
     columns = _comparison_columns(rows)
-    errors = {
-        1 - run.details["class_balance"]["largest"] / run.pre["num_samples"]
-        for run in results
-        if "class_balance" in run.details
-    }
+    errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
     if len(errors) == 1:  # or the runs have different test sets
         baseline = {"Loss": "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
         for title, column in columns.items():
@@ -142,11 +138,16 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     return columns
 
 
+def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
+    """The number of test samples, and how they are distributed; empty where that is unknown."""
+    return run.pre.get("num_samples", 0), run.details.get("class_balance", {}) if "num_samples" in run.pre else {}
+
+
 def results_notes(results: Sequence[RunResult]) -> list[str]:
     """Return what the numbers of `results_table` do not show: models of one answer, and temperatures that harm."""
     notes = []
     for run in results:
-        size, balance = run.pre["num_samples"], run.details.get("class_balance", {})
+        size, balance = _class_balance(run)
         others = size - balance.get("predicted", 0)
         if "predicted" in balance and others < 0.2 * (size - balance["largest"]):
             notes.append(
