@@ -42,6 +42,8 @@ ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 OBJECTIVES = ("ece", "adaece", "nll")
 # Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
 STREAM_OBJECTIVES = ("ece", "nll")
+# With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
+ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
 # Within these, float32 can represent 1/T and the relevant logits over T.
@@ -146,13 +148,12 @@ def fit_temperature(
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or if the
-        logits are constant: then T is 1.
+        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or makes
+        both ECE and NLL worse, or if there is no best one: then T is 1.
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
-            left; for `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no
-            better than chance (T -> ∞).
+            left; a label whose probability is 0 at every T.
     """
     check_objective(objective)
     check_count("num_bins", num_bins)
@@ -182,6 +183,10 @@ def fit_temperature(
     if objective != "nll" and not samples.are_constant:
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
+    if ece_after > ece_before and nll_after > nll_before:
+        warnings.warn(
+            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: the grid should hold 1", stacklevel=2
+        )
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
@@ -328,19 +333,16 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
 def _nll_optimum(samples: CalibrationSamples) -> float:
     """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
     label_gap = float(samples.label_gaps.mean())
-    advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
         raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+    problem = None
     if label_gap == 0:
-        raise ValueError(
-            f"labels must not all have the largest logit, got a perfectly separated set of {len(samples)} samples: "
-            "the NLL has no minimum, it falls as T -> 0" + advice
-        )
-    if label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
-        raise ValueError(
-            "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
-            "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
-        )
+        problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+    elif label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
+        problem = "the predictions are no better than chance (are the labels those of these logits?)"
+    if problem is not None:
+        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
+        return 1.0
 
     def slope(log_beta: float) -> float:
         return label_gap - _mean_expected_gap(samples, math.exp(log_beta))

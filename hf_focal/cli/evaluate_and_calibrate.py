@@ -85,7 +85,7 @@ def calibrate_model(
     *,
     test_dataset: str | None = None,
     test_split: str | None = None,
-    objective: str = "ece",
+    objective: str = "nll",
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -104,7 +104,7 @@ def calibrate_model(
         dataset, split: the data to fit the temperature to; the split "validation" by default.
         test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
             the temperature is fitted to, whose results are optimistic.
-        objective: "ece" or "nll".
+        objective: "nll" or "ece".
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
             model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
             has T, for `apply_calibrated_generation`.

@@ -282,7 +282,7 @@ class TrainedModel:
         try:
             yield
         except ValueError as error:
-            if "the NLL has no minimum" in str(error) or "the NLL is infinite" in str(error):
+            if "the NLL is infinite" in str(error):
                 raise InputError(str(error)) from error
             if NOT_FINITE.match(str(error)):
                 raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error

@@ -19,7 +19,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_l
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, fit_temperature
+from ..calibration.temperature import (
+    ENOUGH_SAMPLES,
+    OBJECTIVES,
+    STREAM_OBJECTIVES,
+    Temperature,
+    check_objective,
+    fit_temperature,
+)
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -382,14 +389,14 @@ class FocalTrainer(Trainer):
 
     # Temperature
 
-    def fit_temperature(self, dataset: Any = None, objective: str = "ece") -> Temperature:
+    def fit_temperature(self, dataset: Any = None, objective: str = "nll") -> Temperature:
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
             dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
-            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, "adaece", or "nll"; see
+            objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
                 `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
-                grid (`hf_focal.TemperatureStream`).
+                grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
@@ -399,6 +406,13 @@ class FocalTrainer(Trainer):
         if self.head is Head.CLASSES:
             logits, labels = self.collect(dataset, CollectedLogits())
             self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+            enough = ENOUGH_SAMPLES[objective]
+            if self.temperature.num_samples < enough and self.args.should_log:
+                _logger.warning(
+                    "T is fitted on %d samples: with fewer than %d, it can make calibration worse",
+                    self.temperature.num_samples,
+                    enough,
+                )
         else:
             self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
