@@ -12,6 +12,7 @@ import torch
 
 from ..metrics.input_checks import Array, ProbabilityEvidence, check_count
 from .temperature import (
+    STREAM_OBJECTIVES,
     CalibrationSamples,
     Temperature,
     check_grid,
@@ -55,7 +56,7 @@ class TemperatureCurves:
 
         Ties and warnings, at `stacklevel`, are as in `fit_temperature`; unlike there, `"nll"` only tries the grid.
         """
-        check_objective(objective)
+        check_objective(objective, STREAM_OBJECTIVES)
         value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False
         if self.are_constant:
             warn_constant(stacklevel + 1)

@@ -15,7 +15,7 @@ from datasets import Dataset
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.cross_fitting import METHODS
 from ..calibration.folding import fold_calibration, fold_temperature
-from ..calibration.temperature import check_objective
+from ..calibration.temperature import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
@@ -25,7 +25,7 @@ from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
 from .labelled_inputs import input_keys
-from .model_and_data import TrainedModel, trained_model
+from .model_and_data import TrainedModel
 
 
 class NotPublishedError(InputError):
@@ -78,7 +78,8 @@ def evaluate_model(
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset must hold other samples than dataset, got the same ones")
-    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _new_folder(output):
+        trained = TrainedModel(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
         before, _ = trained.measure(trained.encode(source, samples))
         notes = trained.calibration_notes(": measured as it is", ": measured without it")
@@ -111,7 +112,7 @@ def calibrate_model(
     *,
     test_dataset: str | None = None,
     test_split: str | None = None,
-    objective: str = "ece",
+    objective: str = "nll",
     calibration: str = "temperature",
     task: str | None = None,
     batch_size: int = 16,
@@ -131,7 +132,7 @@ def calibrate_model(
         dataset, split: the data to fit the temperature to; the split "validation" by default.
         test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
             the temperature is fitted to, whose results are optimistic.
-        objective: "ece" or "nll", of a temperature.
+        objective: "nll" or "ece", of a temperature.
         calibration: "temperature"; "vector", "matrix" or "auto" fit a classifier by NLL, see `fit_calibration`.
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
             model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
@@ -145,7 +146,7 @@ def calibrate_model(
         InputError: any other error that the user can correct; its message is one line.
     """
     with explained():
-        check_objective(objective)
+        check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (*METHODS, "auto"):
             raise InputError(f"calibration must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
     if private is not None and push_to_hub is None:
@@ -158,7 +159,8 @@ def calibrate_model(
         locations = dataset_location(*fit_data), dataset_location(*test_data)
     if has_test and locations[0] == locations[1]:
         raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
-    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _new_folder(output):
+        trained = TrainedModel(model, task, batch_size, num_bins, options)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
@@ -251,7 +253,10 @@ def _check_foldable(trained: TrainedModel) -> None:
         fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
         raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
-    trained.model.config.calibration = trained.calibration
+    if trained.calibration:
+        trained.model.config.calibration = trained.calibration
+    else:
+        del trained.model.config.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:

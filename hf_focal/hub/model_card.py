@@ -115,7 +115,7 @@ def model_card(
     )
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += ["Guo et al. 2017"] * fitted.is_fitted
-    sources += ["Mukhoti et al. 2020"] * (fitted.objective == "ece")
+    sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
     scaled = calibration is not None and calibration["method"] != "temperature"
     count = result.pre.get("num_samples", nan)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..metrics import CalibrationMetrics, SelectiveAccuracy
-from .figure_style import COLOURS, GREY, LINES, clean_axes, finished
+from .figure_style import COLORS, GREY, LINES, clean_axes, finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def risk_coverage_figure(
     axes = figure.subplots()
     for number, (name, metrics) in enumerate(runs.items()):
         curve = metrics.risk_coverage()
-        color = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f} %"
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if thresholds and name in thresholds:

@@ -137,5 +137,5 @@ def test_errors_name_the_argument_and_the_value():
         fit_vector_scaling(masked, labels)
     with pytest.raises(ValueError, match="labels must have one that is not ignore_index -100"):
         fit_vector_scaling(logits, torch.full_like(labels, -100))
-    with pytest.raises(ValueError, match="perfectly separated set of 30"):
+    with pytest.warns(UserWarning, match="all 30 samples are predicted correctly"):
         fit_matrix_scaling(logits, logits.argmax(1))
