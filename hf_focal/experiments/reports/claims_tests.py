@@ -1,7 +1,7 @@
 """Statistical tests, paired over seeds, of the papers' claims about focal losses."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
