@@ -26,6 +26,7 @@ DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
 TASKS = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
+    "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
 LOSSES = {
     "cross_entropy": "cross-entropy",
