@@ -111,7 +111,8 @@ def main(argv: list[str] | None = None) -> None:
         }
         columns = [("error", "pre_t"), ("ece", "pre_t"), ("ece", "post_t")]
         text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
-        if cells["adafocal2022"]:
+        measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
+        if measured and cells["adafocal2022"]:
             columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
