@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +25,13 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature
-from hf_focal.cli.evaluate_and_calibrate import InputError, NotPublishedError, calibrate_model, evaluate_model
+from hf_focal.cli.evaluate_and_calibrate import (
+    InputError,
+    NotPublishedError,
+    _check_foldable,
+    calibrate_model,
+    evaluate_model,
+)
 from hf_focal.cli.model_and_data import loss_of
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
@@ -148,6 +155,13 @@ def test_figures_outlive_a_full_disk(cases, tmp_path, monkeypatch):
     with pytest.raises(NotPublishedError, match=r"output must be a folder with room .*out': .*No space left") as error:
         calibrate_model(case.folder, str(case.validation), output=tmp_path / "out", **case.options)
     assert error.value.result.temperature.is_fitted
+
+
+def test_checking_that_t_can_be_folded_changes_no_config(cases):
+    model = AutoModelForSequenceClassification.from_pretrained(cases["texts"].folder)
+    before = model.config.to_dict()
+    _check_foldable(SimpleNamespace(model=model, calibration={}))
+    assert model.config.to_dict() == before
 
 
 @pytest.mark.parametrize("kind", ["images", "seq2seq"])
