@@ -5,8 +5,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all coverage fuzz test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
-	cifar10 imbalance reproduce clean
+.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-peers docs digits shapes \
+	tags newsgroups multi30k sst cifar10 imbalance reproduce clean
 
 # One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
@@ -37,6 +37,12 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
+# The tests that need timm, TRL, PEFT, DeepSpeed, or Chromium, with the newest versions, in a separate environment of
+# 6 GB. DeepSpeed compiles with the environment's ninja.
+FULL_VENV ?= .venv-full
+test-full: $(FULL_VENV)/.installed
+	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
+
 # The lines of hf_focal that the tests run, including in the processes that they start.
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
@@ -56,7 +62,9 @@ test-lowest:
 
 # The files of a release, in dist/.
 dist: $(VENV)/.installed-test
+	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -162,5 +170,11 @@ $(PEERS_VENV)/.installed: pyproject.toml
 	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[peers]"
 	touch $@
 
+$(FULL_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FULL_VENV)
+	$(FULL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) .venv-lowest out site build dist *.egg-info .coverage
+	rm -rf $(VENV) $(PEERS_VENV) $(FULL_VENV) .venv-lowest out site build dist *.egg-info .coverage
