@@ -24,7 +24,7 @@ from datasets import DatasetDict
 from transformers import AutoModelForImageClassification, PreTrainedModel, set_seed
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.cli.dataset_loading import load_digits
 from hf_focal.experiments.data.image_batches import ImageDataset, load_image_splits
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.pretrained_models import label_options

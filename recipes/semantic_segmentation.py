@@ -98,6 +98,7 @@ class DataArguments(GeneratedDatasetArguments):
 class ModelArguments:
     """The model: any with logits for pixels to fine-tune, or a SegFormer trained from scratch; and its input size."""
 
+    _argument_group_name = "model"
     model_name_or_path: str = field(
         default="segformer_tiny",
         metadata={"help": f"A Hub id or folder; or {' or '.join(FROM_SCRATCH)}, trained from scratch."},

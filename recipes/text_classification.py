@@ -29,8 +29,8 @@ from transformers import (
 from transformers.utils import is_peft_available
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.cli.demo_corpus import generate_topics
 from hf_focal.cli.model_input_length import input_length
+from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.pretrained_models import check_head, label_options
 from hf_focal.experiments.data.text_splits import load_splits
@@ -67,6 +67,7 @@ class DataArguments(GeneratedDatasetArguments):
 class ModelArguments:
     """The model: any encoder to fine-tune, or a small CNN trained from scratch."""
 
+    _argument_group_name = "model"
     model_name_or_path: str = field(
         default="gp_cnn", metadata={"help": "A Hub id or folder; or 'gp_cnn', a CNN trained from scratch."}
     )

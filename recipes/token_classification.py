@@ -63,6 +63,7 @@ class DataArguments(GeneratedDatasetArguments):
 class ModelArguments:
     """The model: any encoder to fine-tune, or a small one trained from scratch on whole words."""
 
+    _argument_group_name = "model"
     model_name_or_path: str = field(
         default="encoder", metadata={"help": "A Hub id or folder; or 'encoder', trained from scratch."}
     )

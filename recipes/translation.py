@@ -75,6 +75,7 @@ class DataArguments(GeneratedDatasetArguments):
 class ModelArguments:
     """The model: any sequence-to-sequence model to fine-tune, or a Transformer trained from scratch."""
 
+    _argument_group_name = "model"
     model_name_or_path: str = field(
         default="transformer",
         metadata={

@@ -28,29 +28,12 @@ _HOLDS: dict[str, Callable[[Any], bool]] = {
 
 
 class Column(NamedTuple):
-    """A column to select.
+    """A column to select."""
 
-    Attributes:
-        argument: the argument that names the column.
-        column: its name in the data.
-        name: its name in the selection.
-        holds: what it must hold, a key of `_HOLDS`.
-    """
-
-    argument: str
-    column: str
-    name: str
-    holds: str
-
-
-def check_column(argument: str, column: str, source: str, split: Dataset) -> None:
-    """Raise `ValueError` if the split lacks the column; the error suggests a similar one."""
-    if column not in split.column_names:
-        near = difflib.get_close_matches(column, split.column_names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
-        )
+    argument: str  # that names the column
+    column: str  # its name in the data
+    name: str  # its name in the selection
+    holds: str  # what it must hold, a key of `_HOLDS`
 
 
 def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
@@ -66,7 +49,12 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
     """
     arguments: dict[str, str] = {}
     for argument, column, _, _ in columns:
-        check_column(argument, column, source, split)
+        if column not in split.column_names:
+            near = difflib.get_close_matches(column, split.column_names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
+            )
         if (other := arguments.setdefault(column, argument)) != argument:
             raise ValueError(f"{argument} must be another column than {other}, got {column!r} for both")
     if len(split) == 0:
@@ -80,13 +68,11 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
             values = pc.list_flatten(values)
         if values.null_count:
             raise ValueError(f"{argument} must have no nulls, got {values.null_count} of {len(values)} {where}")
-        if holds == "images" and _may_be_image(feature):
-            selected = selected.cast_column(name, Image(decode=False))
-        elif (plain := _plain(feature)) != feature:
-            selected = selected.cast_column(name, plain)
-        feature = selected.features[name]
-        if not _HOLDS[holds](feature):
-            raise ValueError(f"{argument} must hold {holds}, got {feature} {where}")
+        wanted = Image(decode=False) if holds == "images" and _may_be_image(feature) else _plain(feature)
+        if wanted != feature:
+            selected = selected.cast_column(name, wanted)
+        if not _HOLDS[holds](wanted):
+            raise ValueError(f"{argument} must hold {holds}, got {wanted} {where}")
         if holds == "strings" and not any(text.strip() for text in selected[name]):
             raise ValueError(f"{argument} must hold texts, got only blank ones {where}")
     return selected
@@ -112,16 +98,10 @@ def flatten_translations(split: Dataset, column: str) -> Dataset:
 
 
 def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
-    """Drop the samples whose label is negative: -1 of a `ClassLabel`, or -100.
-
-    Args:
-        source: what messages call the samples.
-        samples: with a column `name` of integers.
-        name: the labels.
-        column: the name of that column in the data.
+    """Drop the samples whose label in `name` is negative: -1 of a `ClassLabel`, or -100.
 
     Raises:
-        ValueError: no sample has a label.
+        ValueError: no sample of `source` has a label in its column `column`.
     """
     labelled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
     if not labelled.any():

@@ -4,7 +4,16 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import Dataset, DownloadManager, load_dataset, load_dataset_builder
+from datasets import (
+    ClassLabel,
+    Dataset,
+    DatasetDict,
+    DownloadManager,
+    Features,
+    Image,
+    load_dataset,
+    load_dataset_builder,
+)
 from datasets.data_files import DataFilesDict, DataFilesList
 from datasets.exceptions import DatasetGenerationError
 
@@ -37,22 +46,18 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
         if split is not None:
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
         return DatasetLocation(str(Path(name).resolve()), "", "")
-    path, config, own = _parts(argument, name)
+    parts = name.split(":")
+    # The path of a folder that exists may have colons.
+    end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
+    path, rest = ":".join(parts[:end]), parts[end:]
+    if len(rest) > 2:
+        raise InputError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
     if not path.strip():
         raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
+    config, own = [*rest, "", ""][:2]
     if own and split not in (None, own):
         raise InputError(f"{argument} must have the split that is also given, {split!r}, got {name!r}")
     return DatasetLocation(path, config, own or split or default)
-
-
-def _parts(argument: str, name: str) -> DatasetLocation:
-    """Split a name at its colons, except for those in the path of a folder that exists."""
-    parts = name.split(":")
-    end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
-    rest = parts[end:]
-    if len(rest) > 2:
-        raise InputError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
-    return DatasetLocation(":".join(parts[:end]), *rest, *[""] * (2 - len(rest)))
 
 
 def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
@@ -70,16 +75,31 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
     """
     if is_file(name):
         return load_file(argument, Path(name))
-    path, config, own = _parts(argument, name)
-    split = own or split
-    if path == "digits":
-        from .digits_dataset import load_digits
+    path, config, split = dataset_location(argument, name, None, split)
+    if path != "digits":
+        return load_id_or_folder(argument, path, config or None, split)
+    digits = load_digits()
+    if split not in digits:
+        raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
+    return digits[split]
 
-        digits = load_digits()
-        if split not in digits:
-            raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
-        return digits[split]
-    return load_id_or_folder(argument, path, config or None, split)
+
+def load_digits(seed: int = 42) -> DatasetDict:
+    """Load the 1,797 handwritten digits of 8 × 8 gray values that come with scikit-learn [Alpaydin and Kaynak 1998].
+
+    Returns:
+        797 "train", 500 "validation" and 500 "test" samples of "image" (undecoded) and "label" (`ClassLabel`).
+    """
+    from PIL import Image as PILImage
+    from sklearn.datasets import load_digits as sklearn_digits
+
+    digits = sklearn_digits()
+    pixels = (digits.images * 255 / 16).round().astype("uint8")  # from 0 to 16
+    samples = {"image": [PILImage.fromarray(image) for image in pixels], "label": digits.target.tolist()}
+    features = Features(image=Image(decode=False), label=ClassLabel(names=[str(digit) for digit in range(10)]))
+    rest = Dataset.from_dict(samples, features).train_test_split(500, stratify_by_column="label", seed=seed)
+    train = rest["train"].train_test_split(500, stratify_by_column="label", seed=seed)
+    return DatasetDict({"train": train["train"], "validation": train["test"], "test": rest["test"]})
 
 
 def load_id_or_folder(argument: str, name: str, config: str | None, split: str | None = None) -> Any:
@@ -105,20 +125,25 @@ def load_file(argument: str, file: Path) -> Dataset:
         raise ValueError(f"{argument} must end in {SUFFIXES}, got {str(file)!r}")
     if not file.is_file():
         raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
-    options = {}
-    if kind == "csv":
-        _check_separator(argument, file)
-        # Only an empty cell is null: "NA" and "None" are words.
-        options = {"keep_default_na": False, "na_values": [""]}
     path, stat = os.path.abspath(file), file.stat()
     if "::" in path:
         raise ValueError(
             f"{argument} must be a file without :: in its path, which `datasets` takes for the path of an archive, "
             f"got {str(file)!r}"
         )
+    if kind == "csv":
+        with file.open(encoding="utf-8-sig", errors="replace") as lines:
+            header = lines.readline(10_000)
+        other = next((separator for separator in ";\t|" if separator in header), None)
+        if other is not None and "," not in header:
+            raise ValueError(
+                f"{argument} must have commas between its columns, got {str(file)!r}, which has {other!r}"
+            )
     # Resolved here because `load_dataset` takes a string for a pattern. The cache compares the file's time and size.
-    files = DataFilesList([path], [(str(stat.st_mtime_ns), str(stat.st_size))])
-    builder = load_dataset_builder(kind, data_files=DataFilesDict(train=files), **options)
+    files = DataFilesDict(train=DataFilesList([path], [(str(stat.st_mtime_ns), str(stat.st_size))]))
+    # Only an empty cell is null: "NA" and "None" are words.
+    options = {"keep_default_na": False, "na_values": [""]} if kind == "csv" else {}
+    builder = load_dataset_builder(kind, data_files=files, **options)
     try:
         builder.download_and_prepare(dl_manager=_LocalFiles())
         return builder.as_dataset("train")
@@ -128,19 +153,10 @@ def load_file(argument: str, file: Path) -> Dataset:
         raise ValueError(f"{message}: {reason}" if reason else message) from error
 
 
-def _check_separator(argument: str, file: Path) -> None:
-    with file.open(encoding="utf-8-sig", errors="replace") as lines:
-        header = lines.readline(10_000)
-    other = next((separator for separator in ";\t|" if separator in header), None)
-    if other is not None and "," not in header:
-        raise ValueError(f"{argument} must have commas between its columns, got {str(file)!r}, which has {other!r}")
-
-
 class _LocalFiles(DownloadManager):
     """A `DownloadManager` that does not expand variables ("$HOME") in paths."""
 
     def download(self, url_or_urls: Any) -> Any:
         return url_or_urls
 
-    def extract(self, path_or_paths: Any) -> Any:
-        return path_or_paths
+    extract = download

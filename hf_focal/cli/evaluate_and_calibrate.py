@@ -10,7 +10,6 @@ from tempfile import mkdtemp
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedModel
 
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.folding import fold_temperature
@@ -68,8 +67,8 @@ def evaluate_model(
         source, samples = trained.load("dataset", dataset, split, "test")
         before, _ = trained.measure(trained.encode(source, samples))
         notes = trained.calibration_notes(": measured as it is", ": measured without it")
-        details = {"measured_on": source, "notes": [*trained.truncation_notes, *notes]}
-        result = trained.result(None, before, None, details)
+        notes = [*trained.truncation_notes, *notes]
+        result = trained.result(None, before, None, measured_on=source, notes=notes)
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
@@ -129,32 +128,31 @@ def calibrate_model(
     if has_test and locations[0] == locations[1]:
         raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
     with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
-        is_main, saves = trained.args.process_index == 0, output is not None or push_to_hub is not None
+        is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = _overlap_notes(trained.task, samples, test_samples) if has_test else []
         if saves and not trained.generates:
-            _check_foldable(trained.model)
+            _check_foldable(trained)
         encoded = trained.encode(source, samples)
         encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
-        repository = _create_repository(push_to_hub, private) if push_to_hub is not None and is_main else None
+        repository = None
+        if push_to_hub is not None and is_main:
+            with explained():
+                repository = create_repository(push_to_hub, private=private)
 
         temperature = trained.fit(encoded, objective)
         before, after = trained.measure(encoded_test)
         product = trained.calibration.get("temperature", 1.0) * temperature.value
-        notes += trained.truncation_notes
-        notes += trained.calibration_notes(
-            f"; the one fitted here comes on top, {product:.4g} together", "; the one here replaces it"
-        )
-        details = {"fitted_on": source, "measured_on": test_source, "notes": notes}
-        result = trained.result(temperature, before, after, details)
-        saves = saves and is_main
+        on_top = f"; the one fitted here comes on top, {product:.4g} together"
+        notes += [*trained.truncation_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
+        result = trained.result(temperature, before, after, fitted_on=source, measured_on=test_source, notes=notes)
         try:
-            folded = saves and _correct(trained, result)
+            folded = saves and is_main and _correct(trained, result)
         finally:
             if on_result is not None:
                 on_result(result)
-        if saves:
+        if saves and is_main:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
             with _disk_errors(folder, result):
                 _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
@@ -174,8 +172,7 @@ def _new_folder(output: str | Path | None) -> Iterator[None]:
     if output is None:
         yield
         return
-    folder = Path(output)
-    is_main = int(os.environ.get("RANK", 0)) == 0
+    folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
     with explained():
         if folder.exists() and not folder.is_dir():
             raise InputError(f"output must be a new folder, got the file {str(output)!r}")
@@ -212,24 +209,19 @@ def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[s
     return [f"{shared:,} of the {len(test_samples):,} test samples were used to fit T, too"] if shared else []
 
 
-def _check_foldable(model: PreTrainedModel) -> None:
+def _check_foldable(trained: TrainedModel) -> None:
     """Raise `InputError` if no temperature can be folded into a classifier's head."""
-    earlier = getattr(model.config, "calibration", None)
     try:
-        fold_temperature(model, 1.0)  # changes no weight
+        fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
         raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
-    if earlier is None:
-        del model.config.calibration
-    else:
-        model.config.calibration = earlier
+    trained.model.config.calibration = trained.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
     """Fold the temperature into the weights, or put it in the config. Returns whether it is in the weights.
 
-    Raises:
-        NotPublishedError: the dtype of the weights cannot represent the result.
+    Raises `NotPublishedError` if the dtype of the weights cannot represent the result.
     """
     notes = result.details["notes"]
     with warnings.catch_warnings(record=True) as caught:
@@ -259,12 +251,9 @@ def _save(
     locations: tuple[DatasetLocation, DatasetLocation],
     folded: bool,
 ) -> None:
-    """Save the corrected model, its temperature, card and report.
+    """Save the corrected model, its temperature, report and card, which calls the model `name`.
 
-    Args:
-        name: the model's name on its card.
-        locations: of the data that T was fitted to, and that it is measured on.
-        folded: whether the weights have the temperature.
+    `locations` are those of the data that T was fitted to, and that it is measured on.
     """
     trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
@@ -289,11 +278,3 @@ def _save(
     )
     card.save(folder / "README.md")
     write_report(folder / "report", result)
-
-
-def _create_repository(repo_id: str, private: bool | None) -> str:
-    """Create a repository. Returns its full id."""
-    try:
-        return create_repository(repo_id, private=private)
-    except HubError as error:
-        raise InputError(str(error)) from error

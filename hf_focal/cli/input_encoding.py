@@ -29,9 +29,6 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
     Sentences with tags and texts of language models are dropped if no label is left to measure, as in blank lines.
 
     Args:
-        task: one of `TASKS`.
-        samples: what `select_inputs` returned.
-        tokenizer: the model's.
         max_length: tokens after which a text is truncated, or either side of a translation.
         prefix: text before each source of a translation.
 
@@ -43,18 +40,29 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
     """
     if task == "image-classification":
         return samples.add_column("row", np.arange(len(samples))), 0
-    encode = _ENCODE[task]
 
-    def tokenize(part: Dataset, max_length: int) -> Dataset:
-        options = {"tokenizer": partial(tokenizer, truncation=True, max_length=max_length), "prefix": prefix}
-        return part.map(partial(encode, **options), batched=True, remove_columns=part.column_names, desc="tokenizing")
+    def encode(batch: dict[str, list], max_length: int) -> dict[str, list]:
+        tokenize = partial(tokenizer, truncation=True, max_length=max_length)
+        if task == "text-classification":
+            return {**tokenize(batch["text"], batch.get("pair")), "labels": batch["labels"]}
+        if task == "token-classification":
+            tokens = tokenize(batch["tokens"], is_split_into_words=True)
+            return {**tokens, "labels": first_token_labels(tokens, batch["labels"])}
+        if task == "causal-lm":
+            tokens = tokenize(batch["text"])
+            return {**tokens, "labels": tokens["input_ids"]}
+        return tokenize([prefix + source for source in batch["source"]], text_target=batch["target"])
 
-    encoded = tokenize(samples, max_length)
-    full = [row for row, length in enumerate(_lengths(task, encoded)) if length >= max_length]
-    num_truncated = 0
-    if full:
-        whole = tokenize(samples.select(full), _UNLIMITED)
-        num_truncated = sum(length > max_length for length in _lengths(task, whole))
+    def encoded_to(max_length: int, part: Dataset) -> tuple[Dataset, list[int]]:
+        """The part, and the number of tokens of each text, or of the longer side of each translation."""
+        options = {"fn_kwargs": {"max_length": max_length}, "remove_columns": part.column_names, "desc": "tokenizing"}
+        encoded = part.map(encode, batched=True, **options)
+        sides = ["input_ids", "labels"] if task == "seq2seq-lm" else ["input_ids"]
+        return encoded, [max(map(len, row)) for row in zip(*(encoded[side] for side in sides), strict=True)]
+
+    encoded, lengths = encoded_to(max_length, samples)
+    full = [row for row, length in enumerate(lengths) if length >= max_length]
+    whole = encoded_to(_UNLIMITED, samples.select(full))[1] if full else []
     if task in ("token-classification", "causal-lm"):
         first = 1 if task == "causal-lm" else 0  # no token predicts the first one
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
@@ -64,40 +72,8 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
                 f"{argument} must leave labels to measure, got none: all are -100, or the texts are too short"
             )
         encoded = encoded.select(np.flatnonzero(measured))  # no model takes a batch of blank lines
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    return encoded.select(np.argsort([-length for length in lengths], kind="stable")), num_truncated
-
-
-def _lengths(task: str, encoded: Dataset) -> list[int]:
-    """The number of tokens of each text, or of the longer side of each translation."""
-    lengths = map(len, encoded["input_ids"])
-    return list(map(max, lengths, map(len, encoded["labels"])) if task == "seq2seq-lm" else lengths)
-
-
-def _encode_texts(samples: dict[str, Sequence], tokenizer: Callable, prefix: str) -> dict[str, Sequence]:
-    return {**tokenizer(samples["text"], samples.get("pair")), "labels": samples["labels"]}
-
-
-def _encode_words(samples: dict[str, Sequence], tokenizer: Callable, prefix: str) -> dict[str, Sequence]:
-    tokens = tokenizer(samples["tokens"], is_split_into_words=True)
-    return {**tokens, "labels": first_token_labels(tokens, samples["labels"])}
-
-
-def _encode_next_tokens(samples: dict[str, Sequence], tokenizer: Callable, prefix: str) -> dict[str, Sequence]:
-    tokens = tokenizer(samples["text"])
-    return {**tokens, "labels": tokens["input_ids"]}
-
-
-def _encode_translations(samples: dict[str, Sequence], tokenizer: Callable, prefix: str) -> dict[str, Sequence]:
-    return tokenizer([prefix + source for source in samples["source"]], text_target=samples["target"])
-
-
-_ENCODE: dict[str, Callable[..., dict[str, Sequence]]] = {
-    "text-classification": _encode_texts,
-    "token-classification": _encode_words,
-    "causal-lm": _encode_next_tokens,
-    "seq2seq-lm": _encode_translations,
-}
+    longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
+    return encoded.select(longest_first), sum(length > max_length for length in whole)
 
 
 def first_token_labels(tokens: Any, labels: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
+from textwrap import shorten
 
-import datasets.exceptions
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -15,11 +16,19 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-_USER_ERRORS = (ValueError, OSError, ImportError, datasets.exceptions.DatasetsError)
+_USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.
 _CLEAR = (*_USER_ERRORS, RuntimeError, SafetensorError, UnpicklingError)
-_UNREACHABLE = (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError)
-_MAX_CHARACTERS = 400  # some messages of Transformers list all its models
+# Why a model or dataset could not be loaded, if one of these is among the causes.
+_REASONS: dict[tuple[type[Exception], ...], str] = {
+    (GatedRepoError,): "is gated: ask for access on its page on the Hub, then log in with `hf auth login`",
+    (RepositoryNotFoundError, HFValidationError): (
+        "is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
+    ),
+    (OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError): (
+        "is neither a folder nor in the cache, and the Hub cannot be reached"
+    ),
+}
 
 
 class InputError(ValueError):
@@ -33,6 +42,10 @@ def check_id_or_folder(argument: str, name: str) -> None:
         raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")
 
 
+def one_line(error: BaseException) -> str:
+    return shorten(str(error), 400, placeholder=" ...")  # some messages of Transformers list all its models
+
+
 @contextmanager
 def explained(kind: str = "", name: str = "") -> Iterator[None]:
     """Turn errors raised in the block into an `InputError`.
@@ -44,43 +57,24 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
             malformed files raise exceptions of any type.
         name: the name of that model or dataset.
     """
-    users: tuple[type[Exception], ...] = (Exception,) if kind else _USER_ERRORS
     try:
         yield
     except InputError:
         raise
-    except users as error:
+    except Exception as error:
+        if not kind and not isinstance(error, _USER_ERRORS):
+            raise
         raise InputError(_explanation(error, kind, name)) from error
 
 
-def one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
-
-
-def _explanation(error: Exception, kind: str, name: str) -> str:
-    causes = list(_causes(error))
-
-    def is_from(*kinds: type) -> bool:
-        return any(isinstance(cause, kinds) for cause in causes)
-
-    if kind and is_from(GatedRepoError):
-        return f"{kind} {name!r} is gated: ask for access on its page on the Hub, then log in with `hf auth login`"
-    if kind and is_from(RepositoryNotFoundError, HFValidationError):
-        return f"{kind} {name!r} is neither a folder nor on the Hub, unless it is private: log in with `hf auth login`"
-    if kind and is_from(*_UNREACHABLE):
-        return f"{kind} {name!r} is neither a folder nor in the cache, and the Hub cannot be reached"
-    if isinstance(error, datasets.exceptions.DatasetGenerationError) and error.__cause__ is not None:
+def _explanation(error: BaseException, kind: str, name: str) -> str:
+    causes, cause = [error], error
+    while (cause := cause.__cause__ or cause.__context__) is not None and cause not in causes:  # type: ignore[assignment]
+        causes.append(cause)
+    for types, reason in _REASONS.items():
+        if kind and any(isinstance(cause, types) for cause in causes):
+            return f"{kind} {name!r} {reason}"
+    if isinstance(error, DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself gives no reason
-    text = one_line(error)
-    if not isinstance(error, _CLEAR):
-        text = f"{type(error).__name__}: {text}"
+    text = one_line(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {one_line(error)}"
     return f"{kind} {name!r} cannot be loaded: {text}" if kind and name not in text else text
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__

@@ -1,13 +1,16 @@
-"""Labelled samples for each kind of trained model."""
+"""Inputs for each kind of trained model, with their labels numbered as the model numbers its classes."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from typing import Any
 
-from datasets import Dataset
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
-from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns
+from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
-from .model_labels import labels_of, tags_of
 
 # The inputs of each task: the option that names the column, its name here, and what it holds.
 _INPUTS = {
@@ -22,16 +25,10 @@ _INPUTS = {
 def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     """Select a model's inputs from a split and, for classifiers, their "labels" as the model numbers them.
 
-    Args:
-        task: one of `TASKS`.
-        source: what errors call the split.
-        split: as it was loaded.
-        config: the model's.
-        options: the columns, and the number of samples.
+    `source` is what errors call the split, and `config` the model's. Texts and images without a label are dropped.
 
     Returns:
-        Columns "text" and perhaps "pair", "image" (undecoded), "tokens", or "source" and "target". Texts and images
-        without a label are dropped.
+        Columns "text" and perhaps "pair", "image" (undecoded), "tokens", or "source" and "target".
 
     Raises:
         ValueError: a column is missing or holds something else, there are no samples or no labels, or the model does
@@ -39,12 +36,8 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
     """
     if task == "seq2seq-lm":
         split = flatten_translations(split, options.source_column)
-    columns = [
-        Column(argument, getattr(options, argument), name, holds)
-        for argument, name, holds in _INPUTS[task]
-        if getattr(options, argument) is not None
-    ]
-    samples = select_columns(source, split, *columns)
+    inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in _INPUTS[task]]
+    samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
     if task in ("text-classification", "image-classification"):
         labels = labels_of(config, source, split, options.label_column, options.label_map)
         samples = samples.add_column("labels", labels.numpy())
@@ -58,6 +51,11 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
     return samples.shuffle(seed=0).select(range(options.max_samples))
 
 
+def input_keys(task: str, samples: Dataset) -> list[tuple[Hashable, ...]]:
+    """The `sample_keys` of the inputs that `select_inputs` returned, without their labels."""
+    return sample_keys(samples, *(name for _, name, _ in _INPUTS[task] if name in samples.column_names))
+
+
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:
     """Raise `ValueError` unless each word has one tag."""
     for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
@@ -68,6 +66,95 @@ def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> Non
             )
 
 
-def input_keys(task: str, samples: Dataset) -> list[tuple[Hashable, ...]]:
-    """The `sample_keys` of the inputs that `select_inputs` returned, without their labels."""
-    return sample_keys(samples, *(name for _, name, _ in _INPUTS[task] if name in samples.column_names))
+def labels_of(
+    config: PreTrainedConfig,
+    source: str,
+    split: Dataset,
+    column: str = "label",
+    label_map: Mapping[str, str] | None = None,
+) -> torch.Tensor:
+    """Number the labels of a split as the model does.
+
+    Args:
+        config: the model's. The names of labels must all be in its `id2label`, in any case. Integers without names are
+            taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...).
+        source: what errors call the split.
+        split: has the column.
+        column: `ClassLabel`, strings or integers.
+        label_map: the model's names of labels that have other names in the data: ``{"neg": "NEGATIVE"}``.
+
+    Returns:
+        int64, (N,); -100 for samples without a label: -100, or -1 of a `ClassLabel`.
+
+    Raises:
+        ValueError: no such column, nulls, names that the model does not have, or numbers out of its range.
+    """
+    selected = Column("label_column", column, "label", "labels")
+    split = select_columns(source, split, selected)
+    labels = split.with_format("numpy")[:]["label"]
+    return torch.from_numpy(_numbered(selected, source, config, split.features["label"], labels, label_map))
+
+
+def tags_of(
+    config: PreTrainedConfig,
+    source: str,
+    split: Dataset,
+    column: str = "tags",
+    label_map: Mapping[str, str] | None = None,
+) -> list[list[int]]:
+    """Number the labels of each sample's words as `labels_of` does; `column` holds lists of what that takes."""
+    selected = Column("tag_column", column, "tags", "lists")
+    split = select_columns(source, split, selected)
+    lists = split.with_format("arrow")[:].column("tags").combine_chunks()
+    labels = lists.flatten().to_numpy(zero_copy_only=False)
+    tags = _numbered(selected, source, config, split.features["tags"].feature, labels, label_map)
+    ends = np.cumsum(pc.list_value_length(lists).to_numpy())
+    return [part.tolist() for part in np.split(tags, ends[:-1])]
+
+
+def _numbered(
+    selected: Column,
+    source: str,
+    config: PreTrainedConfig,
+    feature: Any,
+    labels: np.ndarray,
+    label_map: Mapping[str, str] | None,
+) -> np.ndarray:
+    """Number labels (N,) of a feature as the model does, int64; -100 for no label."""
+    where = f"{selected.column!r} of {source}"
+    no_label = [-1, -100] if isinstance(feature, ClassLabel) else [-100]
+    unlabelled = np.isin(labels, no_label) if labels.dtype.kind in "iu" else np.zeros(len(labels), dtype=bool)
+    unnamed = all(name == f"LABEL_{i}" for i, name in config.id2label.items())
+
+    def numbers_of(names: list[str]) -> list[int]:
+        """The model's numbers of labels with these names in the data."""
+        # From `id2label`, because a config may lack `label2id`, or have "LABEL_0", ... there beside the names.
+        exact = {name: number for number, name in sorted(config.id2label.items())}
+        any_case = {name.casefold(): number for name, number in exact.items()}
+        if len(any_case) < len(exact):  # some names differ only in case
+            any_case = {}
+        mapping = label_map or {}
+        plain = [name if name in exact or name in mapping else name.strip() for name in names]
+        wanted = [mapping.get(name, name) for name in plain]
+        found = {name: exact.get(name, any_case.get(name.casefold(), -1)) for name in wanted}
+        if missing := [name for name, number in found.items() if number < 0]:
+            raise ValueError(
+                f"{selected.argument} must hold labels that the model has, {some_of(exact)}, got {some_of(missing)} "
+                f"in {where}: label_map can map them to the model's"
+            )
+        return [found[name] for name in wanted]
+
+    if isinstance(feature, ClassLabel) and (label_map or not unnamed):
+        labels = np.array([*numbers_of(feature.names), -100])[np.where(unlabelled, -1, labels)]
+    elif feature == Value("string"):
+        names, indices = np.unique(labels.astype(str), return_inverse=True)
+        labels = np.array(numbers_of(names.tolist()), np.int64)[indices]
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"{selected.argument} must hold ClassLabel, integers or strings, got {feature} in {where}")
+    labels = np.where(unlabelled, -100, labels).astype(np.int64)
+    wrong = np.unique(labels[~unlabelled & ((labels < 0) | (labels >= config.num_labels))])
+    if len(wrong):
+        raise ValueError(
+            f"{selected.argument} must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}"
+        )
+    return labels

@@ -2,16 +2,26 @@
 
 import argparse
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NoReturn
 
 from .. import __version__
 from .input_options import TASKS, InputOptions
-from .one_line_parser import OneLineParser
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An `ArgumentParser` that reports an error without its usage text, which may list a hundred options."""
+
+    where = ""  # the arguments come from, besides the command line
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}{self.where} (see {self.prog} --help)\n")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,8 +30,13 @@ def main(argv: list[str] | None = None) -> int:
     command = arguments.pop("command")
     try:
         with _one_gpu():
-            _COMMANDS[command](**arguments)
-    except _user_errors(command) as error:
+            _run(command, arguments)
+    except (ValueError, OSError) as error:
+        if command in ("evaluate", "calibrate"):
+            from .input_errors import InputError
+
+            if not isinstance(error, InputError):  # a bug, which keeps its traceback
+                raise
         # Perhaps only one of several processes failed, such as the one that reads a broken image.
         process = "" if _is_main_process() else f"process {os.environ['RANK']}: "
         print(f"hf-focal {command}: {process}error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -30,6 +45,30 @@ def main(argv: list[str] | None = None) -> int:
         print(f"hf-focal {command}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _run(command: str, arguments: dict[str, Any]) -> None:
+    """Run a command. The imports are here because they take seconds."""
+    if command == "env":
+        print(describe_environment())
+    elif command == "losses":
+        print(describe_losses())
+    elif command == "gamma":
+        from ..losses import gamma_for_threshold
+
+        print(f"{gamma_for_threshold(**arguments):.6g}")
+    elif command == "demo":
+        from .demo import run_demo
+
+        run_demo(**arguments)
+    elif command == "report":
+        from ..reports import comparison_page
+
+        print(f"Written to {comparison_page(**arguments)}")
+    else:
+        from .evaluate_and_calibrate import calibrate_model, evaluate_model
+
+        _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
 
 
 def describe_losses() -> str:
@@ -46,48 +85,17 @@ def describe_losses() -> str:
     return "\n".join(lines)
 
 
-def _losses() -> None:
-    print(describe_losses())
+def describe_environment() -> str:
+    """The versions and the platform that a bug report should name."""
+    import torch
 
-
-def _gamma(p0: float) -> None:
-    from ..losses import gamma_for_threshold
-
-    print(f"{gamma_for_threshold(p0):.6g}")
-
-
-def _demo(output_dir: str) -> None:
-    from .demo import run_demo
-
-    run_demo(output_dir)
-
-
-def _report(folders: list[str], output: str) -> None:
-    from ..reports import comparison_page
-
-    print(f"Written to {comparison_page(folders, output)}")
-
-
-def _evaluate(**arguments: Any) -> None:
-    from .evaluate_and_calibrate import evaluate_model
-
-    _measure(evaluate_model, arguments)
-
-
-def _calibrate(**arguments: Any) -> None:
-    from .evaluate_and_calibrate import calibrate_model
-
-    _measure(calibrate_model, arguments)
-
-
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": _demo,
-    "losses": _losses,
-    "gamma": _gamma,
-    "evaluate": _evaluate,
-    "calibrate": _calibrate,
-    "report": _report,
-}
+    packages = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "numpy", "scipy")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return (
+        f"hf_focal {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"{', '.join(f'{name} {version(name)}' for name in packages)}\n"
+        f"GPU: {gpu}, CUDA of torch: {torch.version.cuda or 'none'}"
+    )
 
 
 def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
@@ -113,15 +121,6 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print(f"\nPublished: {result.details['url']}")
 
 
-def _user_errors(command: str) -> tuple[type[Exception], ...]:
-    """The errors of a command that the user can correct. All others are bugs and keep their traceback."""
-    if command in ("evaluate", "calibrate"):
-        from .input_errors import InputError
-
-        return (InputError,)
-    return (ValueError, OSError)
-
-
 @contextmanager
 def _one_gpu() -> Iterator[None]:
     """Hide all GPUs but one, since PyTorch would split batches among them, which `FocalTrainer` refuses.
@@ -129,16 +128,13 @@ def _one_gpu() -> Iterator[None]:
     A launcher assigns each process its own GPU.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if "LOCAL_RANK" in os.environ:
-        yield
-        return
-    os.environ["CUDA_VISIBLE_DEVICES"] = "0" if shown is None else shown.partition(",")[0]
+    if "LOCAL_RANK" not in os.environ:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0" if shown is None else shown.partition(",")[0]
     try:
         yield
     finally:
-        if shown is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        if shown is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = shown
 
 
@@ -159,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
     demo.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
+    commands.add_parser("env", help="print the versions that a bug report should name")
     commands.add_parser("losses", help="list the losses with their sources and options")
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")

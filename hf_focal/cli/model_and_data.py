@@ -70,18 +70,21 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
     name = (config.architectures or [""])[0]
     if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
         return "seq2seq-lm"
+    if name.endswith(("ForCausalLM", "LMHeadModel")):
+        return "causal-lm"
+    task = classifier_task(name)
+    if task in TASKS:
+        return task
     if name.endswith("Segmentation"):
-        raise ValueError(
-            f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, which "
-            "labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and `fit_temperature`"
+        why = (
+            "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
+            "`fit_temperature`"
         )
-    task = "causal-lm" if name.endswith(("ForCausalLM", "LMHeadModel")) else classifier_task(name)
-    if task is None:
-        raise ValueError(
-            f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, whose "
-            f"config names {name or 'no architecture: say which with task'}"
-        )
-    return task
+    else:
+        why = f"whose config names {name or 'no architecture: say which with task'}"
+    raise ValueError(
+        f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, {why}"
+    )
 
 
 def loss_of(model: str | Path) -> str:
@@ -105,32 +108,23 @@ def public_name(name: str) -> str:
     return Path(name).resolve().name if Path(name).exists() else name
 
 
-def _load_config(name: str) -> PreTrainedConfig:
-    """Load a model's config. If Transformers does not know its type, it may be that of one of the papers' models."""
-    values, _ = PreTrainedConfig.get_config_dict(name)
-    if values.get("model_type") not in CONFIG_MAPPING:
-        import hf_focal.models  # noqa: F401 (registers them)
-    return AutoConfig.from_pretrained(name)
-
-
 class TrainedModel:
     """A trained model with its tokenizer or image processor and its trainer. User errors are raised as `InputError`.
 
-    Args:
-        name: a Hub id or a folder.
-        task: one of `TASKS`, or None for that of the architecture.
-        batch_size, num_bins: the trainer's.
-        options: those of the data.
-        scratch: a folder for the trainer.
+    The arguments are those of `evaluate_model`, with `options` for the data and a `scratch` folder for the trainer.
     """
 
     def __init__(
         self, name: str, task: str | None, batch_size: int, num_bins: int, options: InputOptions, scratch: str
     ):
         self.name, self.options = name, options
+        self.truncation_notes: list[str] = []
         with explained("model", name):
-            self.config = _load_config(name)
+            if PreTrainedConfig.get_config_dict(name)[0].get("model_type") not in CONFIG_MAPPING:
+                import hf_focal.models  # noqa: F401 (registers the papers' models)
+            self.config = AutoConfig.from_pretrained(name)
             _check_config(self.config)
+        self.calibration = getattr(self.config, "calibration", None) or {}
         with explained():
             self.loss = loss_of(name)
             self.task = task_of(self.config, task)
@@ -139,15 +133,13 @@ class TrainedModel:
                 raise ValueError(f"batch_size must be at least 1, got {batch_size}")
             if self.config.model_type == "tree_lstm":
                 raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
-            seq2seq = self.task == "seq2seq-lm"
-            self.args = (FocalSeq2SeqTrainingArguments if seq2seq else FocalTrainingArguments)(
+            arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
+            self.args = arguments(
                 scratch,
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task != "image-classification",
             )
-        self.truncation_notes: list[str] = []
-        self.calibration = getattr(self.config, "calibration", None) or {}
 
     @cached_property
     def processor(self) -> Any:
@@ -179,43 +171,40 @@ class TrainedModel:
             )
         if self.task == "seq2seq-lm":
             self._set_languages(encoder)
-        self._try_out(encoder)
-        return encoder
-
-    def _try_out(self, tokenizer: Any) -> None:
-        """Raise `InputError` for a tokenizer that loads but cannot be used: malformed settings show only in use."""
-        with explained("model", self.name):
-            tokens = tokenizer("a")["input_ids"]
-            if tokenizer.pad_token is not None:
-                tokens = tokenizer.pad([tokenizer("a"), tokenizer("b c")])["input_ids"][0] + [tokenizer.pad_token_id]
-        largest = max(tokens, default=0)
-        vocab_size = getattr(self.config.get_text_config(), "vocab_size", None)
+        with explained("model", self.name):  # malformed settings show only in use
+            tokens = encoder("a")["input_ids"]
+            if encoder.pad_token is not None:
+                tokens = encoder.pad([encoder("a"), encoder("b c")])["input_ids"][0] + [encoder.pad_token_id]
+        largest, vocab_size = max(tokens, default=0), getattr(self.config.get_text_config(), "vocab_size", None)
         if vocab_size is not None and largest >= vocab_size:
             raise InputError(
                 f"model must have a vector for each token, got {self.name!r} with {vocab_size} vectors, whose "
                 f"tokenizer gives the token {largest}"
             )
+        return encoder
 
     def _set_languages(self, tokenizer: Any) -> None:
         """Set the languages of a multilingual tokenizer, whose defaults would be wrong."""
-        languages = {"source_lang": self.options.source_lang, "target_lang": self.options.target_lang}
-        marks = hasattr(tokenizer, "tgt_lang")
-        for argument, language in languages.items():
-            if marks and language is None:
-                raise InputError(f"{argument} must be given for {self.name!r}, a multilingual model, got None")
-            if not marks and language is not None:
-                raise InputError(f"{argument} must be absent for {self.name!r}, which takes none, got {language!r}")
-        if not marks:
-            return
+        is_multilingual = hasattr(tokenizer, "tgt_lang")
         # Special tokens mark a language; those of M2M100 are in a table.
         table = getattr(tokenizer, "lang_code_to_id", {})
-        marking = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
-        for (argument, language), attribute, side in zip(
-            languages.items(), ("src_lang", "tgt_lang"), ("text", "text_target"), strict=True
+        marks = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
+        for argument, attribute, side in (
+            ("source_lang", "src_lang", "text"),
+            ("target_lang", "tgt_lang", "text_target"),
         ):
+            language = getattr(self.options, argument)
+            if not is_multilingual:
+                if language is not None:
+                    raise InputError(
+                        f"{argument} must be absent for {self.name!r}, which takes none, got {language!r}"
+                    )
+                continue
+            if language is None:
+                raise InputError(f"{argument} must be given for {self.name!r}, a multilingual model, got None")
             try:
                 setattr(tokenizer, attribute, language)
-                is_known = marking.issuperset(tokenizer(**{side: ""})["input_ids"])
+                is_known = marks.issuperset(tokenizer(**{side: ""})["input_ids"])
             except KeyError:
                 is_known = False
             if not is_known:
@@ -240,11 +229,8 @@ class TrainedModel:
                 kind = type(self.config).__name__
                 message = f"task must be one that {self.name!r}, a {kind}, has a head for, got {self.task!r}"
                 raise InputError(message) from error
-            missing = ", ".join(sorted(loaded["missing_keys"])[:3])
-            if missing:
-                raise ValueError(
-                    f"model must have a trained head for {self.task}, got {self.name!r} without {missing}"
-                )
+        if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
+            raise InputError(f"model must have a trained head for {self.task}, got {self.name!r} without {missing}")
         return model
 
     @cached_property
@@ -259,16 +245,11 @@ class TrainedModel:
         return trainer
 
     def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
-        """Load a split. Returns its name in reports, and its samples as `select_inputs` returns them.
-
-        Args:
-            argument: the argument that errors name.
-            name, split, default: as `dataset_location` takes them.
-        """
+        """Load what `dataset_location` finds. Returns its name in reports, and what `select_inputs` returns."""
         with explained():
             path, config, part = dataset_location(argument, name, split, default)
-        public = ":".join(filter(None, (public_name(path), config)))
-        source = f"split {part!r} of {argument} {public!r}" if part else f"{argument} {public!r}"
+        source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
+        source = f"split {part!r} of {source}" if part else source
         with self.args.main_process_first(desc="loading the data"):
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
@@ -312,16 +293,15 @@ class TrainedModel:
         temperature: Temperature | None,
         before: CalibrationMetrics,
         after: CalibrationMetrics | None,
-        details: dict[str, Any],
+        **details: Any,
     ) -> RunResult:
         """The result of what `fit` and `measure` returned, with details of the model."""
-        details = {
+        details |= {
             "model": public_name(self.name),
             "task": self.task,
             "options": self.options.to_dict(),
             "num_parameters": self.model.num_parameters(),
             "num_processes": self.args.world_size,
-            **details,
         }
         return RunResult.of(self.loss, temperature, before, after, details=details)
 
@@ -346,10 +326,9 @@ def _check_config(config: PreTrainedConfig) -> None:
             )
         if not isinstance(calibration.get("folded", True), bool):
             raise ValueError(f"its config's calibration must have folded as true or false, got {calibration!r}")
-    names = list(config.id2label.values())
-    if list(config.id2label) != list(range(len(names))) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {config.id2label!r}")
-    architectures = config.architectures or []
+    labels, architectures = config.id2label, config.architectures or []
+    if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
+        raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ValueError(f"its config's architectures must be names, got {architectures!r}")
 

@@ -8,8 +8,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedToke
 def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
     """The number of tokens that a pretrained model has positions for; None if its configuration sets no limit.
 
-    Raises:
-        ValueError: `max_length` is larger, or no model can be built from the configuration.
+    Raises `ValueError` if `max_length` is larger, or if no model can be built from the configuration.
     """
     positions = getattr(config, "max_position_embeddings", None)
     try:
@@ -39,8 +38,7 @@ def input_length(
 ) -> int:
     """The number of tokens after which inputs are truncated: `max_length`, or the limit of tokenizer and model.
 
-    Raises:
-        ValueError: `max_length` is larger than the model has positions for.
+    Raises `ValueError` if `max_length` is larger than the model has positions for.
     """
     positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:

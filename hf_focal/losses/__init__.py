@@ -1,9 +1,9 @@
 """Losses of the focal family and the baselines that they are compared with."""
 
-from .base_loss import LOSSES, ClosedFormLoss, Loss, option, register
+from .base_loss import LOSSES, Loss, option, register
 from .class_statistics import class_balanced_weights, hits_and_counts
 from .class_weighted_losses import ClassBalanced, RecallLoss
-from .closed_form_gradients import ClosedForm, SampleStatistics
+from .closed_form_gradients import ClosedForm, ClosedFormLoss, SampleStatistics
 from .focal_formula import focal_from_cross_entropy, soft_target_focal
 from .functional import brier, cross_entropy, focal, label_smoothing
 from .gamma_policies import (

@@ -5,18 +5,15 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_trans
 
 from torch import Tensor, nn
 
-from .closed_form_gradients import ClosedForm, SampleStatistics, elementwise_losses
-from .number_checks import at_least_0, require_tensors
+from .number_checks import at_least_0, require, require_tensors
 
 IGNORE_INDEX = -100
 
 
 class Option(NamedTuple):
-    """An option of a loss.
+    """An option of a loss. `unless` names options that replace it; `always_shown` keeps a default in the short form.
 
-    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``. `unless`
-    names options that replace this one and cannot be given together with it. The short form of a config leaves out
-    options that have their default, unless they are `always_shown`.
+    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``.
     """
 
     kind: Any
@@ -110,22 +107,6 @@ class Loss(nn.Module):
         )
 
 
-class ClosedFormLoss(Loss):
-    """A loss of each sample alone, with a closed-form gradient; `linear_loss` takes it too.
-
-    Subclasses define `closed_form`. If it uses `SampleStatistics.moment`, they set `moment` to "sum" or "squares".
-    """
-
-    moment: str | None = None
-
-    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        """Values and gradient coefficients of samples, each (N,)."""
-        raise NotImplementedError
-
-    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return elementwise_losses(logits, labels, self)
-
-
 LOSSES: dict[str, type[Loss]] = {}
 LossType = TypeVar("LossType", bound=type[Loss])
 
@@ -143,12 +124,12 @@ def register(loss: LossType) -> LossType:
 
 
 def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    if num_items is not None and reduction != "mean":
-        raise ValueError(f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
-    if num_items is not None and not isinstance(num_items, Tensor):
-        at_least_0("num_items", num_items)
+    require(reduction in ("mean", "sum", "none"), f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    if num_items is not None:
+        valid = reduction == "mean"
+        require(valid, f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
+        if not isinstance(num_items, Tensor):
+            at_least_0("num_items", num_items)
 
 
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:

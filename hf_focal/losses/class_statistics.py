@@ -5,25 +5,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .closed_form_gradients import check_labels, sum_dtype
-from .number_checks import within_0_1
+from .label_checks import check_labels, sum_dtype
+from .number_checks import require, within_0_1
 
 
 def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[float]:
     """``w_c ∝ 1 / E_c`` with the effective number of samples ``E_c = (1 - β^n_c) / (1 - β)`` (Cui et al. 2019).
 
     β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weights all classes equally. A class without samples gets
-    weight 0. The weights have mean 1 over the training samples, ``Σ n_c w_c = Σ n_c``, so learning rates carry over
-    from cross-entropy. Cui et al. use mean 1 over the classes, which makes most losses small when class sizes have a
-    long tail.
-
-    Raises:
-        ValueError: no samples, negative counts, or β outside [0, 1].
+    weight 0. The weights have mean 1 over the training samples (over the classes in the paper, which makes most losses
+    small on a long tail). Raises ValueError without samples, for negative counts, and for β outside [0, 1].
     """
     within_0_1("beta", beta)
     n = torch.as_tensor(counts, dtype=torch.float64)
-    if n.ndim != 1 or not n.any() or (n < 0).any():
-        raise ValueError(f"counts must be one number of samples per class, some above 0, got {n.tolist()}")
+    valid = n.ndim == 1 and bool(n.any() and (n >= 0).all())
+    require(valid, f"counts must be one number of samples per class, some above 0, got {n.tolist()}")
     effective = n if beta == 1 else -torch.expm1(n * torch.log(torch.tensor(beta, dtype=torch.float64)))
     effective = effective.where(effective > 0, torch.inf)
     return (n.sum() / (n / effective).sum() / effective).tolist()
@@ -40,7 +36,7 @@ def hits_and_counts(logits: Tensor, labels: Tensor) -> Tensor:
     right = (logits.reshape(-1, num_classes).argmax(-1) == index) & ~ignored
     # Not bincount, which waits for the device to learn the largest label.
     counts = torch.zeros(2 * num_classes, dtype=torch.int64, device=logits.device)
-    counts.scatter_add_(0, torch.cat([index, index + num_classes]), torch.cat([right, ~ignored]).long())
+    counts = counts.scatter_add(0, torch.cat([index, index + num_classes]), torch.cat([right, ~ignored]).long())
     return counts.view(2, num_classes)
 
 

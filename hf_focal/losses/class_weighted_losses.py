@@ -8,30 +8,23 @@ from torch import Tensor
 
 from .base_loss import Loss, option, register
 from .class_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
-from .closed_form_gradients import elementwise_losses, sum_dtype
-from .gamma_policies import ConstantGamma
-from .loss_modules import CrossEntropyFamily
-from .number_checks import at_least_0, finite, within_0_1
+from .label_checks import is_transformed, sum_dtype
+from .loss_modules import focal_losses
+from .number_checks import at_least_0, finite, require, within_0_1
 
 
 @register
 class RecallLoss(Loss):
     """Cross-entropy or focal loss times ``w_y = 1 - R_y``, with R_c the recall of class c (Tian et al. 2021).
 
-    The weights carry no gradient. As in the paper there is no ε: samples of a class that is always predicted correctly
-    have weight 0.
-
-    Without `ema`, R is the recall of the micro-batch over all processes. With `ema`, it is an average over optimizer
-    steps: at the end of each (`end_step`), ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with
-    samples, counted over all micro-batches and processes. The counts are integers, so neither R nor the gradient
-    depends on how a step is split. R starts at 0: the first step is plain cross-entropy or focal loss.
-
-    Samples count while gradients are enabled and the loss is in training mode. Otherwise an average stays as it is,
-    and each process uses its own batch without waiting for the others.
+    The weights carry no gradient; as in the paper, a class that is always predicted correctly has weight 0. Without
+    `ema`, R is the recall of the micro-batch over all processes. With `ema`, it starts at 0 and is averaged at the end
+    of each optimizer step (`end_step`): ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with samples,
+    counted over all micro-batches and processes, however the step is split. Samples count only in training mode with
+    gradients enabled; otherwise each process uses its own batch without waiting for the others.
 
     Attributes:
-        recall: (K,) float64 (float32 on Apple GPUs), the average recall; None before the first logits and without
-            `ema`.
+        recall: (K,), the average recall; None before the first logits and without `ema`.
     """
 
     name, summary = "recall", "(1 - recall of the class) · -log p, or · focal"
@@ -41,8 +34,7 @@ class RecallLoss(Loss):
     gamma: float = option(0.0, "γ of the focal loss that is weighted, at least 0")
 
     def __post_init__(self) -> None:
-        if self.ema is not None and not 0 < finite("ema", self.ema) <= 1:
-            raise ValueError(f"ema must be within (0, 1], got {self.ema}")
+        require(self.ema is None or 0 < finite("ema", self.ema) <= 1, f"ema must be within (0, 1], got {self.ema}")
         self.gamma = at_least_0("gamma", self.gamma)
         self.trainer_duty = None if self.ema is None else "averages recall over the steps of the training"
         self.recall: Tensor | None = None
@@ -57,6 +49,8 @@ class RecallLoss(Loss):
             recall = self._average(logits)
             if trains:
                 counts = hits_and_counts(logits, labels)
+                if is_transformed(counts):
+                    raise NotImplementedError("logits must be plain tensors while ema counts, got those of torch.func")
                 self._counts = counts if self._counts is None else self._counts + counts
         return _weighted_focal(logits, labels, self.gamma, 1 - recall)
 
@@ -65,8 +59,8 @@ class RecallLoss(Loss):
         num_classes, dtype = logits.shape[-1], sum_dtype(logits.device)
         if self.recall is None:
             self.recall = torch.zeros(num_classes, dtype=dtype, device=logits.device)
-        if len(self.recall) != num_classes:
-            raise ValueError(f"logits must have {len(self.recall)} classes as before, got {num_classes}")
+        known = len(self.recall)
+        require(known == num_classes, f"logits must have {known} classes as before, got {num_classes}")
         self.recall = self.recall.to(logits.device, dtype)
         return self.recall
 
@@ -89,10 +83,9 @@ class RecallLoss(Loss):
 
 @register
 class ClassBalanced(Loss):
-    """Cross-entropy or focal loss times a fixed weight per class.
+    """Cross-entropy or focal loss times the `class_balanced_weights` of the training samples (Cui et al. 2019).
 
-    The weight is the inverse of the class's effective number of training samples (`class_balanced_weights`; Cui et al.
-    2019). `FocalTrainer` counts the samples when training begins; elsewhere call `set_class_counts` first.
+    `FocalTrainer` counts the samples when training begins; elsewhere call `set_class_counts` first.
 
     Attributes:
         weights: the weights in use, one per class, or None.
@@ -116,21 +109,22 @@ class ClassBalanced(Loss):
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.weights is None and self.alike:
-            return elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(self.gamma)))
+            return focal_losses(logits, labels, self.gamma)
         if self.weights is None:
-            raise ValueError(
-                "weights must be given or counted from the training samples (FocalTrainer counts them, or call "
-                "set_class_counts), got None"
-            )
+            how = "given or counted from the training samples (FocalTrainer counts them, or call set_class_counts)"
+            raise ValueError(f"weights must be {how}, got None")
         num_classes = logits.shape[-1]
-        if len(self.weights) > num_classes or (self.given and len(self.weights) < num_classes):
-            what = "weights" if self.given else "the classes of the training samples"
-            raise ValueError(f"{what} must be {num_classes}, as the logits' classes, got {len(self.weights)}")
-        if self._tensor is None or self._tensor.device != logits.device or len(self._tensor) != num_classes:
+        given = len(self.weights)
+        fits = given == num_classes or (given < num_classes and not self.given)
+        what = "weights" if self.given else "the classes of the training samples"
+        require(fits, f"{what} must be {num_classes}, as the logits' classes, got {given}")
+        weights = self._tensor
+        if weights is None or weights.device != logits.device or len(weights) != num_classes:
             weights = torch.tensor(self.weights, dtype=sum_dtype(logits.device))
             # The last classes may have no training samples.
-            self._tensor = F.pad(weights, (0, num_classes - len(self.weights))).to(logits.device)
-        return _weighted_focal(logits, labels, self.gamma, self._tensor)
+            weights = F.pad(weights, (0, num_classes - len(self.weights))).to(logits.device)
+            self._tensor = None if is_transformed(weights) else weights
+        return _weighted_focal(logits, labels, self.gamma, weights)
 
     def set_class_counts(self, counts: Sequence[int]) -> None:
         """Set the weights from the number of training samples of each class (see `class_balanced_weights`)."""
@@ -153,7 +147,7 @@ class ClassBalanced(Loss):
 
 def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:
     """Focal loss times the weight of the label's class; 0 with gradient 0 where the weight is 0."""
-    values = elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(gamma)))
+    values = focal_losses(logits, labels, gamma)
     index = labels.long()
     weight = weights.to(values.dtype)[index.where(index >= 0, 0)]
     # Infinite cross-entropy (a label that is masked by -inf) times weight 0 would be NaN.

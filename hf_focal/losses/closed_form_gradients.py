@@ -1,21 +1,26 @@
-"""Autograd function of the losses with a closed-form gradient.
+"""Losses with a closed-form gradient, and how it is computed.
 
 With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of such a loss by logit k is
 
     e_k · (linear + quadratic · (e_k - pivot)) + constant     for the classes k that are not the label,
     label                                                     for the label,
 
-with five coefficients per sample. One buffer of the logits' size holds e_k and becomes the gradient in place.
+with five coefficients per sample. Eager code keeps one buffer of the logits' size that holds e_k and becomes the
+gradient in place. Under `torch.compile`, `torch.func`, and ``create_graph=True`` the same formula is made of plain
+operations.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .number_checks import require_tensors
+from .base_loss import IGNORE_INDEX, Loss
+from .label_checks import accumulation_dtype, check_labels, is_transformed
 
 LOG2_E = 1 / math.log(2)
 
@@ -27,17 +32,10 @@ _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 # float16 buffers hold e_k times this, or a sample of confidence 0.9999 would lose digits that a gradient scaler needs.
 _FLOAT16_SCALE = 2.0**15
 
-# Apple GPUs have no float64 and, in some versions of PyTorch, no asynchronous assertion.
-_APPLE = ("mps",)
-
-# PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-# Private functions of PyTorch. Without them buffers are always copied, values are checked at once and transforms of
-# torch.func fail with PyTorch's own error.
+# A private function of PyTorch. Without it buffers are always copied.
 _backward_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
-_assert_async = getattr(torch, "_assert_async", None)
-_in_torch_func = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
+
+Formula = Callable[[Tensor, Any], tuple[Tensor, Tensor]]
 
 
 class SampleStatistics(NamedTuple):
@@ -48,8 +46,22 @@ class SampleStatistics(NamedTuple):
     one_minus_p: Tensor  # exact even where p rounds to 1
     normalizer: Tensor  # Z
     label_logit: Tensor  # z_y - max z
-    moment: Tensor  # see `HasClosedForm`; empty if None
+    moment: Any  # a tensor, see `ClosedFormLoss`, or None
     num_classes: int
+
+    @classmethod
+    def of(
+        cls, label_logit: Tensor, others: Tensor, moment: Tensor | None = None, num_classes: int = 2
+    ) -> "SampleStatistics":
+        """Statistics from z_y - max z and the sum of e_k over all classes but the label.
+
+        A link other than the softmax needs only these two: a sigmoid is the softmax of the logits (z, 0).
+        """
+        label = label_logit.exp()
+        normalizer = others + label
+        # log Z, with all digits even where the label holds nearly all of Z: then z_y is the maximum, its expm1 0.
+        ce = torch.log1p(others + label_logit.expm1()) - label_logit
+        return cls(ce, label / normalizer, others / normalizer, normalizer, label_logit, moment, num_classes)
 
 
 class ClosedForm(NamedTuple):
@@ -63,143 +75,207 @@ class ClosedForm(NamedTuple):
     constant: Tensor | None = None
 
 
-class HasClosedForm(Protocol):
-    """A loss with a closed-form gradient.
+class ClosedFormLoss(Loss):
+    """A loss of each sample alone, with a closed-form gradient; `linear_loss` takes it too.
+
+    Subclasses define `closed_form`.
 
     Attributes:
         moment: what `SampleStatistics.moment` sums over all classes but the label: "sum", of z_k - max z; "squares",
             of e_k² and of e_k (1 - e_k), shape (N, 2); or None.
     """
 
-    @property
-    def moment(self) -> str | None: ...
+    moment: str | None = None
 
-    def closed_form(self, sample: SampleStatistics) -> ClosedForm: ...
+    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+        """Values and gradient coefficients of samples, each (N,)."""
+        raise NotImplementedError
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return elementwise_losses(logits, labels, self.closed_form, self.moment)
 
 
-def elementwise_losses(logits: Tensor, labels: Tensor, loss: HasClosedForm, ignore_index: int = -100) -> Tensor:
+def elementwise_losses(
+    logits: Tensor,
+    labels: Tensor,
+    closed_form: Callable[[SampleStatistics], ClosedForm],
+    moment: str | None = None,
+    ignore_index: int = IGNORE_INDEX,
+) -> Tensor:
     """Elementwise losses of labels (...), 0 without gradient where they are `ignore_index`, for logits (..., K)."""
     index, ignored = check_labels(logits, labels, ignore_index)
-    return eagerly(_InPlace.apply)(logits, index, ignored, loss)
+    if torch.compiler.is_compiling() or is_transformed(logits, index):
+        formula = partial(values_and_gradient, closed_form=closed_form, moment=moment)
+        return with_gradient(formula, logits, index).masked_fill(ignored, 0.0)
+    return _InPlace.apply(logits, index, ignored, closed_form, moment)
 
 
-def eagerly(function: Callable) -> Callable:
-    """`apply` of an in-place autograd function; inside torch.compile a graph break.
+def values_and_gradient(
+    logits: Tensor, index: Tensor, closed_form: Callable, moment: str | None
+) -> tuple[Tensor, Tensor]:
+    """Values (...) and their gradient (..., K) by the logits (..., K), in plain operations."""
+    shifted = logits.to(accumulation_dtype(logits))
+    shifted = shifted - shifted.detach().amax(-1, keepdim=True)
+    index = index.unsqueeze(-1)
+    label_logit = shifted.gather(-1, index).squeeze(-1)
+    e = shifted.exp().scatter(-1, index, 0.0)
+    of_sample = None
+    if moment is not None:
+        of_sample = shifted.scatter(-1, index, 0.0).sum(-1) if moment == "sum" else _square_sums(e)
+    form = closed_form(SampleStatistics.of(label_logit, e.sum(-1), of_sample, logits.shape[-1]))
+    columns: list[Any] = [None if c is None else c.unsqueeze(-1) for c in form[1:]]
+    linear, label, quadratic, pivot, constant = columns
+    gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
+    gradient = gradient if constant is None else gradient + constant
+    return form.value, gradient.scatter(-1, index, label)
 
-    As a decorator, `torch.compiler.disable` would import the compiler with this module, which takes seconds.
+
+def with_gradient(formula: Formula, x: Tensor, given: Any) -> Tensor:
+    """The values (...) of ``formula(x, given)`` with the gradient (..., K) by x that it returns beside them.
+
+    It is made of plain operations: `torch.compile` traces it, transforms of `torch.func` compose, and gradients have
+    gradients.
     """
-    return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
+    function = _WithGradient if torch.compiler.is_compiling() else _WithGradientAndJvp
+    return function.apply(x, given, formula)
+
+
+class _WithGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, given: Any, formula: Formula) -> Tensor:
+        return formula(x, given)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, given, ctx.formula = inputs
+        ctx.save_for_backward(x, given)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        x, given = ctx.saved_tensors
+        return (grad.unsqueeze(-1) * ctx.formula(x, given)[1]).to(x.dtype), None, None
+
+
+class _WithGradientAndJvp(_WithGradient):  # torch.compile takes no function with a jvp
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _WithGradient.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return (ctx.formula(*ctx.saved_tensors)[1] * tangent).sum(-1)
 
 
 class _InPlace(torch.autograd.Function):
     """Keeps one buffer of the logits' size, which becomes their gradient in backward."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, index: Tensor, ignored: Tensor, loss: HasClosedForm) -> Tensor:
-        shape = ignored.shape
-        flat = logits.reshape(-1, logits.shape[-1])
-        index, ignored = index.reshape(-1, 1), ignored.reshape(-1)
+    def forward(
+        ctx: Any, logits: Tensor, index: Tensor, ignored: Tensor, closed_form: Callable, moment: str | None
+    ) -> Tensor:
+        flat, flat_index = logits.reshape(-1, logits.shape[-1]), index.reshape(-1, 1)
         buffer = torch.empty_like(flat, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-        form = loss.closed_form(sample_statistics(flat, index, buffer, loss.moment))
+        form = closed_form(sample_statistics(flat, flat_index, buffer, moment))
         if buffer is not None:
-            ctx.buffer, ctx.index, ctx.ignored, ctx.form, ctx.shape = buffer, index, ignored, form, logits.shape
-        return form.value.masked_fill(ignored, 0.0).reshape(shape)
+            ctx.buffer, ctx.index, ctx.ignored, ctx.form, ctx.shape = buffer, flat_index, ignored, form, logits.shape
+            if flat.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed before backward
+                ctx.of_loss = closed_form, moment
+                ctx.save_for_backward(logits, index)
+        return form.value.view(ignored.shape).masked_fill_(ignored, 0.0)
 
     @staticmethod
-    def backward(ctx: Any, grad_values: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        grad = grad.masked_fill(ctx.ignored, 0.0)
+        if torch.is_grad_enabled() and ctx.saved_tensors:  # create_graph=True
+            logits, index = ctx.saved_tensors
+            gradient = grad.unsqueeze(-1) * values_and_gradient(logits, index, *ctx.of_loss)[1]
+            return gradient.to(logits.dtype), None, None, None, None
         refuse_second_derivative()
         buffer = ctx.buffer
         if needed_again(buffer):
             buffer = buffer.clone()
         else:
             ctx.buffer = None
-        grad = grad_values.reshape(-1).to(ctx.form.linear.dtype).masked_fill(ctx.ignored, 0.0)
-        turn_into_gradient(buffer, ctx.index, ctx.form, grad)
-        return buffer.view(ctx.shape), None, None, None
+        turn_into_gradient(buffer, ctx.index, ctx.form, grad.reshape(-1))
+        return buffer.view(ctx.shape), None, None, None, None
 
 
 def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Tensor) -> None:
     """Replace the e_k in `buffer` by the logits' gradient, given the gradient (N,) of the values."""
     scale = _scale(buffer)
 
-    def coefficient(of_sample: Tensor, power: int = 0) -> Tensor:
+    def coefficient(of_sample: Tensor | None, power: int = 0) -> Tensor | None:
+        if of_sample is None:
+            return None
         scaled = (of_sample * grad).unsqueeze(-1)
         return scaled if scale == 1 or power == 0 else scaled / scale**power
 
     linear, label = coefficient(form.linear, power=1), coefficient(form.label)
-    quadratic = None if form.quadratic is None else coefficient(form.quadratic, power=2)
+    quadratic, constant = coefficient(form.quadratic, power=2), coefficient(form.constant)
     pivot = None if form.pivot is None else scale * form.pivot.unsqueeze(-1)
-    constant = None if form.constant is None else coefficient(form.constant)
-    for part, block in _blocks(buffer, buffer):
-        if block.dtype != buffer.dtype:
-            block.copy_(buffer[part])
-        if quadratic is None or pivot is None:
-            block.mul_(linear[part])
+    parts = _blocks(buffer, index, linear, label, quadratic, pivot, constant)
+    for target, index, linear, label, quadratic, pivot, constant in parts:
+        block = target.to(label.dtype)
+        if quadratic is None:
+            block.mul_(linear)
         else:  # not addcmul, which is several times slower when it broadcasts
-            block.mul_(torch.sub(block, pivot[part]).mul_(quadratic[part]).add_(linear[part]))
+            block.mul_(torch.sub(block, pivot).mul_(quadratic).add_(linear))
         if constant is not None:
-            block.add_(constant[part])
-        block.scatter_(-1, index[part], label[part])
-        if block.dtype != buffer.dtype:
-            buffer[part] = block
+            block.add_(constant)
+        block.scatter_(-1, index, label)
+        if block is not target:
+            target.copy_(block)
 
 
 def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> SampleStatistics:
     """Statistics of logits (N, K) and labels (N, 1). `buffer`, perhaps the logits, receives e_k, 0 at the label."""
-    blocks = [
-        _block_statistics(logits[part], index[part], block, None if buffer is None else buffer[part], moment)
-        for part, block in _blocks(logits, buffer)
-    ]
-    label_logit, others, moments = (
-        (torch.cat(parts) if len(parts) > 1 else parts[0]).squeeze(-1) for parts in zip(*blocks, strict=True)
+    parts = [_block_statistics(z, y, e, moment) for z, y, e in _blocks(logits, index, buffer)]
+    label_logit, others, of_sample = (
+        torch.cat(columns) if len(columns) > 1 and columns[0] is not None else columns[0]
+        for columns in zip(*parts, strict=True)
     )
-    label = label_logit.exp()
-    normalizer = others + label
-    # log Z, with all digits even where the label holds nearly all of Z: then z_y is the maximum and its expm1 is 0.
-    ce = torch.log1p(others + label_logit.expm1()) - label_logit
-    p, one_minus_p = label / normalizer, others / normalizer
-    return SampleStatistics(ce, p, one_minus_p, normalizer, label_logit, moments, num_classes=logits.shape[-1])
+    return SampleStatistics.of(label_logit, others, of_sample, logits.shape[-1])
 
 
 def _block_statistics(
-    logits: Tensor, index: Tensor, block: Tensor, buffer: Tensor | None, moment: str | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, 1) each: z_y - max z, the sum of e_k without the label, and the moment. `block` is overwritten."""
-    if logits.dtype == block.dtype:
-        torch.sub(logits, logits.amax(-1, keepdim=True), out=block)
+    logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(n,) each: z_y - max z, the sum of e_k without the label, and the moment."""
+    dtype = accumulation_dtype(logits)
+    if logits.dtype == dtype:
+        block = torch.sub(logits, logits.amax(-1, keepdim=True), out=buffer)
     else:
-        block.copy_(logits)
+        block = logits.to(dtype)
         block.sub_(block.amax(-1, keepdim=True))
-    label_logit = block.gather(-1, index)
-    moments = label_logit.new_empty(0)
-    if moment == "sum":
-        moments = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True)
+    label_logit = block.gather(-1, index).squeeze(-1)
+    of_block = block.scatter_(-1, index, 0.0).sum(-1) if moment == "sum" else None
     # exp2 is several times faster than exp on CPUs, where exp also slows down as it underflows.
     block.mul_(LOG2_E).exp2_()
     # Without the label the sum keeps all digits of 1 - p, however confident the sample is.
-    others = block.scatter_(-1, index, 0.0).sum(-1, keepdim=True)
+    others = block.scatter_(-1, index, 0.0).sum(-1)
     if moment == "squares":
-        squares = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
-        spread = torch.addcmul(block, block, block, value=-1).sum(-1, keepdim=True)
-        moments = torch.cat([squares, spread], -1)
-    if buffer is not None and buffer.dtype != block.dtype:
+        of_block = _square_sums(block)
+    if buffer is not None and block is not buffer:
         buffer.copy_(block if _scale(buffer) == 1 else block.mul_(_scale(buffer)))
-    return label_logit, others, moments
+    return label_logit, others, of_block
 
 
-def _blocks(logits: Tensor, buffer: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-    """Slices of the samples, each with a block to work in: part of `buffer`, or a scratch tensor if there is no buffer
-    or it has half precision. At least one block, perhaps an empty one."""
-    num_samples, num_classes = logits.shape
+def _square_sums(e: Tensor) -> Tensor:
+    """(..., 2): the sums of e_k² and of e_k (1 - e_k)."""
+    spread = torch.addcmul(e, e, e, value=-1).sum(-1)
+    return torch.stack([torch.linalg.vector_norm(e, dim=-1).square(), spread], -1)
+
+
+def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """The tensors, split into blocks of samples. At least one block, perhaps an empty one."""
     elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
-    size = min(max(1, elements // num_classes), max(1, num_samples))
-    dtype = accumulation_dtype(logits)
-    in_place = buffer is not None and buffer.dtype == dtype
-    work = buffer if in_place else torch.empty(size, num_classes, dtype=dtype, device=logits.device)
-    assert work is not None
-    for start in range(0, max(1, num_samples), size):
-        part = slice(start, min(start + size, num_samples))
-        yield part, work[part] if in_place else work[: part.stop - part.start]
+    if logits.numel() <= elements:
+        return [(logits, *others)]
+    size = max(1, elements // logits.shape[1])
+    return zip(*(repeat(None) if tensor is None else tensor.split(size) for tensor in (logits, *others)), strict=False)
 
 
 def _scale(buffer: Tensor) -> float:
@@ -220,65 +296,7 @@ def refuse_second_derivative() -> None:
     `once_differentiable` would return a gradient that silently counts as a constant.
     """
     if torch.is_grad_enabled():
-        raise RuntimeError("the gradient of this loss cannot be differentiated again (create_graph=True)")
-
-
-def sum_dtype(device: torch.device) -> torch.dtype:
-    """Dtype of sums of few numbers: float64 if the device has it."""
-    return torch.float32 if device.type in _APPLE else torch.float64
-
-
-def accumulation_dtype(logits: Tensor) -> torch.dtype:
-    """Dtype in which losses of these logits are computed."""
-    return torch.float64 if logits.dtype == torch.float64 else torch.float32
-
-
-def check_logits(logits: Tensor, name: str = "logits") -> None:
-    """Raise unless losses support the dtype and no transform of `torch.func` is active."""
-    if logits.dtype not in _DTYPES:
-        hint = ": give at least 16 bits" if logits.is_floating_point() else ""
-        raise TypeError(f"{name} must be floating, got {logits.dtype}{hint}")
-    if _in_torch_func():
-        raise NotImplementedError(
-            f"{name} must be plain tensors, got those of torch.func (vmap, grad, jacrev, ...), which losses do not "
-            "support: differentiate with torch.autograd; batches may have any shape"
+        raise RuntimeError(
+            "the gradient of this loss cannot be differentiated again (create_graph=True): differentiate with "
+            "torch.func.grad"
         )
-
-
-def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
-    """Labels (...) as int64 with 0 for `ignore_index`, and where they are `ignore_index`.
-
-    Raises unless labels are class indices (or `ignore_index`) for floating logits (..., K).
-    """
-    require_tensors(logits=logits, labels=labels)
-    check_logits(logits)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be integer class indices, got {labels.dtype}")
-    if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"labels must have the shape of logits without its last (class) dimension, got labels "
-            f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
-        )
-    if labels.device != logits.device:
-        raise ValueError(f"labels must be on the device of logits, {logits.device}, got {labels.device}")
-    num_classes = logits.shape[-1]
-    if num_classes < 2:
-        raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
-    labels = labels.long()  # before any comparison: in uint8, -100 is 156
-    ignored = labels == ignore_index
-    index = labels.masked_fill(ignored, 0)
-    message = f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
-    if labels.device.type == "cpu" and labels.numel():
-        for extreme in torch.aminmax(index):
-            if not 0 <= int(extreme) < num_classes:
-                raise ValueError(f"{message}, got {int(extreme)}")
-    elif labels.numel():
-        raise_unless(((index >= 0) & (index < num_classes)).all(), message)
-    return index, ignored
-
-
-def raise_unless(condition: Tensor, message: str) -> None:
-    if _assert_async is not None and condition.device.type not in ("cpu", *_APPLE):
-        _assert_async(condition, message)  # raises at the next synchronization, without waiting for the device here
-    elif not bool(condition):
-        raise ValueError(message)

@@ -6,32 +6,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .closed_form_gradients import accumulation_dtype, check_logits, raise_unless, refuse_second_derivative
+from .closed_form_gradients import ClosedForm, SampleStatistics, with_gradient
 from .gamma_policies import ConstantGamma, GammaPolicy
-from .number_checks import at_least_0, require_tensors
+from .label_checks import accumulation_dtype, check_logits, raise_unless
+from .number_checks import at_least_0, require, require_tensors
 
 
-def focal_value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+def focal_value_and_slope(ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
     """Focal loss φ(ce) for γ ≥ 0, inverse focal loss for γ < 0, and its derivative φ'(ce).
 
-    Focal: φ = u^γ · ce and φ' = u^γ (1 + γ · ce / (e^ce - 1)), with u = 1 - p = -expm1(-ce); finite at ce = 0 for
-    every γ. Inverse focal: φ = (1+p)^m · ce and φ' = (1+p)^m (1 - m · ce / (e^ce + 1)), with m = |γ|.
+    Focal: φ = u^γ · ce and φ' = u^γ (1 + γ p ce / u) with u = 1 - p. Inverse focal, with m = |γ|: φ = (1+p)^m · ce and
+    φ' = (1+p)^m (1 - m p ce / (1+p)). Both are finite for every γ, even at p = 1 and p = 0.
 
-    `ce` is at least 0, without gradient; `gamma` is a number or a tensor of `ce`'s shape and dtype.
+    `gamma` is a number or a tensor of `ce`'s shape and dtype; it has no gradient.
     """
-    u = -torch.expm1(-ce)
-    # ce / expm1(ce) is 1 at 0 and 0 at infinity; the clamp keeps both ends from 0/0 and inf/inf.
-    bounded = ce.clamp(1e-30, 1e3)
-    growth = torch.expm1(bounded)
-    exponent: float | Tensor
     if isinstance(gamma, Tensor):
-        inverse, exponent = gamma < 0, gamma.abs()
-        base, divisor = torch.where(inverse, 2 - u, u), torch.where(inverse, -2 - growth, growth)
+        base = torch.where(gamma < 0, 1 + p, one_minus_p)
+    elif gamma == 0:
+        return ce, torch.ones_like(ce)
     else:
-        exponent = abs(gamma)
-        base, divisor = (u, growth) if gamma >= 0 else (2 - u, -2 - growth)
+        base = one_minus_p if gamma > 0 else 1 + p
+    exponent: Any = abs(gamma)
     scale = base.pow(exponent)
-    return scale * ce, scale * (1 + exponent * (bounded / divisor))
+    # p ce / u is 1 at p = 1 and 0 at p = 0: the bounds keep both ends from 0/0 and 0 · inf.
+    ratio = ce.clamp(1e-30, 1e3) * p / base.clamp(min=1e-30)
+    return scale * ce, scale * (1 + gamma * ratio)
+
+
+def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> ClosedForm:
+    """The focal losses ``φ(ce; γ)``, with γ a number or chosen by a policy."""
+    chosen = gamma(sample.p) if isinstance(gamma, GammaPolicy) else gamma
+    value, slope = focal_value_and_slope(sample.ce, sample.p, sample.one_minus_p, chosen)
+    return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
 
 
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
@@ -42,8 +48,16 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
     require_tensors(ce=ce)
     check_logits(ce, "ce")
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
-    detached = ce.detach().clamp(min=0)  # rounding in a kernel may leave a confident sample just below 0
-    return _WithSlope.apply(ce, *focal_value_and_slope(detached, policy(torch.exp(-detached))))
+    chosen = policy(torch.exp(-ce.detach().clamp(min=0)))
+    if isinstance(chosen, Tensor):
+        return with_gradient(_focal_of_column, ce.unsqueeze(-1), chosen)
+    return with_gradient(lambda column, _: _focal_of_column(column, chosen), ce.unsqueeze(-1), None)
+
+
+def _focal_of_column(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    ce = ce.squeeze(-1).clamp(min=0)  # rounding in a kernel may leave a confident sample just below 0
+    value, slope = focal_value_and_slope(ce, torch.exp(-ce), -torch.expm1(-ce), gamma)
+    return value, slope.unsqueeze(-1)
 
 
 def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ignore_index: int = -100) -> Tensor:
@@ -61,8 +75,8 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
     require_tensors(logits=logits, targets=targets)
     gamma = at_least_0("gamma", gamma)
     check_logits(logits)
-    if targets.shape != logits.shape:
-        raise ValueError(f"targets must have the shape of logits {tuple(logits.shape)}, got {tuple(targets.shape)}")
+    shapes = f"{tuple(logits.shape)}, got {tuple(targets.shape)}"
+    require(targets.shape == logits.shape, f"targets must have the shape of logits {shapes}")
     ignored = (targets == ignore_index).all(-1)
     targets = targets.masked_fill(ignored.unsqueeze(-1), 0)
     raise_unless(
@@ -75,18 +89,3 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
     # A class of target 0 whose logit is masked contributes 0, not 0 · inf; so does each class of an ignored sample.
     ce = torch.where(targets > 0, ce, torch.zeros_like(ce))
     return (targets * focal_from_cross_entropy(ce, gamma)).sum(-1)
-
-
-class _WithSlope(torch.autograd.Function):
-    """A value with a given derivative: finite wherever both are, unlike autograd of the formula."""
-
-    @staticmethod
-    def forward(ctx: Any, ce: Tensor, value: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        refuse_second_derivative()
-        (slope,) = ctx.saved_tensors
-        return grad * slope, None, None

@@ -11,8 +11,9 @@ ValueError for shapes that do not match, labels out of range and options out of 
 from torch import Tensor
 
 from .closed_form_gradients import elementwise_losses
-from .gamma_policies import ConstantGamma, GammaPolicy
-from .loss_modules import Brier, CrossEntropyFamily, LabelSmoothing
+from .gamma_policies import GammaPolicy
+from .loss_modules import Brier, LabelSmoothing, focal_losses
+from .number_checks import finite
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
@@ -26,8 +27,8 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
     `gamma` is a number for all samples, or a policy that chooses it from p. The gradient is that of cross-entropy
     times φ'(ce) (Mukhoti et al. 2020, proposition 1): exact, and finite for every γ, even at p = 1.
     """
-    policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
-    return elementwise_losses(logits, labels, CrossEntropyFamily(policy), ignore_index)
+    gamma = gamma if isinstance(gamma, GammaPolicy) else finite("gamma", gamma)
+    return focal_losses(logits, labels, gamma, ignore_index)
 
 
 def label_smoothing(
@@ -37,9 +38,10 @@ def label_smoothing(
 
     Every class has target mass, so a sample with a masked class has loss +inf unless alpha is 0.
     """
-    return elementwise_losses(logits, labels, LabelSmoothing(alpha, convention), ignore_index)  # type: ignore[arg-type]
+    loss = LabelSmoothing(alpha, convention)  # type: ignore[arg-type]
+    return elementwise_losses(logits, labels, loss.closed_form, loss.moment, ignore_index)
 
 
 def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
     """Brier score ``Σ_k (softmax_k - onehot_k)²``."""
-    return elementwise_losses(logits, labels, Brier(), ignore_index)
+    return elementwise_losses(logits, labels, Brier().closed_form, Brier.moment, ignore_index)

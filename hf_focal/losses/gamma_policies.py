@@ -4,16 +4,15 @@
 """
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 
 import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from .number_checks import at_least_0, finite, increasing
+from .label_checks import is_transformed
+from .number_checks import at_least_0, finite, increasing, require
 
 
 class GammaPolicy:
@@ -63,21 +62,20 @@ class ScheduledGamma(GammaPolicy):
     def __init__(self, *stages: tuple[float, float]):
         self.starts = [finite("start", start) for start, _ in stages]
         self.gammas = [at_least_0("gamma", gamma) for _, gamma in stages]
-        if not stages or self.starts[0] != 0 or not increasing(self.starts) or self.starts[-1] >= 1:
-            raise ValueError(f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
+        valid = self.starts[:1] == [0] and increasing([*self.starts, 1.0])
+        require(valid, f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
         self.progress = 0.0
 
     @property
     def gamma(self) -> float:
         """γ of the current stage."""
-        return self.gammas[bisect_right(self.starts, self.progress) - 1]
+        return [gamma for start, gamma in zip(self.starts, self.gammas, strict=True) if start <= self.progress][-1]
 
     def __call__(self, p: Tensor) -> float:
         return self.gamma
 
     def set_progress(self, fraction: float) -> None:
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction must be within [0, 1], got {fraction}")
+        require(0 <= fraction <= 1, f"fraction must be within [0, 1], got {fraction}")
         self.progress = float(fraction)
 
     def state_dict(self) -> dict:
@@ -89,8 +87,8 @@ class ScheduledGamma(GammaPolicy):
 
 def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
     """The value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
-    # Traced code (torch.compile, fake tensors) must neither fill the cache nor take real tensors from it.
-    traced = torch.compiler.is_compiling() or type(p) is not Tensor
+    # Traced code (compiled, torch.func, fake tensors) must neither fill the cache nor take real tensors from it.
+    traced = torch.compiler.is_compiling() or type(p) is not Tensor or is_transformed(p)
     make = _tensor_of if traced else _cached_tensor_of
     bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
     return of_bins[torch.bucketize(p, bounds, right=True)]
@@ -116,13 +114,11 @@ class SampleDependentGamma(GammaPolicy):
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
         self.thresholds = [finite("thresholds", t) for t in thresholds]
         self.gammas = [at_least_0("gammas", g) for g in gammas]
-        if not self.thresholds or not increasing([0.0, *self.thresholds, 1.0]):
-            raise ValueError(f"thresholds must increase within (0, 1), got {self.thresholds}")
-        if len(self.gammas) != len(self.thresholds) + 1:
-            raise ValueError(
-                f"gammas must be one more than thresholds, got {len(self.gammas)} gammas for "
-                f"{len(self.thresholds)} thresholds"
-            )
+        valid = bool(self.thresholds) and increasing([0.0, *self.thresholds, 1.0])
+        require(valid, f"thresholds must increase within (0, 1), got {self.thresholds}")
+        sizes = f"{len(self.gammas)} gammas for {len(self.thresholds)} thresholds"
+        valid = len(self.gammas) == len(self.thresholds) + 1
+        require(valid, f"gammas must be one more than thresholds, got {sizes}")
 
     def __call__(self, p: Tensor) -> Tensor:
         return _look_up(p, self.thresholds, self.gammas)
@@ -142,24 +138,15 @@ class AdaFocalGamma(GammaPolicy):
     changes_during_training = True
 
     def __init__(
-        self,
-        bins: int = 15,
-        lam: float = 1.0,
-        switch: float = 0.2,
-        gamma_max: float = 20.0,
-        gamma_min: float = -2.0,
+        self, bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20.0, gamma_min: float = -2.0
     ):
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        require(bins >= 1, f"bins must be at least 1, got {bins}")
         self.lam = at_least_0("lam", lam)
         self.switch = finite("switch", switch)
         self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)
-        if not 0 < self.switch <= 1:
-            raise ValueError(f"switch must be within (0, 1], got {switch}")
-        if self.gamma_max < 1:
-            raise ValueError(f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
-        if self.gamma_min > -self.switch:
-            raise ValueError(f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
+        require(0 < self.switch <= 1, f"switch must be within (0, 1], got {switch}")
+        require(self.gamma_max >= 1, f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
+        require(self.gamma_min <= -self.switch, f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
         self.gammas = [1.0] * bins
         self.edges = [i / bins for i in range(bins + 1)]
 
@@ -178,15 +165,13 @@ class AdaFocalGamma(GammaPolicy):
     def load_state_dict(self, state: dict) -> None:
         gammas = [finite("gammas", gamma) for gamma in state["gammas"]]
         edges = [finite("edges", edge) for edge in state["edges"]]
-        if len(gammas) != len(self.gammas) or len(edges) != len(self.edges):
-            raise ValueError(
-                f"state must have {len(self.gammas)} gammas and {len(self.edges)} edges, got {len(gammas)} and "
-                f"{len(edges)}"
-            )
-        if not all(self.gamma_min <= gamma <= self.gamma_max for gamma in gammas):
-            raise ValueError(f"gammas must be within [{self.gamma_min}, {self.gamma_max}], got {gammas}")
-        if any(a > b for a, b in pairwise([0.0, *edges, 1.0])):
-            raise ValueError(f"edges must not decrease within [0, 1], got {edges}")
+        expected = f"state must have {len(self.gammas)} gammas and {len(self.edges)} edges"
+        same = len(gammas) == len(self.gammas) and len(edges) == len(self.edges)
+        require(same, f"{expected}, got {len(gammas)} and {len(edges)}")
+        low, high = self.gamma_min, self.gamma_max
+        require(low <= min(gammas) and max(gammas) <= high, f"gammas must be within [{low}, {high}], got {gammas}")
+        bounded = [0.0, *edges, 1.0]
+        require(bounded == sorted(bounded), f"edges must not decrease within [0, 1], got {edges}")
         self.gammas, self.edges = gammas, edges
 
 
@@ -213,21 +198,20 @@ def adafocal_update(
         lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
-    if confidence.ndim != 1 or confidence.shape != correct.shape:
-        raise ValueError(
-            f"confidence and correct must be one-dimensional and of one length, got shapes "
-            f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
-        )
-    if num_samples < num_bins:
-        raise ValueError(
-            f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: "
-            "use a larger calibration set or fewer bins"
-        )
+    shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+    alike = confidence.ndim == 1 and confidence.shape == correct.shape
+    require(alike, f"confidence and correct must be one-dimensional and of one length, got shapes {shapes}")
+    require(
+        num_samples >= num_bins,
+        f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: use a larger "
+        "calibration set or fewer bins",
+    )
     confidence, correct = confidence.cpu().double(), correct.cpu().double()
-    if not bool(((correct == 0) | (correct == 1)).all()):
-        raise ValueError(f"correct must be 0 or 1, got values from {correct.min()} to {correct.max()}")
-    if not bool(((confidence >= 0) & (confidence <= 1)).all()):
-        raise ValueError(f"confidence must be within [0, 1], got values from {confidence.min()} to {confidence.max()}")
+    for valid, message, values in (
+        ((correct == 0) | (correct == 1), "correct must be 0 or 1", correct),
+        ((confidence >= 0) & (confidence <= 1), "confidence must be within [0, 1]", confidence),
+    ):
+        require(bool(valid.all()), f"{message}, got values from {values.min()} to {values.max()}")
     confidence, order = torch.sort(confidence)
     _, tie, tie_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
     accuracy = (torch.bincount(tie, weights=correct[order]) / tie_size)[tie]  # of the samples that tie with each
@@ -253,8 +237,8 @@ def gamma_for_threshold(p0: float) -> float:
     Raises:
         ValueError: `p0` is not a number in (0, 0.5); no γ satisfies this for p0 ≥ 0.5.
     """
-    if not 0 < finite("p0", p0) < 0.5:
-        raise ValueError(f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
+    valid = 0 < finite("p0", p0) < 0.5
+    require(valid, f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
     # log g = log1p(x) - (1 - e) x for x = γ d, with d = -p0 log p0 / (1 - p0) and 1 - e = -log(1 - p0) / d.
     d = -p0 * math.log(p0) / (1 - p0)
     if p0 < 0.25:

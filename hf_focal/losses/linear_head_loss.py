@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .base_loss import ClosedFormLoss, Loss, check_reduction, divide
+from .base_loss import Loss, check_reduction, divide
 from .closed_form_gradients import (
     ClosedForm,
-    accumulation_dtype,
-    check_labels,
-    check_logits,
-    eagerly,
+    ClosedFormLoss,
     needed_again,
     refuse_second_derivative,
     sample_statistics,
     turn_into_gradient,
 )
-from .number_checks import finite, require_tensors
+from .label_checks import accumulation_dtype, check_labels, check_logits
+from .number_checks import finite, require, require_tensors
 
 # Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and
 # writes the whole sum of the weight's gradient.
@@ -45,11 +43,11 @@ def linear_loss(
 ) -> Tensor:
     """``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without holding all logits.
 
-    The logits of a chunk of tokens are computed, turned into their gradient in place and multiplied by the head before
-    the next chunk reuses their memory. Reduced losses compute gradients in the forward pass, three matrix products in
-    all. Elementwise losses and float16 products, whose gradients depend on what comes later, compute the logits twice.
-    Tokens with label -100 cost nothing. Under autocast the products have its dtype; losses are float32, and the
-    gradient of the weight is summed over the chunks in float32.
+    The logits of a chunk of tokens are turned into their gradient in place and multiplied by the head before the next
+    chunk reuses their memory. Reduced losses compute gradients in the forward pass; elementwise losses and float16
+    products compute the logits twice. Tokens with label -100 cost nothing. Under autocast the products have its dtype;
+    losses are float32, and the gradient of the weight is summed over the chunks in float32. Under `torch.compile` it
+    is a graph break.
 
     Args:
         loss: a `ClosedFormLoss`: the cross-entropy family, label smoothing, Brier.
@@ -76,10 +74,8 @@ def linear_loss(
         raise ValueError(f"loss must be a function of each sample's own logits, got {loss}: use it on the logits")
     check_reduction(reduction, num_items)
     logit_scale = finite("logit_scale", logit_scale)
-    if soft_cap is not None and finite("soft_cap", soft_cap) <= 0:
-        raise ValueError(f"soft_cap must be above 0, got {soft_cap}")
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
+    require(soft_cap is None or finite("soft_cap", soft_cap) > 0, f"soft_cap must be above 0, got {soft_cap}")
+    require(chunk_size is None or chunk_size >= 1, f"chunk_size must be at least 1, got {chunk_size}")
     bias = _check_head(hidden, weight, bias)
     require_tensors(labels=labels)
     num_classes = len(weight)
@@ -97,7 +93,9 @@ def linear_loss(
     )
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
-    apply = eagerly(_Sum.apply if in_forward else _Elementwise.apply)
+    apply = _Sum.apply if in_forward else _Elementwise.apply
+    if torch.compiler.is_compiling():  # as a decorator, it would import the compiler with this module
+        apply = torch.compiler.disable(apply)
     values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
     if reduction == "none":
         return values.reshape(labels.shape)
@@ -112,17 +110,13 @@ def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor |
     require_tensors(hidden=hidden, weight=weight)
     check_logits(hidden, "hidden")
     if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
-        raise ValueError(
-            f"weight must be (classes, features) for hidden (..., features), got weight {tuple(weight.shape)} for "
-            f"hidden {tuple(hidden.shape)}"
-        )
+        shapes = f"weight {tuple(weight.shape)} for hidden {tuple(hidden.shape)}"
+        raise ValueError(f"weight must be (classes, features) for hidden (..., features), got {shapes}")
     if bias is not None:
         require_tensors(bias=bias)
-        if bias.shape not in ((len(weight),), (1, len(weight))):
-            raise ValueError(
-                f"bias must be ({len(weight)},) or (1, {len(weight)}) for {len(weight)} classes, got "
-                f"{tuple(bias.shape)}"
-            )
+        classes = len(weight)
+        expected = f"({classes},) or (1, {classes}) for {classes} classes"
+        require(bias.shape in ((classes,), (1, classes)), f"bias must be {expected}, got {tuple(bias.shape)}")
         bias = bias.reshape(-1)
     if _autocast_dtype(hidden) is None:
         for name, tensor in (("weight", weight), ("bias", bias)):

@@ -1,14 +1,15 @@
 """Losses that do not weight the classes; each is a module class of its own."""
 
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .base_loss import IGNORE_INDEX, ClosedFormLoss, Loss, option, register
+from .base_loss import IGNORE_INDEX, Loss, option, register
 from .class_statistics import num_processes
-from .closed_form_gradients import ClosedForm, SampleStatistics, elementwise_losses
-from .focal_formula import focal_value_and_slope, soft_target_focal
+from .closed_form_gradients import ClosedForm, ClosedFormLoss, SampleStatistics, elementwise_losses
+from .focal_formula import focal_closed_form, soft_target_focal
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -18,10 +19,16 @@ from .gamma_policies import (
     gamma_for_threshold,
 )
 from .mmce import mmce, mmce_of_all_processes
-from .number_checks import at_least_0, finite, increasing
+from .number_checks import at_least_0, finite, increasing, require
 
 Numbers = tuple[float, ...]
 _MUKHOTI = "Mukhoti et al. 2020"
+
+
+def focal_losses(
+    logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, ignore_index: int = IGNORE_INDEX
+) -> Tensor:
+    return elementwise_losses(logits, labels, partial(focal_closed_form, gamma=gamma), ignore_index=ignore_index)
 
 
 class CrossEntropyFamily(ClosedFormLoss):
@@ -31,17 +38,17 @@ class CrossEntropyFamily(ClosedFormLoss):
         self.policy = policy
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        value, slope = focal_value_and_slope(sample.ce, self.policy(sample.p))
-        return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
+        return focal_closed_form(sample, self.policy)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         if not labels.is_floating_point() or labels.shape != logits.shape:
             return super().elementwise(logits, labels)
         gamma = self.policy(labels)
         if isinstance(gamma, Tensor):
+            policy, shape = type(self.policy).__name__, tuple(labels.shape)
             raise ValueError(
-                f"labels must be class indices for {type(self.policy).__name__}, which chooses gamma from the "
-                f"probability of the one true class, got soft targets {tuple(labels.shape)}"
+                f"labels must be class indices for {policy}, which chooses gamma from the probability of the one true "
+                f"class, got soft targets {shape}"
             )
         return soft_target_focal(logits, labels, gamma)
 
@@ -86,14 +93,13 @@ class LabelSmoothing(ClosedFormLoss):
     convention: Literal["torch", "paper"] = option("torch", "torch: α/K on all classes; paper: α/(K-1) on the others")
 
     def __post_init__(self) -> None:
-        if not 0 <= finite("alpha", self.alpha) < 1:
-            raise ValueError(f"alpha must be within [0, 1), got {self.alpha}")
-        if self.convention not in ("torch", "paper"):
-            raise ValueError(f"convention must be 'torch' or 'paper', got {self.convention!r}")
+        require(0 <= finite("alpha", self.alpha) < 1, f"alpha must be within [0, 1), got {self.alpha}")
+        known = self.convention in ("torch", "paper")
+        require(known, f"convention must be 'torch' or 'paper', got {self.convention!r}")
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
         if self.alpha == 0:  # 0 · inf where classes are masked
-            return CrossEntropyFamily(ConstantGamma(0)).closed_form(sample)
+            return focal_closed_form(sample, 0.0)
         num_others = sample.num_classes - 1
         other_target = self.alpha / (sample.num_classes if self.convention == "torch" else num_others)
         label_target = 1 - other_target * num_others
@@ -153,7 +159,7 @@ class MMCE(Loss):
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         gather = self.gather and torch.is_grad_enabled() and num_processes() > 1
         term = self.lam * (mmce_of_all_processes if gather else mmce)(logits, labels, weighted=self.weighted)
-        ce = elementwise_losses(logits, labels, CrossEntropyFamily(ConstantGamma(0)))
+        ce = focal_losses(logits, labels, 0.0)
         return ce + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
 
 
@@ -168,28 +174,27 @@ class Focal(CrossEntropyFamily):
     p0: float | None = option(None, "instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1")
 
     def __post_init__(self) -> None:
-        self.policy = self._scheduled() if self.schedule is not None else self._constant()
+        self.policy: GammaPolicy
+        if self.schedule is not None:
+            self.policy = self._scheduled(self.schedule)
+            return
+        require(self.switches is None, "switches must come with schedule, got no schedule")
+        gamma = at_least_0("gamma", self.gamma) if self.p0 is None else gamma_for_threshold(self.p0)
+        self.policy = ConstantGamma(gamma)
 
-    def _constant(self) -> GammaPolicy:
-        if self.switches is not None:
-            raise ValueError("switches must come with schedule, got no schedule")
-        return ConstantGamma(gamma_for_threshold(self.p0) if self.p0 is not None else at_least_0("gamma", self.gamma))
-
-    def _scheduled(self) -> GammaPolicy:
-        gammas = [at_least_0("schedule", gamma) for gamma in self.schedule or ()]
-        if self.switches is None and len(gammas) != 3:
-            raise ValueError(
-                "switches must be given unless schedule has 3 gammas (then they are 100/350 and 250/350), got a "
-                f"schedule of {len(gammas)}"
-            )
+    def _scheduled(self, schedule: Numbers) -> GammaPolicy:
+        gammas = [at_least_0("schedule", gamma) for gamma in schedule]
+        require(
+            self.switches is not None or len(gammas) == 3,
+            "switches must be given unless schedule has 3 gammas (then they are 100/350 and 250/350), got a schedule "
+            f"of {len(gammas)}",
+        )
         switches = self.switches or (100 / 350, 250 / 350)
-        if len(switches) != len(gammas) - 1:
-            raise ValueError(
-                f"switches must be one fewer than the gammas of schedule, got {len(switches)} switches for "
-                f"{len(gammas)} gammas"
-            )
-        if not increasing([0.0, *switches, 1.0]):
-            raise ValueError(f"switches must increase within (0, 1), got {'/'.join(map(str, switches))}")
+        sizes = f"{len(switches)} switches for {len(gammas)} gammas"
+        valid = len(switches) == len(gammas) - 1
+        require(valid, f"switches must be one fewer than the gammas of schedule, got {sizes}")
+        given = "/".join(map(str, switches))
+        require(increasing([0.0, *switches, 1.0]), f"switches must increase within (0, 1), got {given}")
         return ScheduledGamma(*zip((0.0, *switches), gammas, strict=True))
 
 
@@ -221,10 +226,8 @@ class FLSD(CrossEntropyFamily):
     def __post_init__(self) -> None:
         gammas = self.gammas or ()
         if self.p0 is not None:
-            if len(self.p0) != len(self.thresholds) + 1:
-                raise ValueError(
-                    f"p0 must be one more than thresholds, got {len(self.p0)} p0 for {len(self.thresholds)} thresholds"
-                )
+            sizes = f"{len(self.p0)} p0 for {len(self.thresholds)} thresholds"
+            require(len(self.p0) == len(self.thresholds) + 1, f"p0 must be one more than thresholds, got {sizes}")
             gammas = tuple(gamma_for_threshold(p) for p in self.p0)
         self.policy = SampleDependentGamma(self.thresholds, gammas)
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .closed_form_gradients import accumulation_dtype, check_labels, sum_dtype
+from .label_checks import accumulation_dtype, check_labels, sum_dtype
 
 _KERNEL_WIDTH = 0.4
 
@@ -17,12 +17,11 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     - plain (equation 4): ``w_i = (c_i - r_i) / m``,
     - weighted (equation 6): ``w_i = (1 - r_i) / n`` for right samples, ``-r_i / (m - n)`` for wrong ones.
 
-    Published code differs: its plain form leaves out the root, and its weighted form is normalized differently and is
-    0 if all samples are right or all are wrong; here an empty group contributes nothing. A sort and a cumulative sum
-    replace the m × m matrix, because the kernel is a product of exponentials of sorted confidences.
+    Published code leaves out the root of the plain form and normalizes the weighted form differently; here an empty
+    group contributes nothing. A sort and a cumulative sum replace the m × m matrix.
 
-    Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is a float32 scalar (float64 for
-    float64 logits), 0 if all labels are ignored.
+    Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is float32 (float64 for float64
+    logits), 0 if all labels are ignored.
     """
     return _mmce(*_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
 
@@ -32,13 +31,10 @@ def mmce_of_all_processes(
 ) -> Tensor:
     """`mmce` over the samples of all processes, to be added to each sample of a loss; all must call it together.
 
-    If each process adds this term T to its n samples and the sum over all processes is divided by their N samples, the
-    value is right: Σ n T / N = T. But a process differentiates T by its own confidences alone, weighted by its n / N.
-    So the gradient here is N / n times that derivative, and the processes' gradients add up to that of T.
-
-    Every process must have the same number of one-dimensional labels (classes), as Trainer's samplers ensure. With
-    more dimensions (tokens) the numbers may differ; they are exchanged first, which makes the host wait for the
-    device.
+    A process adds this term T to its n samples but differentiates T by its own confidences alone, weighted by its
+    share n / N of all samples. So the gradient here is N / n times that derivative, and the processes' gradients add
+    up to that of T. Every process must have the same number of one-dimensional labels, as Trainer's samplers ensure;
+    with more dimensions (tokens) the numbers may differ, and exchanging them makes the host wait for the device.
     """
     own = torch.stack(_confidences(logits, labels, ignore_index))
     size = own.shape[1]

@@ -9,21 +9,24 @@ from typing import Any
 from torch import Tensor
 
 
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
 def finite(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    require(number, f"{name} must be a finite number, got {value!r}")
     return float(value)
 
 
 def at_least_0(name: str, value: Any) -> float:
-    if finite(name, value) < 0:
-        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    require(finite(name, value) >= 0, f"{name} must be at least 0, got {value!r}")
     return float(value)
 
 
 def within_0_1(name: str, value: Any) -> float:
-    if not 0 <= finite(name, value) <= 1:
-        raise ValueError(f"{name} must be within [0, 1], got {value}")
+    require(0 <= finite(name, value) <= 1, f"{name} must be within [0, 1], got {value}")
     return float(value)
 
 

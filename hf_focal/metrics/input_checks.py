@@ -16,8 +16,6 @@ NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
 # PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# A private function of PyTorch; without it, tensors of torch.func fail with PyTorch's own error.
-_in_torch_func = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)
 
 
 def check_count(name: str, value: int) -> None:
@@ -44,8 +42,12 @@ def as_tensor(name: str, value: Array) -> Tensor:
         raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from None
     if tensor.is_meta:
         raise ValueError(f"{name} must have values, got a tensor on the device meta")
-    if _in_torch_func(tensor):
-        raise NotImplementedError(f"{name} must be a plain tensor, got one of torch.func (vmap, grad, jacrev, ...)")
+    try:
+        tensor.untyped_storage()
+    except NotImplementedError:  # the values are those of a transform
+        raise NotImplementedError(
+            f"{name} must be a plain tensor, got one of torch.func (vmap, grad, jacrev, ...)"
+        ) from None
     return tensor
 
 

@@ -1,10 +1,10 @@
 """Trainers with a calibrated loss, their arguments, and the loss for any other trainer."""
 
 from .focal_trainer import FocalTrainer
-from .gamma_updates import gamma_history
 from .loss_function import LossFunction, loss_func
 from .seq2seq_trainer import FocalSeq2SeqTrainer
 from .training_arguments import FocalSeq2SeqTrainingArguments, FocalTrainingArguments
+from .training_callbacks import gamma_history
 
 __all__ = [
     "FocalSeq2SeqTrainer",

@@ -1,6 +1,7 @@
 """Auxiliary losses of mixture-of-experts models, which balance the use of the experts."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,23 +27,14 @@ def auxiliary_fields(outputs: Any) -> list[str]:
 
 
 class AuxiliaryLoss:
-    """The term that a model adds to its own loss if `output_router_logits` is on.
-
-    It is added once per step, however the step is split: as the mean of the micro-batches' terms, weighted by their
-    tokens.
-
-    Attributes:
-        running: the sum of the terms since the last log, each times its micro-batch's share of the step, and the sum
-            of these shares; (2,), or None.
-    """
+    """The term that a model adds to its own loss if `output_router_logits` is on, as a mean over a step's tokens."""
 
     def __init__(self, model: nn.Module):
         self._model: Any = without_adapter(model)
+        # (2,), since the last log: the sum of terms times their micro-batches' shares of the step, and of the shares.
         self.running: Tensor | None = None
 
-    def __call__(
-        self, outputs: Any, labels: Tensor, num_items: float | Tensor | None, reduction: str
-    ) -> Tensor | float:
+    def __call__(self, outputs: Any, labels: Tensor, num_items: Any, reduction: str) -> Tensor | float:
         """The addition to the loss of a micro-batch with these labels (...), of a step of `num_items` labels."""
         fields = auxiliary_fields(outputs)
         if not fields:
@@ -65,22 +57,15 @@ class AuxiliaryLoss:
 
     def state(self, accelerator: Accelerator) -> list[float] | None:
         """`running` as JSON values, equal on all processes from now on."""
-        if self.running is None:
-            return None
-        self.running = accelerator.reduce(self.running, "mean")
-        return self.running.tolist()
-
-    def load_state(self, state: list[float] | None, device: torch.device) -> None:
-        """Restore what `state` returned."""
-        self.running = None if state is None else torch.tensor(state, device=device)
+        self.running = None if self.running is None else accelerator.reduce(self.running, "mean")
+        return None if self.running is None else self.running.tolist()
 
     def _coefficient(self, field: str) -> float:
         config: Any = getattr(self._model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
-        for owner in (self._model, text):
-            for name in _FIELDS[field]:
-                if hasattr(owner, name):
-                    return getattr(owner, name)
+        for owner, name in product((self._model, text), _FIELDS[field]):
+            if hasattr(owner, name):
+                return getattr(owner, name)
         raise ValueError(
             f"model must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in "
             f"{type(self._model).__name__}: set output_router_logits=False to train without"

@@ -1,9 +1,12 @@
-"""The file with FocalTrainer's own state in a checkpoint, and how a checkpoint without it is recognized."""
+"""FocalTrainer's own state in a checkpoint: its file, its mark, and the training loss since the last log."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
@@ -19,20 +22,12 @@ class FocalCheckpoint(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": {}}
 
 
-# Earlier versions kept their state in trainer_state.json, under the second name.
-_MARKS = (FocalCheckpoint.__name__, "FocalTrainer")
-
-
 def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
     write_whole(Path(checkpoint, STATE_FILE), json.dumps(state, indent=2) + "\n")
 
 
 def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
-    """The state that `FocalTrainer` saved in a checkpoint, None in a checkpoint of another trainer.
-
-    Raises:
-        ValueError: a checkpoint of `FocalTrainer` without the file, or with one that is not valid JSON.
-    """
+    """The state that `FocalTrainer` saved in a checkpoint, None in one of another trainer; ValueError if lost."""
     file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
     if file.is_file():
         try:
@@ -42,9 +37,36 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
     if not trainer_state.is_file():
         return None  # not a checkpoint, as Trainer says
     marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
-    if any(mark in marks for mark in _MARKS):
+    # Earlier versions kept their state in trainer_state.json, under the second name.
+    if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
         raise ValueError(
             f"checkpoint {str(checkpoint)!r} must contain {STATE_FILE}, the state of its loss, which FocalTrainer "
             "saves: resume from another checkpoint"
         )
     return None
+
+
+@dataclass
+class LoggedLoss:
+    """Sums of the losses of all steps, JSON values after `reduce`. Trainer's own start at zero in a resumed run."""
+
+    first_step: int
+    last_log: int
+    total: float = 0.0  # up to the last log
+    pending: Tensor | float = 0.0  # since the last log
+
+    def reduce(self, accelerator: Accelerator) -> float:
+        """`pending`, which becomes the mean over the processes; all of them must call each method."""
+        if isinstance(self.pending, Tensor):
+            self.pending = float(accelerator.reduce(self.pending, "mean"))
+        return self.pending
+
+    def mean_since_last_log(self, step: int, accelerator: Accelerator) -> float:
+        """Mean loss of the steps from the last log to `step`, which becomes the last log."""
+        pending, steps = self.reduce(accelerator), step - self.last_log
+        self.total, self.pending, self.last_log = self.total + pending, 0.0, step
+        return pending / steps
+
+    def mean(self, step: int, accelerator: Accelerator) -> float:
+        """Mean loss of all steps up to `step`."""
+        return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)

@@ -1,8 +1,7 @@
 """Counts of the training labels of each class."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from functools import reduce
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import datasets
@@ -10,12 +9,14 @@ import pyarrow.compute
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset, Subset
 from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced
 from .model_heads import Head
+from .trainer_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 
@@ -37,16 +38,8 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last class that has any; -100 is left out.
 
-    They are read from the column "labels" or "label" of a `datasets.Dataset`, with one label per sample or a list of
-    labels per token, or from a tensor `labels` of the dataset. Any other dataset is collated once, with each process
-    taking a share.
-
-    Args:
-        trainer: the `FocalTrainer`.
-        train_dataloader: its loader of the training set.
-
-    Raises:
-        ValueError: a stream, or labels that are missing or not class indices.
+    They are read from the column "labels" or "label" of a `datasets.Dataset`, also of lists, or from a tensor `labels`
+    of the dataset. Any other dataset is collated once, with each process taking a share.
     """
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
@@ -59,18 +52,16 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     column = _label_column(dataset) if trainer.head is Head.CLASSES else None
     if column is not None:
         table = dataset.with_format("arrow").select_columns(column)
-        batches = (_flat(batch[column]) for batch in table.iter(batch_size=100_000))
-        return _count(batches).tolist()
-    shard = Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size))
+        return _count(_flat(batch[column]) for batch in table.iter(batch_size=100_000)).tolist()
     loader = DataLoader(
-        shard,
+        Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size)),
         trainer.args.per_device_train_batch_size,
         collate_fn=train_dataloader.collate_fn,
         num_workers=trainer.args.dataloader_num_workers,
         generator=torch.Generator(),  # instead of PyTorch's global generator
     )
-    own = _count(_labels(trainer.prepare_labels(batch), trainer.head) for batch in loader)
-    return reduce(_add, gather_object([own])).tolist()
+    own = _count(labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
+    return _sum(gather_object([own])).tolist()
 
 
 def _label_column(dataset: Any) -> str | None:
@@ -93,24 +84,14 @@ def _flat(column: Any) -> Tensor:
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 
-def _labels(batch: Mapping[str, Any], head: Head) -> Tensor:
-    labels = batch.get("labels")
-    if labels is None:
-        raise ValueError(f"train_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
-    if labels.is_floating_point():
-        raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
-    return labels[..., 1:] if head is Head.NEXT_TOKENS else labels
-
-
 def _count(batches: Iterable[Tensor]) -> Tensor:
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:
-        counts = _add(counts, torch.bincount(labels[labels != -100].flatten()))
+        if labels.is_floating_point():
+            raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
+        counts = _sum([counts, torch.bincount(labels[labels != -100].flatten())])
     return counts
 
 
-def _add(first: Tensor, second: Tensor) -> Tensor:
-    longer, shorter = sorted((first, second), key=len, reverse=True)
-    longer = longer.clone()
-    longer[: len(shorter)] += shorter
-    return longer
+def _sum(counts: Sequence[Tensor]) -> Tensor:
+    return pad_sequence(list(counts), batch_first=True).sum(0)

@@ -1,8 +1,7 @@
 """Deferred logits: the loss of a language model computed from hidden states and head, without its logits.
 
-During a training step the head's forward is replaced, and returns `DeferredLogits` in place of logits. Operations that
-models then apply to logits (bias, scale, soft cap) are recorded; any other operation computes the logits after all, so
-an unknown model costs memory but is never wrong.
+In a training step the head's forward is replaced and returns `DeferredLogits`. What models then do to logits (bias,
+scale, soft cap) is recorded; anything else computes the logits after all, which costs memory but is never wrong.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,16 +38,8 @@ class DeferredLogits:
         if self._computed is not None:
             return loss(self._computed, labels, **reduction)
         with self._as_in_forward():
-            return linear_loss(
-                loss,
-                self.hidden,
-                self.weight,
-                labels,
-                self.bias,
-                logit_scale=self.scale,
-                soft_cap=self.cap,
-                **reduction,
-            )
+            reduction |= {"logit_scale": self.scale, "soft_cap": self.cap}
+            return linear_loss(loss, self.hidden, self.weight, labels, self.bias, **reduction)
 
     def tensor(self) -> Tensor:
         """The computed logits. From now on they replace the record, since the model may change them in place."""
@@ -60,15 +51,12 @@ class DeferredLogits:
         return self._computed
 
     def _as_in_forward(self) -> AbstractContextManager[Any]:
-        if self._autocast is None:
-            return nullcontext()
-        return torch.autocast(self.hidden.device.type, self._autocast)
+        return nullcontext() if self._autocast is None else torch.autocast(self.hidden.device.type, self._autocast)
 
     def _with(self, **changed: Any) -> "DeferredLogits":
-        fields = {name: getattr(self, name) for name in ("hidden", "weight", "bias", "scale", "cap")}
-        deferred = DeferredLogits(**(fields | changed))
-        deferred._autocast = self._autocast
-        return deferred
+        other = object.__new__(DeferredLogits)
+        vars(other).update(vars(self) | changed)
+        return other
 
     def __add__(self, other: Any) -> "DeferredLogits | Tensor":
         biases = ((len(self.weight),), (1, len(self.weight)))
@@ -99,7 +87,7 @@ class DeferredLogits:
 
     @property
     def dtype(self) -> torch.dtype:
-        # Accelerate converts logits of half precision to float32, which the elementwise loss is anyway.
+        # As Accelerate converts logits of half precision.
         return torch.float32 if self._computed is None else self._computed.dtype
 
     @property
@@ -116,21 +104,13 @@ class DeferredLogits:
         first = args[0] if args else None
         if function is torch.tanh and isinstance(first, cls) and first._computed is None and first.cap is None:
             return first._with(cap=1.0)
-        computed = [arg.tensor() if isinstance(arg, cls) else arg for arg in args]
-        return function(*computed, **(kwargs or {}))
+        return function(*(arg.tensor() if isinstance(arg, cls) else arg for arg in args), **(kwargs or {}))
 
 
-def _of_tensor(name: str) -> Callable[..., Any]:
-    """The operator of the computed logits, since Python does not look up operators through `__getattr__`."""
-
-    def operator(self: DeferredLogits, *operands: Any) -> Any:
-        return getattr(self.tensor(), name)(*operands)
-
-    return operator
-
-
+# The operators of the computed logits, since Python does not look up operators through `__getattr__`.
 for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul", "gt", "ge", "lt", "le", "setitem"):
-    setattr(DeferredLogits, f"__{_name}__", _of_tensor(f"__{_name}__"))
+    _operator = f"__{_name}__"
+    setattr(DeferredLogits, _operator, lambda self, *others, _name=_operator: getattr(self.tensor(), _name)(*others))
 
 
 @contextmanager
@@ -148,11 +128,7 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
-    """The head of a language model if its loss can be computed without logits and `args.linear_loss` allows it.
-
-    Raises:
-        ValueError: `args.linear_loss` is "on" and the loss needs logits.
-    """
+    """The head of a language model, or None if its loss needs logits, for which `args.linear_loss` "on" raises."""
     if args.linear_loss == "off":
         return None
     head = model.get_output_embeddings()

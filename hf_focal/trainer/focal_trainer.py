@@ -1,65 +1,42 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo
+from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer
-from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
-    EvalLoopOutput,
-    TrainOutput,
-    get_last_checkpoint,
-    has_length,
-)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature, check_objective, fit_temperature
-from ..hub.hub_publishing import create_repository, repository_of
-from ..losses import CrossEntropyFamily, LossConfig, ScheduledGamma, build_loss
+from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
+from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
 from .auxiliary_loss import AuxiliaryLoss
-from .calibrated_saving import save_calibrated
-from .checkpoint_state import FocalCheckpoint, read_state, write_state
+from .batch_samplers import seed_by_epoch
+from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
-from .evaluation_accumulators import (
-    Accumulator,
-    CollectedConfidences,
-    CollectedLogits,
-    StreamedEvaluation,
-    StreamedTemperature,
-)
-from .gamma_updates import GammaUpdates
-from .hub_pushes import push, push_checkpoint
+from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
+from .ignored_labels import num_measured_samples, without_ignored, without_repeats
 from .loss_function import LossFunction
-from .loss_log import LoggedLoss
 from .model_heads import Head, check_model, head_of
-from .progress_callback import TrainingCallback
-from .sample_order import num_measured_samples, seed_by_epoch, without_first_label, without_repeats
-from .segmentation_labels import ignored_label, with_ignored
-from .trained_model_card import write_model_card
-from .trainer_checks import (
-    check_data_parallelism,
-    check_held_out,
-    check_measurable,
-    check_not_empty,
-    check_private_names,
-    check_processes,
-    check_single,
-    evaluation_set,
-)
+from .model_publishing import fold_saved, push_checkpoint, weight_files, write_model_card
+from .trainer_checks import check_held_out, check_measurable, check_not_empty, check_setup, evaluation_set, labels_of
 from .training_arguments import FocalTrainingArguments
+from .training_callbacks import GammaUpdates, TrainingCallback
 
 _logger = logging.getLogger(__name__)
 
@@ -78,7 +55,6 @@ class FocalTrainer(Trainer):
     follows ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch,
     or every `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of
     their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
-    `push_to_hub()` publishes the model with its temperature folded in, and a model card with its results.
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
@@ -89,7 +65,6 @@ class FocalTrainer(Trainer):
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
             themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
-        args: `FocalTrainingArguments`.
         calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures it, and
             `fit_temperature` uses it by default. The evaluation set if not given.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
@@ -103,13 +78,13 @@ class FocalTrainer(Trainer):
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
-        ValueError: several GPUs without a launcher, an empty dataset, a `compute_loss_func`, a model that is not a
-            single-label classifier, a segmentation by masks, a language model whose labels are shifted already or that
-            needs FocalSeq2SeqTrainer, tensor or sequence parallelism, `even_batches=False` on several processes, or
-            the training set as `calibration_dataset`. `train` raises it for a calibration set with fewer labels than
-            AdaFocal has bins, and for a checkpoint without the state of the loss.
+        ValueError: an empty dataset, a `compute_loss_func`, a model whose logits have no softmax over the labels'
+            classes or that needs FocalSeq2SeqTrainer, several GPUs without a launcher, tensor or sequence parallelism,
+            `even_batches=False` on several processes, or the training set as `calibration_dataset`. `train` raises it
+            for fewer calibration labels than AdaFocal has bins, and for a checkpoint without the state of the loss.
     """
 
+    _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
     _trains_seq2seq = False
 
     def __init__(
@@ -120,14 +95,13 @@ class FocalTrainer(Trainer):
         calibration_dataset: Any = None,
         **trainer_kwargs: Any,
     ):
-        args = FocalTrainingArguments("tmp_trainer") if args is None else args
-        if not isinstance(args, FocalTrainingArguments):
-            raise TypeError(f"args must be FocalTrainingArguments, got {type(args).__name__}")
-        check_processes(args)
+        args = self._arguments("tmp_trainer") if args is None else args
+        if not isinstance(args, self._arguments):
+            raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
         if trainer_kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
-        check_private_names(self)
+        check_setup(self)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
             check_not_empty(name, getattr(self, name))
@@ -137,20 +111,17 @@ class FocalTrainer(Trainer):
         if (self.head is Head.TARGET_TOKENS) != self._trains_seq2seq:
             expected = "FocalSeq2SeqTrainer" if self.head is Head.TARGET_TOKENS else "FocalTrainer"
             raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
-        check_data_parallelism(self)
         self.label_names = ["labels"]  # also for models that do not take labels
         self.temperature: Temperature | None = None
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
-        self._accumulator: Accumulator | None = None  # of the evaluation that is running
+        self._accumulator: Any = None  # of the evaluation that is running
         self._labels_required = self._serves_update = False
         self._saved_state: dict[str, Any] | None = None  # of the checkpoint that training is resumed from
-        self._logged_loss = LoggedLoss(self.accelerator)
-        self._train_dataloader: Any = None  # of whole epochs, while a training runs
-        self._num_labels: Any = None  # since training began, without those of -100
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
+        self._logged_loss = LoggedLoss(0, 0)
         self._gamma_updates = GammaUpdates(self)
         for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
             self.add_callback(callback)
@@ -160,18 +131,15 @@ class FocalTrainer(Trainer):
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = build_loss(self.loss_config)
         self._auxiliary = AuxiliaryLoss(self.model)
-        shift_labels, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
-        self.compute_loss_func = LossFunction(
-            self.loss, self.args.loss_reduction, shift_labels, pixels, self._auxiliary
-        )
+        shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
+        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     # Training
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         checkpoint: Any = resume_from_checkpoint
-        if checkpoint is True:
-            checkpoint = get_last_checkpoint(self.args.output_dir)
+        checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
@@ -187,24 +155,20 @@ class FocalTrainer(Trainer):
     def begin_training(self, train_dataloader: DataLoader) -> None:
         """Prepare the loss for a new training run, or restore it from the checkpoint."""
         self.build_loss()
-        self._train_dataloader = train_dataloader
-        self._num_labels = None
-        self._gamma_updates.due = False
-        self._logged_loss.begin(self.state.global_step)
+        self._train_dataloader, self._num_labels, self._gamma_updates.due = train_dataloader, None, False
+        self._logged_loss = LoggedLoss(self.state.global_step, self.state.global_step)
         # Missing in a checkpoint of another trainer, where Trainer would look for it.
         self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
         saved = self._saved_state
         if saved is not None and saved["loss"] != str(self.loss_config):
-            _logger.warning(
-                "the checkpoint was trained with the loss %s, the training continues with %s",
-                saved["loss"],
-                self.loss_config,
-            )
+            message = "the checkpoint was trained with the loss %s, the training continues with %s"
+            _logger.warning(message, saved["loss"], self.loss_config)
         elif saved is not None:
             self.loss.load_state_dict(saved["loss_state"])
             self._gamma_updates.due = saved["gamma_update_due"]
-            self._logged_loss.load_state_dict(saved["logged_loss"])
-            self._auxiliary.load_state(saved["auxiliary_loss"], self.args.device)
+            self._logged_loss = LoggedLoss(**saved["logged_loss"])
+            if saved["auxiliary_loss"] is not None:
+                self._auxiliary.running = torch.tensor(saved["auxiliary_loss"], device=self.args.device)
         count_classes(self, train_dataloader)
 
     def get_train_dataloader(self) -> DataLoader:
@@ -220,8 +184,6 @@ class FocalTrainer(Trainer):
             without_repeats(self.prepare_labels(batch), self._train_dataloader, self.train_dataset)
             for batch in islice(epoch_iterator, num_batches)
         ]
-        if self.head is Head.NEXT_TOKENS:
-            batches = [without_first_label(batch) for batch in batches]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
             # Trainer takes no step where a stream ends within an accumulation, so its gradient would go into the next
             # step. Micro-batches without labels, which have no weight, complete the accumulation.
@@ -238,20 +200,16 @@ class FocalTrainer(Trainer):
             raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
 
     def prepare_labels(self, batch: Any) -> Any:
-        """The batch with the labels of ignored pixels set to -100."""
-        return with_ignored(batch, ignored_label(self.model)) if self.head is Head.PIXELS else batch
+        """The batch with -100 as labels of ignored pixels, and of tokens that no token precedes."""
+        return without_ignored(batch, self.head, self.model)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
-        self._logged_loss.add(loss)
+        self._logged_loss.pending = self._logged_loss.pending + loss
         return loss
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: int | Tensor | None = None,
+        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
@@ -263,25 +221,22 @@ class FocalTrainer(Trainer):
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
             self._accumulator.update(logits[:own], targets[:own])
-        if not return_outputs:
-            return loss
-        if isinstance(outputs, Tensor):
-            outputs = (outputs,)
+        if not return_outputs or isinstance(outputs, Mapping):
+            return (loss, outputs) if return_outputs else loss
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
-        return loss, outputs if isinstance(outputs, Mapping) else (None, *outputs)
+        return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
         if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs during training
             if not filtered:
-                logs["loss"] = self._logged_loss.mean_since_last_log(step)
-            auxiliary = self._auxiliary.mean(self.accelerator)
-            if auxiliary is not None:
+                logs["loss"] = self._logged_loss.mean_since_last_log(step, self.accelerator)
+            if (auxiliary := self._auxiliary.mean(self.accelerator)) is not None:
                 logs["aux_loss"] = auxiliary
-            if isinstance(self.loss, CrossEntropyFamily) and isinstance(self.loss.policy, ScheduledGamma):
-                logs["gamma"] = self.loss.policy.gamma
+            if isinstance(policy := getattr(self.loss, "policy", None), ScheduledGamma):
+                logs["gamma"] = policy.gamma
         if "train_runtime" in logs and not filtered:  # the summary at the end of training
-            logs["train_loss"] = self._logged_loss.mean(step)
+            logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
         super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -292,12 +247,14 @@ class FocalTrainer(Trainer):
         super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
+        # Reduced also in the training that goes on, so that a resumed one rounds alike.
+        self._logged_loss.reduce(self.accelerator)
         state = {
             "num_processes": self.args.world_size,
             "loss": str(self.loss_config),
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,
-            "logged_loss": self._logged_loss.state_dict(),
+            "logged_loss": asdict(self._logged_loss),
             "auxiliary_loss": self._auxiliary.state(self.accelerator),
         }
         if self.args.should_save:
@@ -306,11 +263,7 @@ class FocalTrainer(Trainer):
     # Evaluation
 
     def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-        **generation: Any,
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", **generation: Any
     ) -> dict[str, float]:
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = evaluation_set("eval_dataset", dataset, self.eval_dataset)
@@ -328,19 +281,20 @@ class FocalTrainer(Trainer):
         prediction_loss_only: bool | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
-        accumulator: Accumulator | None = None,
-    ) -> EvalLoopOutput:
-        """`transformers.Trainer.evaluation_loop` that streams the logits and labels of each batch into an accumulator.
-
-        Args:
-            accumulator: by default a `StreamedEvaluation`, whose metrics are added to the output.
-        """
+        accumulator: Any = None,
+    ) -> Any:
+        """`transformers.Trainer.evaluation_loop` that streams the logits and labels of each batch into an accumulator,
+        by default a `StreamedEvaluation`, whose metrics are added to the output."""
+        check_measurable(dataloader, self.args.world_size)
         streamed = self._new_evaluation() if accumulator is None else None
-        with self._accumulate(streamed or accumulator, labels_required=description != "Prediction"):
-            check_measurable(dataloader, self.args.world_size)
+        # Trainer's loop calls `prediction_step`, and that `compute_loss`, with arguments of its own.
+        self._accumulator, self._labels_required = streamed or accumulator, description != "Prediction"
+        try:
             output = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix=metric_key_prefix
             )
+        finally:
+            self._accumulator, self._labels_required = None, False
         if streamed is None:
             return output
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
@@ -353,58 +307,39 @@ class FocalTrainer(Trainer):
         output.metrics.update(metrics | output.metrics)
         return output
 
-    @contextmanager
-    def _accumulate(self, accumulator: Accumulator | None, labels_required: bool) -> Iterator[None]:
-        # Trainer's loop calls `prediction_step`, and that `compute_loss`, with arguments of its own.
-        self._accumulator, self._labels_required = accumulator, labels_required
-        try:
-            yield
-        finally:
-            self._accumulator, self._labels_required = None, False
-
     def prediction_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
+        self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None
     ) -> tuple[Any, Any, Any]:
-        if self._labels_required and inputs.get("labels") is None:
-            raise ValueError(f"the dataset to measure must have a column 'label' or 'labels', got {', '.join(inputs)}")
+        if self._labels_required:
+            labels_of(inputs, "the dataset to measure")
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
-        # A vocabulary has too many classes for metrics of each.
-        classwise = not self.head.generates
+        classwise = not self.head.generates  # a vocabulary has too many classes for metrics of each
         # There are too many pixels to keep a number of each, unless AdaFocal needs them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        return StreamedEvaluation(
-            self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples=keep_samples
-        )
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
-            with self._last_batch_kept():
-                return super().get_eval_dataloader(eval_dataset)
+            return self._without_drop_last(super().get_eval_dataloader, eval_dataset)
         # With persistent workers Trainer would take the loader of the evaluation set for any other set.
         return self.get_test_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        with self._last_batch_kept():
-            return super().get_test_dataloader(test_dataset)
+        return self._without_drop_last(super().get_test_dataloader, test_dataset)
 
-    @contextmanager
-    def _last_batch_kept(self) -> Iterator[None]:
+    def _without_drop_last(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
         """`dataloader_drop_last` is for training; every sample is measured."""
         drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
-            yield
+            return build(dataset)
         finally:
             self.args.dataloader_drop_last = drop_last
 
-    def collect(self, dataset: Any, accumulator: Accumulator) -> Any:
-        """Run the model on a labelled dataset; returns what `accumulator.gather()` returns for all processes."""
+    def collect(self, dataset: Any, accumulator: Any) -> Any:
+        """Update an accumulator (see `evaluation_accumulators`) with a labelled dataset; returns `gather` of it."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -412,20 +347,11 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """Measure a dataset before T and, if a temperature is fitted, after T, without keeping logits.
+        """The `CalibrationMetrics` of labelled data, or of the evaluation set with that key, before T and after T.
 
-        `evaluate` reports the `compute()` of the two; their `bins()` are the bins of a reliability diagram. Pixels are
-        measured in constant memory (`keep_samples=False`), except with AdaFocal.
-
-        Args:
-            dataset: labelled data, or the key of one of several evaluation sets.
-
-        Returns:
-            The `CalibrationMetrics` of the samples of all processes, equal on each of them; the second is None without
-            a temperature.
-
-        Raises:
-            ValueError: an empty dataset, or one without labels.
+        They are those of all processes; the second is None without a temperature. `evaluate` reports their
+        `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
+        (`keep_samples=False`), except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
@@ -434,22 +360,22 @@ class FocalTrainer(Trainer):
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
-        return self.collect(self.held_out_dataset(), CollectedConfidences())
+        return self.collect(self.held_out_dataset(), TopConfidences(1, classwise=False))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
-        """The dataset, or the evaluation set with that key, if the model was not trained on it.
+        """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
 
-        Args:
-            dataset: the calibration set if not given, or else the evaluation set.
-            name: of the argument, for errors.
-
-        Raises:
-            ValueError: there is none, there are several to choose from, or it is empty or the training set.
+        Raises ValueError (of the argument `name`) for none, for several, and for an empty or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
         dataset = evaluation_set(name, dataset, self.eval_dataset)
-        check_single(name, dataset)
+        if dataset is None:
+            raise ValueError(
+                f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
+            )
+        if isinstance(dataset, dict):
+            raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
         check_held_out(name, dataset, self.train_dataset)
         check_not_empty(name, dataset)
         return dataset
@@ -460,15 +386,12 @@ class FocalTrainer(Trainer):
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
-            dataset: labelled data that the model was not trained on, or the key of one of several evaluation sets; if
-                not given the calibration set, or else the evaluation set. Its logits are kept in memory, except
-                those over a vocabulary and those of pixels.
+            dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
             objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
                 language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
 
         Raises:
-            ValueError: no dataset, an empty one, the training set itself, one without labels, an unknown objective, or
-                what `hf_focal.fit_temperature` raises.
+            ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective)
         dataset = self.held_out_dataset(dataset, "dataset")
@@ -476,7 +399,7 @@ class FocalTrainer(Trainer):
             logits, labels = self.collect(dataset, CollectedLogits())
             self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
         else:
-            self.temperature_curves = self.collect(dataset, StreamedTemperature(self.args.calibration_bins)).compute()
+            self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
         self._calibration_when_fitted = self.calibration()
         return self.temperature
@@ -499,11 +422,16 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        The temperature is folded into a copy: `model` and `temperature` stay as they are. ``temperature.json`` records
-        it with ECE and NLL of its fit. If it cannot be folded (see `fold_temperature`), the saved configuration has
-        it, where `apply_calibrated_generation` reads it, and a warning says so.
+        It is folded into a copy, and ``temperature.json`` has it with ECE and NLL of its fit; `model` stays as it is.
+        If it cannot be folded (see `fold_temperature`), the saved configuration has it, with a warning.
         """
-        save_calibrated(self)
+        folder = Path(self.args.output_dir)
+        earlier = weight_files(folder)
+        self.save_model(_internal_call=True)  # without a push
+        self.forget_folded_temperature()
+        if self.temperature is not None and self.is_world_process_zero():
+            self.temperature.save(folder / "temperature.json")
+            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, self.temperature, earlier)
 
     def create_model_card(
         self,
@@ -522,34 +450,24 @@ class FocalTrainer(Trainer):
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
+        Raises ValueError if there is nothing to measure, or the task is unknown.
+
         Args:
             language, license, tags: of the metadata.
             model_name: the Hub id, or else the folder's name.
             finetuned_from: the model that was fine-tuned; by default the one that the model was loaded from.
             tasks: the Hub's name of the model's task; not needed for language models and classifiers.
-            dataset_tags, dataset: the dataset's Hub id, or its name.
-            dataset_args: its configuration.
+            dataset_tags, dataset, dataset_args: the dataset's Hub id, or its name; and its configuration.
             result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
                 default they are measured, and the report is written.
-            test_dataset: the dataset to measure: labelled data, or the key of one of several evaluation sets. By
-                default the evaluation set, as the card then says. With `result` its Hub id or path.
-
-        Raises:
-            ValueError: nothing to measure, or an unknown task.
+            test_dataset: labelled data to measure, or the key of one of several evaluation sets; by default the
+                evaluation set, as the card then says. With `result` its Hub id or path.
         """
-        write_model_card(
-            self,
-            result,
-            test_dataset,
-            task=_first(tasks),
-            model_name=model_name,
-            base_model=finetuned_from,
-            dataset=_first(dataset_tags) or _first(dataset),
-            dataset_config=_first(dataset_args),
-            language=language,
-            license=license,
-            tags=[tags] if isinstance(tags, str) else tags or [],
-        )
+        named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}
+        named["model_name"] = model_name or self.hub_model_id or repository_of(self.args)
+        named["dataset"] = _first(dataset_tags) or _first(dataset)
+        tags = [tags] if isinstance(tags, str) else tags or []
+        write_model_card(self, result, test_dataset, _first(dataset_args), tags, **named)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
@@ -572,13 +490,9 @@ class FocalTrainer(Trainer):
     ) -> CommitInfo | Future | None:
         """Publish the calibrated model with its card. All processes must call it.
 
-        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, then uploaded to
-        `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without it the model is
-        published as it was trained, with a warning.
-
-        Args:
-            commit_message, blocking, token, revision, private: as for `transformers.Trainer.push_to_hub`.
-            **card: arguments of `create_model_card`, such as `result` or `test_dataset`.
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, which `card` is
+        for, then uploaded to `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without
+        it the model is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
             The commit on the main process, None on others; a `Future` of it where not `blocking`.
@@ -589,7 +503,20 @@ class FocalTrainer(Trainer):
         """
         token, revision = token or self.args.hub_token, revision or self.args.hub_revision
         private = self.args.hub_private_repo if private is None else private
-        return push(self, commit_message, blocking=blocking, token=token, revision=revision, private=private, **card)
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        self.save_calibrated()
+        if self.temperature is None and not self.calibration():
+            _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
+        if self.hub_model_id is None:
+            with suppress(HubError):  # which `publish` raises again, when all files are written
+                self.init_hf_repo(token, private)
+        self.create_model_card(**card)
+        if not self.is_world_process_zero():
+            return None
+        wait(self.checkpoint_pushes)
+        name = self.hub_model_id or repository_of(self.args)
+        options: Any = {"private": private, "token": token, "revision": revision, "commit_message": commit_message}
+        return (publish if blocking else partial(run_as_future, publish))(self.args.output_dir, name, **options)
 
 
 def _first(values: str | list[str] | None) -> str | None:

@@ -1,15 +1,15 @@
 """Losses for the `compute_loss_func` of Transformers' Trainer."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..losses import Loss, LossConfig, build_loss
-from .auxiliary_loss import AuxiliaryLoss, auxiliary_fields
+from .auxiliary_loss import auxiliary_fields
 from .deferred_logits import DeferredLogits
-from .segmentation_labels import logits_of_pixels
 
 
 class LossFunction:
@@ -21,33 +21,28 @@ class LossFunction:
         reduction: str = "mean",
         shift_labels: bool = False,
         pixels: bool = False,
-        auxiliary: AuxiliaryLoss | None = None,
+        auxiliary: Any = None,
     ):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
         self.auxiliary = auxiliary
 
-    def __call__(
-        self, outputs: Any, labels: Tensor | None, num_items_in_batch: float | Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
         logits_of(outputs)  # first: models without logits have labels of other names
         if labels is None:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
         logits, labels = self.logits_and_targets(outputs, labels)
-        loss: Callable[..., Tensor] = partial(self.loss, logits)
-        if isinstance(logits, DeferredLogits):
-            loss = partial(logits.loss, self.loss)
-        soft_targets = labels.is_floating_point() and labels.shape == logits.shape
-        if num_items_in_batch is not None and soft_targets:
+        if num_items_in_batch is not None and labels.is_floating_point() and labels.shape == logits.shape:
             # Trainer counts the elements of labels, which are K for each soft target.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
-        if self.reduction == "sum":
-            total = loss(labels, reduction="sum")
+        options: Any = {"reduction": "sum"} if self.reduction == "sum" else {"num_items": num_items_in_batch}
+        if isinstance(logits, DeferredLogits):
+            total = logits.loss(self.loss, labels, **options)
         else:
-            total = loss(labels, num_items=num_items_in_batch)
+            total = self.loss(logits, labels, **options)
         if self.auxiliary is not None:
             total = total + self.auxiliary(outputs, labels, num_items_in_batch, self.reduction)
         return total
@@ -70,6 +65,20 @@ def logits_of(outputs: Any) -> Any:
             )
         return outputs["logits"]
     return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
+
+
+def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits (N, K, h, w) as (N, H, W, K) for labels (N, H, W), interpolated as the models' own loss does."""
+    if logits.ndim != 4 or labels.ndim != 3 or len(logits) != len(labels):
+        raise ValueError(
+            "labels must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels "
+            f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
+        )
+    # With the classes last in memory, the loss needs no copy to have contiguous logits of each pixel.
+    logits = logits.contiguous(memory_format=torch.channels_last)
+    if logits.shape[-2:] != labels.shape[-2:]:
+        logits = F.interpolate(logits, labels.shape[-2:], mode="bilinear", align_corners=False)
+    return logits.permute(0, 2, 3, 1)
 
 
 class StockLossFunction(LossFunction):
@@ -108,16 +117,14 @@ def loss_func(
         loss: anything that `LossConfig.parse` accepts.
         reduction: "mean" over the items of an optimizer step, or their "sum".
         shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
-            announced that its release 2.0 drops `compute_loss_func`). Trainer leaves the first label of each sequence,
-            which no token predicts, out of `num_items_in_batch` if the name of the model's class ends in ForCausalLM;
-            for other models (GPT2LMHeadModel) it must be -100 in the data, or it counts.
+            announced that its release 2.0 drops `compute_loss_func`). If the name of the model's class does not end in
+            ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, or Trainer counts it.
 
     Raises:
-        ValueError: what `LossConfig.parse` raises; a loss that only `FocalTrainer` can drive: its γ changes during
+        ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
             training, it averages recall over steps, or it weights classes by their training labels. The returned
-            function raises it for floating labels (multi-label and regression heads, soft targets), labels that do not
-            match the logits one by one (CTC), an output without logits (extractive question answering), and the
-            auxiliary loss of a mixture of experts.
+            function raises it for floating labels (soft targets, multi-label, regression), labels that do not match
+            the logits one by one (CTC), an output without logits, and the auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss)
     if built.trainer_duty is not None:

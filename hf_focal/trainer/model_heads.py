@@ -1,6 +1,7 @@
 """Heads of models: what their logits stand for, and which models have none that can be calibrated."""
 
 import re
+import sys
 from enum import Enum
 from typing import Any
 
@@ -13,40 +14,22 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
 )
-from transformers.utils import is_peft_available
 
 # Causal language models whose own loss expects shifted labels, which would be shifted a second time here.
-_UNSHIFTED = {
-    "BartForCausalLM",
-    "BigBirdPegasusForCausalLM",
-    "BlenderbotForCausalLM",
-    "BlenderbotSmallForCausalLM",
-    "CpmAntForCausalLM",
-    "MBartForCausalLM",
-    "MarianForCausalLM",
-    "MusicgenForCausalLM",
-    "MusicgenMelodyForCausalLM",
-    "MvpForCausalLM",
-    "PLBartForCausalLM",
-    "PegasusForCausalLM",
-    "ProphetNetForCausalLM",
-    "TrOCRForCausalLM",
-    "WhisperForCausalLM",
-    "XLMWithLMHeadModel",
-    "XLNetLMHeadModel",
-}
+_UNSHIFTED = re.compile(
+    "(Bart|BigBirdPegasus|Blenderbot|BlenderbotSmall|CpmAnt|MBart|Marian|Musicgen|MusicgenMelody|Mvp|PLBart|Pegasus|"
+    "ProphetNet|TrOCR|Whisper)ForCausalLM|(XLMWith|XLNet)LMHeadModel"
+)
+# Models whose logits, if they have any, do not stand for the labels' classes.
+_WITHOUT_SOFTMAX = re.compile(
+    ".*For(CTC|RNNT|TDT|Decision|DepthEstimation|ImageMatting|ImageSuperResolution|KeypointDetection|KeypointMatching|"
+    "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
+    r"QuestionAnswering\w*|Regression|Retrieval|TextToSpeech|XVector)"
+)
 _OF_MASKS = {
     *MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES.values(),
     *MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values(),
 }
-
-
-# Endings of the names of models whose logits, if they have any, do not stand for the labels' classes.
-_WITHOUT_SOFTMAX = re.compile(
-    "For(CTC|RNNT|TDT|Decision|DepthEstimation|ImageMatting|ImageSuperResolution|KeypointDetection|KeypointMatching|"
-    "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
-    r"QuestionAnswering\w*|Regression|Retrieval|TextToSpeech|XVector)$"
-)
 
 
 class Head(Enum):
@@ -59,7 +42,6 @@ class Head(Enum):
 
     @property
     def generates(self) -> bool:
-        """Whether the model generates text, token by token."""
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
 
@@ -70,9 +52,8 @@ def head_of(model: Any) -> Head:
         if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
             # The list also has speech models with a single decoder, which reads sounds before the text.
             return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
-        # Code from the Hub follows the same naming.
-        names = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-        if kind.__name__ in names or kind.__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        named = kind.__name__.endswith(("ForCausalLM", "LMHeadModel"))  # also code from the Hub
+        if named or kind.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return Head.NEXT_TOKENS
         if kind.__name__ in MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES.values():
             return Head.PIXELS
@@ -80,37 +61,35 @@ def head_of(model: Any) -> Head:
 
 
 def without_adapter(model: nn.Module) -> Any:
-    if is_peft_available():
-        from peft import PeftModel
-
-        if isinstance(model, PeftModel):
-            return model.get_base_model()
-    return model
+    peft = sys.modules.get("peft")  # imported if the model has an adapter
+    return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
 def check_model(model: nn.Module) -> None:
+    """Raise ValueError unless a model's logits have a softmax over the labels' classes, and line up with them."""
     model = without_adapter(model)
-    name = type(model).__name__
-    if any(kind.__name__ in _UNSHIFTED for kind in type(model).__mro__):
+    config: Any = getattr(model, "config", None)
+    head, name = head_of(model), type(model).__name__
+    pretrained, classes = isinstance(model, PreTrainedModel), [kind.__name__ for kind in type(model).__mro__]
+    if any(map(_UNSHIFTED.fullmatch, classes)):
         raise ValueError(
             "model must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name
         )
-    if head_of(model) is Head.CLASSES and isinstance(model, PreTrainedModel) and model.can_generate():
+    if head is Head.CLASSES and isinstance(model, PreTrainedModel) and model.can_generate():
         raise ValueError(
             f"model must be a classifier or a language model of text, got {name}, which generates: it is not "
             "known which labels its logits predict"
         )
-    if any(kind.__name__ in _OF_MASKS for kind in type(model).__mro__):
+    if not _OF_MASKS.isdisjoint(classes):
         raise ValueError(
             f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated"
         )
-    if any(re.search(_WITHOUT_SOFTMAX, kind.__name__) for kind in type(model).__mro__):
+    if any(map(_WITHOUT_SOFTMAX.fullmatch, classes)):
         raise ValueError(
             "model must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
             f"{name}: its head has no softmax over the labels' classes that could be calibrated"
         )
-    config: Any = getattr(model, "config", None)
     if name == "NllbMoeForConditionalGeneration" and config.output_router_logits:
         raise ValueError(
             f"model.config.output_router_logits must be False, got True: {name} has an auxiliary loss only beside a "
@@ -119,10 +98,10 @@ def check_model(model: nn.Module) -> None:
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")
-    if head_of(model) is Head.PIXELS and config.num_labels < 2:
-        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a sigmoid a pixel")
-    if isinstance(model, PreTrainedModel) and name.endswith("Classification") and config.num_labels < 2:
-        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: a regression head")
+    of_pixels = head is Head.PIXELS
+    if (of_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
+        kind = "a sigmoid a pixel" if of_pixels else "a regression head"
+        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: {kind}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         # Transformers sets it at the first forward pass with labels, which does not happen here.
         config.problem_type = "single_label_classification"

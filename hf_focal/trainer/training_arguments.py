@@ -1,9 +1,10 @@
 """Training arguments with a calibrated loss and calibration metrics."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
+from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
@@ -22,56 +23,42 @@ class FocalTrainingArguments(TrainingArguments):
     `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no tokens.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` refuses, an unknown `loss_reduction` or `linear_loss`,
-            `calibration_bins` or `gamma_update_steps` below 1, a `label_smoothing_factor` (which would be a second
-            loss), `label_names` other than "labels", the loss as `metric_for_best_model` where its γ changes during
-            training, or unequal batches ("batch_rebalance") for a loss that gathers them.
+        ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
+            `label_smoothing_factor` (a second loss), `label_names` other than "labels", the loss as
+            `metric_for_best_model` where its γ changes during training, or "batch_rebalance" for a loss that gathers.
     """
 
-    loss: dict[str, Any] | str | None = field(
+    loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009
         default="cross_entropy",
-        metadata={"help": "The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf-focal losses` lists them."},
+        help="The loss, as 'focal:gamma=3', 'flsd53' or a mapping; `hf-focal losses` lists them.",
     )
-    loss_reduction: str = field(
+    loss_reduction: str = HfArg(
         default="mean",
-        metadata={
-            "help": "'mean' over the items of an optimizer step, as in Transformers, or their 'sum', as in the "
-            "papers' code (with max_grad_norm=2 and the papers' learning rates)."
-        },
+        help="'mean' over the items of an optimizer step, as in Transformers, or their 'sum', as in the "
+        "papers' code (with max_grad_norm=2 and the papers' learning rates).",
     )
-    gamma_update_steps: int | None = field(
+    gamma_update_steps: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "AdaFocal: optimizer steps between two updates of γ; by default there is one at the end of each "
-            "epoch."
-        },
+        help="AdaFocal: optimizer steps between two updates of γ; by default there is one at the end of each epoch.",
     )
-    linear_loss: str = field(
+    linear_loss: str = HfArg(
         default="auto",
-        metadata={
-            "help": "Language models: compute the same loss from hidden states, without keeping the logits in memory: "
-            "'auto' where possible, 'on' with an error where not, or 'off'."
-        },
+        help="Language models: compute the same loss from hidden states, without keeping the logits in memory: "
+        "'auto' where possible, 'on' with an error where not, or 'off'.",
     )
-    calibration_bins: int = field(default=15, metadata={"help": "Bins of the calibration errors."})
-
-    hub_strategy: HubStrategy | str = field(
+    calibration_bins: int = HfArg(default=15, help="Bins of the calibration errors.")
+    hub_strategy: HubStrategy | str = HfArg(  # noqa: RUF009
         default="end",
-        metadata={
-            "help": "When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; the others "
-            "also push the models that it saves during the training, which are not calibrated."
-        },
+        help="When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; the others "
+        "also push the models that it saves during the training, which are not calibrated.",
     )
-    hub_training_state: bool = field(
+    hub_training_state: bool = HfArg(
         default=False,
-        metadata={
-            "help": "With hub_strategy 'checkpoint' or 'all_checkpoints', also push the states of optimizer, "
-            "schedule, loss and random numbers, from which a training can be resumed. They name the output folder."
-        },
+        help="With hub_strategy 'checkpoint' or 'all_checkpoints', also push the states of optimizer, "
+        "schedule, loss and random numbers, from which a training can be resumed. They name the output folder.",
     )
-    logging_nan_inf_filter: bool = field(
-        default=False,
-        metadata={"help": "Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."},
+    logging_nan_inf_filter: bool = HfArg(
+        default=False, help="Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."
     )
 
     def __post_init__(self) -> None:
@@ -95,10 +82,8 @@ class FocalTrainingArguments(TrainingArguments):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
         if self.linear_loss not in ("auto", "on", "off"):
             raise ValueError(f"linear_loss must be 'auto', 'on' or 'off', got {self.linear_loss!r}")
-        for name, value in (
-            ("gamma_update_steps", self.gamma_update_steps),
-            ("calibration_bins", self.calibration_bins),
-        ):
+        for name in ("gamma_update_steps", "calibration_bins", "max_tokens_per_batch"):
+            value = getattr(self, name, None)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         gathers = loss.name == "mmce" and loss.options["gather"]
@@ -127,25 +112,18 @@ class FocalTrainingArguments(TrainingArguments):
 class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
     """`FocalTrainingArguments`, those of `transformers.Seq2SeqTrainingArguments`, and batches by tokens.
 
-    Raises:
-        ValueError: what `FocalTrainingArguments` raises; `max_tokens_per_batch` below 1 or with a
-            `train_sampling_strategy`.
+    Raises ValueError also for a `max_tokens_per_batch` below 1 or with a `train_sampling_strategy`.
     """
 
-    max_tokens_per_batch: int | None = field(
+    max_tokens_per_batch: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Training batches of at most this many tokens a device, counted on the longer side with padding, "
-            "in place of per_device_train_batch_size sentences."
-        },
+        help="Training batches of at most this many tokens a device, counted on the longer side with padding, "
+        "in place of per_device_train_batch_size sentences.",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tokens = self.max_tokens_per_batch
-        if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
-            raise ValueError(f"max_tokens_per_batch must be a whole number of at least 1, got {tokens!r}")
-        if tokens is not None and self.train_sampling_strategy != "random":
+        if self.max_tokens_per_batch is not None and self.train_sampling_strategy != "random":
             raise ValueError(
                 f"train_sampling_strategy must be 'random' with max_tokens_per_batch, which groups by length itself, "
                 f"got {self.train_sampling_strategy!r}"

@@ -1,6 +1,7 @@
 import html
 import json
 import os
+import platform
 import re
 import shutil
 import socket
@@ -54,6 +55,14 @@ def test_gamma_near_a_half_keeps_its_digits(capsys):
 def test_losses_shows_each_default_as_it_is_written(capsys, line):
     main(["losses"])
     assert line in capsys.readouterr().out.splitlines()
+
+
+def test_env_prints_what_a_bug_report_needs(capsys):
+    assert main(["env"]) == 0
+    printed = capsys.readouterr().out
+    assert f"hf_focal {hf_focal.__version__}, Python {platform.python_version()}, " in printed
+    assert f"torch {torch.__version__.partition('+')[0]}" in printed and "GPU: " in printed
+    assert printed.count("\n") <= 5
 
 
 def test_version(capsys):
@@ -217,7 +226,7 @@ def test_every_process_says_what_is_wrong_with_its_rows(capsys, monkeypatch, tmp
 def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
     seen = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setitem(cli._COMMANDS, "losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    monkeypatch.setattr(cli, "describe_losses", lambda: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if shown is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -239,7 +248,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._COMMANDS, "losses", interrupt)
+    monkeypatch.setattr(cli, "describe_losses", interrupt)
     assert main(["losses"]) == 130
     assert capsys.readouterr() == ("", "hf-focal losses: interrupted\n")
 

@@ -31,7 +31,7 @@ from processes import output_of, start
 
 import hf_focal.models  # noqa: F401 - so that the networks are known to plain from_pretrained
 from hf_focal import LossConfig, Temperature
-from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.cli.dataset_loading import load_digits
 from hf_focal.experiments.data.image_batches import ImageDataset, decode_images, prepare_batch
 from hf_focal.experiments.data.pixel_format import PixelFormat
 from hf_focal.experiments.runs.image_models import CIFAR_NAMES, is_timm_architecture

@@ -11,7 +11,7 @@ from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
 recipe = import_recipe("papers/newsgroups")

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
 from hf_focal import CalibrationMetrics, fold_temperature
-from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.cli.dataset_loading import load_digits
 from hf_focal.experiments.data.corruptions import corrupt
 from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
 from hf_focal.experiments.data.pixel_format import PixelFormat

@@ -17,7 +17,7 @@ from datasets import Dataset
 from recipe_modules import FOLDER, flags, import_recipe
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature
-from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.reports.reproduction_page import MARK
 from hf_focal.experiments.runs import launcher as launches
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments

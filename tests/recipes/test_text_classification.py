@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
-from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.runs.recipe_arguments import runs_of
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_temperature
-from hf_focal.cli.demo_corpus import true_calibration_error
+from hf_focal.experiments.data.generated_topics import true_calibration_error
 from hf_focal.experiments.data.generated_translations import Grammar, generate_translations
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments

@@ -2,7 +2,7 @@
 
 import csv
 
-from hf_focal.cli.demo_corpus import generate_topics
+from hf_focal.experiments.data.generated_topics import generate_topics
 
 
 def write_csv(path, size, seed, before=""):

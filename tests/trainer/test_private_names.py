@@ -6,7 +6,7 @@ from tiny_models import rows, settings, tiny_bert
 from transformers import Trainer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.losses import closed_form_gradients
+from hf_focal.losses import closed_form_gradients, label_checks
 
 
 def gradients(times):
@@ -27,17 +27,18 @@ def test_backward_copies_where_pytorch_does_not_say_whether_it_is_repeated(monke
 def test_checks_on_an_accelerator_wait_without_the_asynchronous_assertion(monkeypatch):
     class OnDevice:
         device = torch.device("cuda")
+        untyped_storage = print
 
         def __bool__(self):
             return False
 
     seen = []
-    monkeypatch.setattr(closed_form_gradients, "_assert_async", lambda *arguments: seen.append(arguments))
-    closed_form_gradients.raise_unless(OnDevice(), "labels must be classes")
+    monkeypatch.setattr(label_checks, "_assert_async", lambda *arguments: seen.append(arguments))
+    label_checks.raise_unless(OnDevice(), "labels must be classes")
     assert len(seen) == 1
-    monkeypatch.setattr(closed_form_gradients, "_assert_async", None)
+    monkeypatch.setattr(label_checks, "_assert_async", None)
     with pytest.raises(ValueError, match="labels must be classes"):
-        closed_form_gradients.raise_unless(OnDevice(), "labels must be classes")
+        label_checks.raise_unless(OnDevice(), "labels must be classes")
 
 
 def trainer_of(folder):

@@ -3,7 +3,7 @@
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from ...cli.demo_corpus import pseudo_word
+from .generated_topics import pseudo_word
 
 # Kinds of names, from the most to the least frequent, with the probability that one begins at a word.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}

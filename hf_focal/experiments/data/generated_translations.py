@@ -14,7 +14,7 @@ from datasets import Dataset, Features, Value
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...calibration.temperature import Temperature
-from ...cli.demo_corpus import pseudo_word, true_calibration_error
+from .generated_topics import pseudo_word, true_calibration_error
 
 _logger = logging.getLogger(__name__)
 

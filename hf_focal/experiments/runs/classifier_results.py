@@ -9,12 +9,12 @@ from datasets import DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ...calibration.temperature import Temperature
-from ...cli.demo_corpus import true_errors
 from ...losses import hits_and_counts
 from ...reports import RunResult, results_table
 from ...trainer import FocalTrainer, gamma_history
 from ..callbacks.class_weights_callback import class_weight_history
 from ..callbacks.training_dynamics import dynamics_history
+from ..data.generated_topics import true_errors
 from ..reports.class_tables import class_table, per_class_table
 from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
 

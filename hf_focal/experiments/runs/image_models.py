@@ -18,6 +18,7 @@ CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 class ImageModelArguments:
     """The model and its pixel format. Only models trained from scratch take the four pixel arguments."""
 
+    _argument_group_name = "model"
     model_name_or_path: str = field(
         default="cifar_resnet20",
         metadata={

@@ -29,6 +29,7 @@ from . import recipe_checks as check
 class OptimizerArguments:
     """What the papers' training needs besides `transformers.TrainingArguments`."""
 
+    _argument_group_name = "optimizer"
     momentum: float = field(
         default=0.9, metadata={"help": "Momentum of --optim sgd, which decays all weights, as in the papers."}
     )

@@ -24,6 +24,7 @@ from .yaml_arguments import parse_arguments
 class DatasetArguments:
     """A dataset on the Hub, or files. Without either, a recipe uses its own data."""
 
+    _argument_group_name = "data"  # in HfArgumentParser's help
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
     train_file: str | None = field(default=None, metadata={"help": "A csv, json, jsonl or parquet file."})
@@ -80,6 +81,7 @@ class GeneratedDatasetArguments(DatasetArguments):
 class RecipeArguments:
     """Which losses to compare, and how to fit the temperature."""
 
+    _argument_group_name = "comparison and temperature"
     compare: str | None = field(
         default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
     )

@@ -16,6 +16,7 @@ from . import recipe_checks as check
 class WordVectorArguments:
     """The vocabulary and its vectors."""
 
+    _argument_group_name = "word vectors"
     vocab_size: int = field(default=20_000, metadata={"help": "Words in the vocabulary."})
     embedding_size: int = field(default=100, metadata={"help": "Width of the word vectors."})
     embeddings_file: str | None = field(

@@ -1,25 +1,46 @@
 """Command lines of dataclasses, with a YAML file of defaults."""
 
+import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers import HfArgumentParser
+from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
-from ...cli.one_line_parser import OneLineParser
+from ...cli.main import OneLineParser
+
+# What ``--help`` leaves out: all of TrainingArguments but these, and our option for resuming from the Hub.
+_COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_batch_size"}
+_OTHERS = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON | {"hub_training_state"}
 
 
-class _Parser(HfArgumentParser):
-    """The parser of dataclasses, with one-line errors that name the config file."""
+class _Parser(HfArgumentParser, OneLineParser):
+    """The parser of dataclasses, with one-line errors."""
 
-    config: Path | None = None
+    def shorten_help(self) -> None:
+        """Leave out most of `TrainingArguments`, and all but the beginning of each text."""
+        for action in self._actions:
+            action.help = (
+                argparse.SUPPRESS if action.dest in _OTHERS else re.split(r"[.;] | \(|\.$", action.help or "")[0]
+            )
 
-    def error(self, message: str) -> None:
-        where = "" if self.config is None else f", on the command line or in {self.config}"
-        self.exit(2, f"{self.prog}: error: {message}{where} (see {self.prog} --help)\n")
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Help texts beside the first name of each option, with the defaults that say something."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=27)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        return action.option_strings[0]
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, "") else super()._get_help_string(action)
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
@@ -31,18 +52,25 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     Args:
         dataclass_types: as for `transformers.HfArgumentParser`.
         argv: the command line without the program's name.
-        description: shown by ``--help``.
+        description: shown by ``--help``, which leaves most of `TrainingArguments` to ``--help-all``.
 
     Raises:
         SystemExit: unknown arguments, or values of the wrong type (argparse prints them).
         FileNotFoundError: the config file does not exist.
         ValueError: the config file is not a mapping, or has an unknown key.
     """
-    parser = _Parser(dataclass_types, description=description, allow_abbrev=False)
+    options: dict[str, Any] = {"formatter_class": _Formatter, "usage": "%(prog)s [--config FILE.yaml] [options]"}
+    # mypy does not see the constructor of HfArgumentParser.
+    parser = _Parser(dataclass_types, description=description, allow_abbrev=False, **options)  # type: ignore[arg-type]
+    parser.add_argument("--help-all", action="help", help="show the whole help, with all options of TrainingArguments")
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
-    parser.config = _config_path(argv, parser.prog)
-    if parser.config is not None:
-        argv = [*_as_command_line(parser.config, parser), *argv]
+    parser._action_groups.append(parser._action_groups.pop(1))  # the recipe's own options come first
+    if "--help-all" not in argv:
+        parser.shorten_help()
+    path = _config_path(argv, parser.prog)
+    if path is not None:
+        parser.where = f", on the command line or in {path}"
+        argv = [*_as_command_line(path, parser), *argv]
     values = vars(parser.parse_args(argv))
     del values["config"]
     return parser.parse_dict(values)
@@ -78,7 +106,7 @@ def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
         raise ValueError(f"--config {path} is not valid YAML: {error}") from error
     if not isinstance(config, Mapping):
         raise ValueError(f"--config {path} must hold a mapping of arguments, got {type(config).__name__}")
-    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "config")}
+    actions = {action.dest: action for action in parser._actions if action.dest not in ("help", "help_all", "config")}
     argv: list[str] = []
     for key, value in config.items():
         if key not in actions:

@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, Features, Image
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
 
-from hf_focal.cli.digits_dataset import load_digits
+from hf_focal.cli.dataset_loading import load_digits
 from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.image_batches import (
     ImageDataset,

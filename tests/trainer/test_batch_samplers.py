@@ -1,17 +1,19 @@
-"""Every sample once, no batch above its tokens, all processes alike."""
+"""Samplers: every sample once, no batch above its tokens, all processes alike."""
 
 from itertools import chain
 
 import numpy as np
 import pytest
+import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import DataLoaderShard
 from datasets import Dataset
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, SequentialSampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer.seq2seq_trainer import token_lengths
-from hf_focal.trainer.token_count_batches import TokenBatches
+from hf_focal.trainer.batch_samplers import SeededByEpoch, TokenBatches, seed_by_epoch, token_lengths
 
 SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 
@@ -124,3 +126,16 @@ def test_lengths_are_of_the_longer_side(dataset, expected):
     lengths = token_lengths(dataset)
     assert lengths.dtype == np.int64
     assert lengths.tolist() == expected
+
+
+def test_only_a_length_grouped_sampler_is_seeded_by_the_epoch():
+    sampler = LengthGroupedSampler(2, lengths=[3, 1, 4, 1, 5, 9, 2, 6])
+    loader = seed_by_epoch(DataLoader(range(8), batch_size=2, sampler=sampler), seed=3)
+    orders = []
+    for epoch in (0, 1, 0):
+        loader.batch_sampler.sampler.set_epoch(epoch)
+        torch.rand(1)
+        orders.append([batch.tolist() for batch in loader])
+    assert orders[0] == orders[2] != orders[1]
+    assert isinstance(loader.batch_sampler.sampler, SeededByEpoch) and len(loader) == 4
+    assert isinstance(seed_by_epoch(DataLoader(range(8)), seed=3).batch_sampler.sampler, SequentialSampler)

@@ -1,8 +1,9 @@
-"""Updates of AdaFocal's γ during training (Ghosh et al. 2022, algorithm 1)."""
+"""Callbacks that report training progress to the loss, delay checkpoints, and update AdaFocal's γ."""
 
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 import torch
@@ -11,21 +12,53 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ..losses import AdaFocalGamma, CrossEntropyFamily
-from .sample_order import ends_epoch
+from ..losses import AdaFocalGamma
+from .trainer_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 
 
+class TrainingCallback(TrainerCallback):
+    """Reports the progress of a `FocalTrainer` to its loss, and delays checkpoints to the end of an epoch."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+        self.save_at_epoch_end = False
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.save_at_epoch_end = False
+        self.trainer.begin_training(kwargs["train_dataloader"])
+
+    def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # In a resumed epoch on several processes Trainer does not reach the sampler.
+        if hasattr(kwargs["train_dataloader"], "set_epoch"):  # a user's own loader may lack it
+            kwargs["train_dataloader"].set_epoch(int(state.epoch or 0))
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.trainer.loss.end_step()
+        # A run resumed from an epoch's last step begins with the next epoch, so whatever the end of this epoch logs
+        # and evaluates must precede the checkpoint.
+        if control.should_save and _ends_epoch(state):
+            control.should_save, self.save_at_epoch_end = False, True
+
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.trainer.check_labels_seen()
+        if self.save_at_epoch_end:
+            control.should_save, self.save_at_epoch_end = True, False
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        wait(self.trainer.checkpoint_pushes)
+
+
 class GammaUpdates(TrainerCallback):
-    """Decides when AdaFocal's γ is updated, and updates it.
+    """Updates of AdaFocal's γ (Ghosh et al. 2022, algorithm 1).
 
     An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It happens before the next
     step: in an evaluation of the calibration set if there is one by then, else in a pass of its own. A checkpoint
-    written in between records that the update is due, so a resumed run makes up for it.
-
-    Attributes:
-        due: whether γ is still to be updated with the model as it is.
+    written in between records that the update is `due`, so a resumed run makes up for it.
     """
 
     def __init__(self, trainer: Trainer):
@@ -35,13 +68,11 @@ class GammaUpdates(TrainerCallback):
 
     @property
     def policy(self) -> AdaFocalGamma | None:
-        """The γ policy of the `FocalTrainer`'s loss if that is AdaFocal."""
-        loss = self.trainer.loss
-        return loss.policy if isinstance(loss, CrossEntropyFamily) and isinstance(loss.policy, AdaFocalGamma) else None
+        """The γ policy of the trainer's loss if that is AdaFocal."""
+        policy = getattr(self.trainer.loss, "policy", None)
+        return policy if isinstance(policy, AdaFocalGamma) else None
 
-    def on_train_begin(
-        self, args: Any, state: TrainerState, control: TrainerControl, train_dataloader: Any = None, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.step_of_last_update = None
         if self.policy is None:
             return
@@ -57,24 +88,18 @@ class GammaUpdates(TrainerCallback):
                 "epochs are not known beforehand"
             )
         _check_size(self.trainer.get_eval_dataloader(dataset), args.eval_batch_size, len(self.policy.gammas))
-        every = args.gamma_update_steps
-        if every is None:
-            every = math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
+        every = args.gamma_update_steps or math.ceil(
+            len(kwargs["train_dataloader"]) / args.gradient_accumulation_steps
+        )
         if every >= state.max_steps and args.should_log:
-            _logger.warning(
-                "γ stays 1: AdaFocal updates it every %d steps, and the training has %d; set gamma_update_steps",
-                every,
-                state.max_steps,
-            )
+            message = "γ stays 1: AdaFocal updates it every %d steps, and the training has %d; set gamma_update_steps"
+            _logger.warning(message, every, state.max_steps)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.policy is None:
-            return
-        if args.gamma_update_steps is not None:
-            falls_due = state.global_step % args.gamma_update_steps == 0
-        else:  # not in on_epoch_end: a checkpoint of this step may be written before it
-            falls_due = ends_epoch(state)
-        self.due = self.due or falls_due
+        # Not in on_epoch_end: a checkpoint of this step may be written before it.
+        every = args.gamma_update_steps
+        falls_due = _ends_epoch(state) if every is None else state.global_step % every == 0
+        self.due = self.due or (falls_due and self.policy is not None)
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         # A callback may end an epoch early.
@@ -87,18 +112,16 @@ class GammaUpdates(TrainerCallback):
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
         """Update γ with the confidences (N,) and the correctness (N,) of the calibration set; log γ and bin edges."""
-        self.due = False
-        self.step_of_last_update = self.trainer.state.global_step
-        policy = self.policy
+        state, policy = self.trainer.state, self.policy
+        self.due, self.step_of_last_update = False, state.global_step
         assert policy is not None  # or no update would be due
         policy.update(confidence, correct)
-        gammas = {f"gamma_{index}": gamma for index, gamma in enumerate(policy.gammas)}
-        edges = {f"gamma_edge_{index}": edge for index, edge in enumerate(policy.edges)}
+        logs = {f"gamma_{index}": gamma for index, gamma in enumerate(policy.gammas)}
+        logs |= {f"gamma_edge_{index}": edge for index, edge in enumerate(policy.edges)}
         if self.trainer.args.logging_strategy == IntervalStrategy.NO:  # for `gamma_history`, not for the screen
-            state = self.trainer.state
-            state.log_history.append({**gammas, **edges, "epoch": state.epoch, "step": state.global_step})
+            state.log_history.append({**logs, "epoch": state.epoch, "step": state.global_step})
         else:
-            self.trainer.log(gammas | edges)
+            self.trainer.log(logs)
 
 
 def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -120,25 +143,23 @@ def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, An
     ]
 
 
+def _ends_epoch(state: TrainerState) -> bool:
+    """Whether the step just taken is the last one of an epoch of a dataset with a length."""
+    return state.epoch == int(state.epoch)
+
+
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
     """Check that there is a label for each bin, before the epoch whose end needs them; one batch is usually enough."""
     # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
-    batches = DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator)
     found = 0
-    for batch in batches:
-        if batch.get("labels") is None:
-            raise ValueError(f"calibration_dataset must have a column 'label' or 'labels', got {', '.join(batch)}")
-        found += _num_labelled(batch["labels"])
+    for batch in DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator):
+        labels = labels_of(batch, "calibration_dataset")
+        kept = labels != -100
+        found += int((kept.all(-1) if labels.is_floating_point() else kept).sum())
         if found >= num_bins:
             return
     raise ValueError(
         f"calibration_dataset must hold at least one labelled sample for each of the {num_bins} bins, got {found}: "
         "give more of them, or use fewer bins"
     )
-
-
-def _num_labelled(labels: Tensor) -> int:
-    """The number of labels that are not -100; of soft targets (..., K), the number of samples or tokens."""
-    kept = labels != -100
-    return int(torch.count_nonzero(kept.all(-1) if labels.is_floating_point() else kept))

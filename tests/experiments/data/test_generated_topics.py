@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.cli.demo_corpus import generate_topics, label_posterior, true_calibration_error
+from hf_focal.experiments.data.generated_topics import generate_topics, label_posterior, true_calibration_error
 
 SMALL = {"num_topics": 4, "vocab_size": 200, "min_words": 5, "max_words": 30, "topic_share": 0.4}
 

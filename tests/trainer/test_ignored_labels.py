@@ -4,10 +4,9 @@ import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer import sample_order
-from hf_focal.trainer.sample_order import SeededByEpoch, num_measured_samples, seed_by_epoch, without_repeats
+from hf_focal.trainer import ignored_labels
+from hf_focal.trainer.ignored_labels import num_measured_samples, without_repeats
 
 
 class State:
@@ -20,8 +19,8 @@ class State:
 @pytest.fixture
 def state(monkeypatch):
     state = State()
-    monkeypatch.setattr(sample_order, "PartialState", lambda: state)
-    monkeypatch.setattr(sample_order, "GradientState", lambda: state)
+    monkeypatch.setattr(ignored_labels, "PartialState", lambda: state)
+    monkeypatch.setattr(ignored_labels, "GradientState", lambda: state)
     return state
 
 
@@ -61,16 +60,3 @@ def test_measured_samples(state):
         num_measured_samples(8, 4)
     state.num_processes = 1
     assert num_measured_samples(8, 4) == 8
-
-
-def test_only_a_length_grouped_sampler_is_seeded_by_the_epoch():
-    sampler = LengthGroupedSampler(2, lengths=[3, 1, 4, 1, 5, 9, 2, 6])
-    loader = seed_by_epoch(DataLoader(range(8), batch_size=2, sampler=sampler), seed=3)
-    orders = []
-    for epoch in (0, 1, 0):
-        loader.batch_sampler.sampler.set_epoch(epoch)
-        torch.rand(1)
-        orders.append([batch.tolist() for batch in loader])
-    assert orders[0] == orders[2] != orders[1]
-    assert isinstance(loader.batch_sampler.sampler, SeededByEpoch) and len(loader) == 4
-    assert isinstance(seed_by_epoch(DataLoader(range(8)), seed=3).batch_sampler.sampler, SequentialSampler)

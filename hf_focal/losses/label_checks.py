@@ -1,0 +1,90 @@
+"""Checks of logits and labels, and the dtypes that losses are computed in."""
+
+import torch
+from torch import Tensor
+
+from .number_checks import require_tensors
+
+# Apple GPUs have no float64 and, in some versions of PyTorch, no asynchronous assertion.
+_APPLE = ("mps",)
+
+# PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# Not public. Without it values are checked at once.
+_assert_async = getattr(torch, "_assert_async", None)
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Dtype of sums of few numbers: float64 if the device has it."""
+    return torch.float32 if device.type in _APPLE else torch.float64
+
+
+def accumulation_dtype(logits: Tensor) -> torch.dtype:
+    """Dtype in which losses of these logits are computed."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def is_transformed(*tensors: Tensor) -> bool:
+    """Whether any of them belongs to a transform of `torch.func`: such tensors have no memory of their own."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        for tensor in tensors:
+            tensor.untyped_storage()
+    except NotImplementedError:
+        return True
+    return False
+
+
+def check_logits(logits: Tensor, name: str = "logits") -> None:
+    """Raise unless losses support the dtype."""
+    if logits.dtype not in _DTYPES:
+        hint = ": give at least 16 bits" if logits.is_floating_point() else ""
+        raise TypeError(f"{name} must be floating, got {logits.dtype}{hint}")
+
+
+def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
+    """Labels (...) as int64 with 0 for `ignore_index`, and where they are `ignore_index`.
+
+    Raises unless labels are class indices (or `ignore_index`) for floating logits (..., K).
+    """
+    require_tensors(logits=logits, labels=labels)
+    check_logits(logits)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be integer class indices, got {labels.dtype}")
+    if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"labels must have the shape of logits without its last (class) dimension, got labels "
+            f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
+        )
+    if labels.device != logits.device:
+        raise ValueError(f"labels must be on the device of logits, {logits.device}, got {labels.device}")
+    num_classes = logits.shape[-1]
+    if num_classes < 2:
+        raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
+    labels = labels.long()  # before any comparison: in uint8, -100 is 156
+    ignored = labels == ignore_index
+    index = labels.masked_fill(ignored, 0)
+    message = f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
+    if index.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(index):
+        for extreme in torch.aminmax(index) if index.numel() else ():
+            if not 0 <= int(extreme) < num_classes:
+                raise ValueError(f"{message}, got {int(extreme)}")
+    else:
+        raise_unless(((index >= 0) & (index < num_classes)).all(), message)
+    return index, ignored
+
+
+def raise_unless(condition: Tensor, message: str) -> None:
+    """Raise a ValueError, or, without waiting for a device and in compiled code, a later RuntimeError.
+
+    Under `torch.func` nothing is raised here: there, indexing refuses wrong labels.
+    """
+    if is_transformed(condition):
+        return
+    waits = condition.device.type not in ("cpu", *_APPLE) or torch.compiler.is_compiling()
+    if _assert_async is not None and waits:
+        _assert_async(condition, message)
+    elif not bool(condition):
+        raise ValueError(message)

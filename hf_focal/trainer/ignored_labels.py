@@ -1,0 +1,82 @@
+"""Labels that must not count: pixels to ignore, first tokens, and samples repeated to fill up the last batch."""
+
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
+from accelerate.state import GradientState
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader
+from transformers.trainer_utils import has_length
+
+from .model_heads import Head
+
+
+def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
+    """The batch with -100 as labels of pixels that the model's configuration ignores, or of first tokens."""
+    labels = batch.get("labels")
+    if head not in (Head.PIXELS, Head.NEXT_TOKENS) or labels is None or labels.is_floating_point():
+        return batch  # the loss explains missing and floating labels
+    if head is Head.PIXELS:
+        config = getattr(model, "config", None)
+        default = getattr(config, "loss_ignore_index", 255)  # UperNet's name
+        ignored = getattr(config, "semantic_loss_ignore_index", default)
+        labels = labels.long()  # in uint8, -100 would be 156
+        return {**batch, "labels": labels.masked_fill(labels == ignored, -100)}
+    # No token precedes the first. Trainer counts its label for some causal language models, and not for others.
+    labels = labels.clone()
+    labels[..., 0] = -100
+    return {**batch, "labels": labels}
+
+
+def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
+    """The training batch with -100 as labels of samples that only fill up the last batch of an epoch; `loader` is the
+    prepared one of a whole epoch, of which a resumed epoch reads the rest, and `dataset` the training set."""
+    if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
+        return batch
+    own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
+    if own < len(batch["labels"]):
+        batch["labels"] = batch["labels"].clone()
+        batch["labels"][own:] = -100
+    return batch
+
+
+def num_measured_samples(num_samples: int, batch_size: int) -> int:
+    """The number of samples in this process's evaluation batch, of at most `batch_size`, that are not repeats."""
+    if PartialState().num_processes == 1:
+        return num_samples
+    if num_samples > batch_size:
+        raise ValueError(
+            f"labels must have one entry a sample to be measured on several processes, got {num_samples} in a batch "
+            f"of at most {batch_size} samples"
+        )
+    state = GradientState()
+    return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
+
+
+def _num_own_samples(num_samples: int, distinct: int) -> int:
+    """How many of this process's samples in the last batch are among its first `distinct` ones; all if 0 or less."""
+    if distinct <= 0:
+        return num_samples
+    return min(max(distinct - PartialState().process_index * num_samples, 0), num_samples)
+
+
+def _num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
+    """The number of samples in an epoch's last global batch that are not repeats; 0 or less if all may count."""
+    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and no loader knows
+    # samplers that yield more or fewer samples than the dataset has.
+    if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all, and counts
+        return loader.gradient_state.remainder
+    if isinstance(loader.dataset, IterableDatasetShard):
+        shard, num_samples = loader.dataset, len(dataset) if has_length(dataset) else 0
+        batch_size = shard.batch_size
+    else:
+        shard = loader.batch_sampler
+        # A batch sampler that assigns samples to processes itself (`batch_rebalance`) may repeat them anywhere.
+        if not isinstance(shard, BatchSamplerShard) or not isinstance(shard.batch_sampler, BatchSampler):
+            return 0
+        if shard.drop_last or shard.num_processes == 1:
+            return 0
+        sampler: Any = shard.batch_sampler.sampler
+        num_samples, batch_size = len(sampler), shard.batch_sampler.batch_size
+    return num_samples % (batch_size * (1 if shard.split_batches else shard.num_processes))

@@ -1,0 +1,178 @@
+"""Saving, card and uploads of a trained model."""
+
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
+from enum import Enum
+from pathlib import Path
+from shutil import copy2
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from huggingface_hub import run_as_future
+from transformers import PreTrainedModel, Trainer
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import HubStrategy
+
+from ..calibration.folding import calibration_record, fold_temperature, folded_temperature
+from ..calibration.temperature import Temperature
+from ..hub.hub_publishing import HubError, published_files, upload
+from ..hub.model_card import model_card
+from ..hub.pipeline_tasks import PIPELINES, classifier_task
+from ..reports import RunResult, write_report
+from ..utils.atomic_write import write_whole
+from .checkpoint_state import STATE_FILE
+from .model_heads import Head
+from .training_callbacks import gamma_history
+
+_logger = logging.getLogger(__name__)
+
+# What `hub_training_state` publishes of a checkpoint: all that a training resumes from, without its arguments.
+_STATE = (STATE_FILE, "trainer_state.json", "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
+_GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
+# Training arguments that a card lists if they are set, and their names there.
+_SETTINGS = {
+    "max_steps": "steps",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch size a device",
+    "gradient_accumulation_steps": "accumulated batches",
+    "world_size": "processes",
+    "optim": "optimizer",
+    "learning_rate": "learning rate",
+    "lr_scheduler_type": "learning rate schedule",
+    "warmup_steps": "warm-up steps",
+    "weight_decay": "weight decay",
+    "max_grad_norm": "largest gradient norm",
+    "loss_reduction": "reduction of the loss",
+    "seed": "seed",
+}
+
+
+def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The files with weights in a folder, each with numbers that change when it is written again."""
+    found = {path: path.stat() for path in folder.glob("*.safetensors")}
+    # The time alone may be equal: clocks tick once in some milliseconds, on some file systems once a second.
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def fold_saved(model_class: Any, folder: Path, temperature: Temperature, earlier: dict[Path, tuple[int, int]]) -> None:
+    """Fold a temperature into a saved model, or record it in the configuration, with a warning, if that fails.
+    `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory."""
+    try:
+        # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
+        if weight_files(folder) == earlier:
+            raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
+        name = model_class.__name__.removeprefix("FSDP")
+        model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
+        if not issubclass(model_class, PreTrainedModel):
+            raise TypeError(f"the model must be one of Transformers, got {name}")
+        if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            unset_hf_deepspeed_config()
+        fold_temperature(model_class.from_pretrained(folder), temperature).save_pretrained(folder)
+    except (TypeError, OSError, ImportError) as error:
+        config = folder / "config.json"
+        if config.is_file():  # as JSON, which works for the configuration of any class
+            values = json.loads(config.read_text(encoding="utf-8"))
+            values["calibration"] = calibration_record(temperature) | {"folded": False}
+            write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
+        _logger.warning(
+            "T = %.6g is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
+            temperature.value,
+            error,
+        )
+
+
+def write_model_card(
+    trainer: Trainer, result: Any, test_dataset: Any, dataset_config: str | None, tags: list[str], **named: Any
+) -> None:
+    """Write the card of a `FocalTrainer`'s saved model, as `create_model_card` says; `named` are for `model_card`."""
+    trainer.forget_folded_temperature()
+    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    named["task"] = named["task"] or _hub_task(model, trainer.head)
+    named["base_model"] = named["base_model"] or getattr(getattr(model, "config", None), "name_or_path", None) or None
+    if result is not None:
+        named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
+    else:
+        if test_dataset is None:
+            fitted_on = trainer.eval_dataset if trainer.calibration_dataset is None else trainer.calibration_dataset
+            named |= {"measured_on": "validation", "same_rows": fitted_on is trainer.eval_dataset}
+            test_dataset = trainer.held_out_dataset(trainer.eval_dataset, "test_dataset")
+        result = _measured_result(trainer, test_dataset)
+    if not trainer.is_world_process_zero():
+        return
+    folder, fitted = Path(args.output_dir), result.temperature.is_fitted
+    config = folder / "config.json"
+    saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {"calibration": {"folded": False}}
+    unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
+    settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
+    settings["configuration of the dataset"] = dataset_config
+    card = model_card(
+        result,
+        settings={
+            name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
+        },
+        figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
+        folded=folded_temperature(saved.get("calibration"), trainer.head.generates) is not None,
+        earlier=None if fitted else trainer.folded_temperature(),
+        own_code=type(model).__module__.startswith("hf_focal."),
+        **named,
+    )
+    card.data.tags += tags
+    card.save(folder / "README.md")
+
+
+def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
+    """The result on a dataset; the main process writes its report."""
+    before, after = trainer.measure(dataset)
+    details = {"gamma_history": gamma_history(trainer.state.log_history)}
+    samples, loss = trainer.head is Head.CLASSES and trainer.confusion is None, str(trainer.loss_config)
+    result = RunResult.of(loss, trainer.temperature, before, after, details=details, intervals=samples)
+    if trainer.is_world_process_zero():
+        write_report(Path(trainer.args.output_dir) / "report", result)
+    return result
+
+
+def _hub_task(model: Any, head: Head) -> str:
+    name = type(model).__name__
+    if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
+        return "audio-classification"
+    task = _GENERATIVE.get(head) or classifier_task(name)
+    if task is None:
+        raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
+    return task
+
+
+def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
+    """Push the model in a checkpoint while training continues, and its state if `args.hub_training_state` is on."""
+    args, strategy = trainer.args, trainer.args.hub_strategy
+    if not trainer.is_world_process_zero() or strategy == HubStrategy.END:
+        return
+    if not args.hub_always_push and not all(future.done() for future in trainer.checkpoint_pushes):
+        return
+    trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
+    path = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: checkpoint.name}.get(strategy)
+    also = _STATE if path is not None and args.hub_training_state else ()
+    # `save_total_limit` may remove the checkpoint before it is uploaded.
+    copy = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
+    for file in published_files(checkpoint, also):
+        target = Path(copy.name, file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy2(checkpoint / file, target)
+    message = f"Training in progress, step {trainer.state.global_step}"
+    options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
+    future: Future = run_as_future(_push_copy, copy, trainer.hub_model_id, path, also, options)
+    trainer.checkpoint_pushes.append(future)
+
+
+def _push_copy(copy: TemporaryDirectory, name: str, path: str | None, also: Sequence[str], options: Any) -> None:
+    """Upload the copy of a checkpoint, and with its state to the folder `path` if given; remove the copy."""
+    with copy:
+        try:
+            upload(copy.name, name, **options)
+            if path is not None:
+                upload(copy.name, name, path_in_repo=path, also=also, **options)
+        except HubError as error:
+            _logger.warning("%s; the training goes on", error)
