@@ -104,7 +104,7 @@ def launch(name, folder, num_processes):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=540,  # the first start of DeepSpeed compiles
+        timeout=900,
     )
     assert run.returncode == 0, run.stdout
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -126,6 +126,7 @@ def one_process(tmp_path_factory):
     ],
 )
 @pytest.mark.slow
+@pytest.mark.timeout(1000)  # the first start of DeepSpeed compiles
 def test_two_processes_train_and_measure_as_one(name, distributed_type, tolerance, one_process, tmp_path):
     two = launch(name, tmp_path / "out", 2)
     assert two.keys() == one_process.keys()
