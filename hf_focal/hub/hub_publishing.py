@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from huggingface_hub import CommitInfo, HfApi, constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -26,7 +26,7 @@ _PUBLISHED = (
     *("vocab*.json", "vocab.txt", "*_vocab.json", "merges.txt", "dict.txt", "bpe.codes", "byte_maps.json"),
     *("emoji.json", "normalizer.json", "word_shape.json", "word_pronunciation.json"),
     # Reports without samples.md, predictions.npz and examples.png, which show samples.
-    *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.png", "dynamics*.png")),
+    *(f"report/{name}" for name in ("metrics.json", "loss.yaml", "curves.csv", "reliability_*.*", "dynamics*.png")),
     *(f"report/{name}.md" for name in ("table", "shots", "classes", "confidence")),
     *(f"report/{name}.png" for name in ("class_weights", "comparison", "curves", "gamma", "training_loss")),
 )
@@ -47,15 +47,12 @@ def repository_of(args: "TrainingArguments") -> str:
 
 
 def create_repository(repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-    """Create a model repository unless it exists.
+    """Create a model repository unless it exists, and return its full id.
 
     Args:
         repo_id: "user/name", or "name" for the token's user.
         private: whether to hide a new repository; the account's default if None.
         token: the user's token; that of `hf auth login` or `HF_TOKEN` if None.
-
-    Returns:
-        The full id.
 
     Raises:
         HubError: missing or read-only token, malformed id, or Hub unreachable.
@@ -75,16 +72,11 @@ def publish(
     revision: str | None = None,
     commit_message: str = "Upload a calibrated model",
 ) -> CommitInfo:
-    """Upload a folder to the Hub in one commit. The folder itself does not change.
-
-    Only `published_files` are uploaded: the model, its tokenizer or processor, its card and its report, which replaces
-    an earlier one. The client retries interrupted transfers for about half a minute and skips files that the Hub has.
+    """Upload the `published_files` of a model's folder to the Hub in one commit; the report replaces an earlier one.
 
     Args:
-        folder: the model's folder.
         repo_id, private, token: see `create_repository`. A missing repository is created.
         revision: the branch; "main" if None.
-        commit_message: of the commit.
 
     Returns:
         The commit; ``str(commit.repo_url)`` is the model's address.
@@ -112,11 +104,7 @@ def upload(
     path_in_repo: str | None = None,
     also: Sequence[str] = (),
 ) -> CommitInfo:
-    """Upload `published_files` to an existing repository, to the folder `path_in_repo`; see also `publish`.
-
-    Raises:
-        HubError: the upload failed.
-    """
+    """Upload `published_files` to the folder `path_in_repo` of an existing repository, or raise `HubError`."""
     try:
         return HfApi(token=token).upload_folder(
             repo_id=repo_id,
@@ -138,14 +126,11 @@ def published_files(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
     `auto_map` names. Checkpoint folders ("checkpoint-6") and folders that start with "_" or "." are skipped.
     """
     folder = Path(folder)
-    files = {path: path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()}
-    chosen = {path for path, file in files.items() if any(map(file.match, (*_PUBLISHED, *also)))}
-    chosen |= {code for path in chosen if path.match("*config.json") for code in _own_code(path)}
-    return [
-        file.as_posix()
-        for path, file in files.items()
-        if path in chosen and not any(part.startswith(("_", ".", "checkpoint-")) for part in file.parts[:-1])
-    ]
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [file for file in files if not any(part.startswith(("_", ".", "checkpoint-")) for part in file.parts[:-1])]
+    chosen = {file for file in files if any(map(file.match, (*_PUBLISHED, *also)))}
+    code = {module for file in chosen if file.match("*config.json") for module in _own_code(folder / file)}
+    return [file.as_posix() for file in files if file in chosen or folder / file in code]
 
 
 def _own_code(config: Path) -> set[Path]:
@@ -170,23 +155,19 @@ def _own_code(config: Path) -> set[Path]:
 def how_to_push(folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
     """Return a sentence with the command that pushes the folder by hand; arguments as in `publish`."""
     options = [f"--include={glob.escape(file)}" for file in published_files(folder)]
-    options += ["--private"] if private else []
-    options += [f"--revision={revision}"] if revision else []
+    options += ["--private"] * bool(private) + [f"--revision={revision}"] * bool(revision)
     command = shlex.join(["hf", "upload", repo_id, str(folder), ".", *options])
     return f"Nothing is lost: the model is in {str(folder)!r}. To push it, run: {command}"
 
 
 def _reason(error: Exception) -> str:
-    response = error.response if isinstance(error, HfHubHTTPError) else None
-    status = None if response is None else response.status_code
+    status = getattr(getattr(error, "response", None), "status_code", None)
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, LocalTokenNotFoundError) or status == 401:
         return "there is no valid token; log in with `hf auth login`, or set HF_TOKEN"
     if status == 403:
-        return (
-            "the token has no permission to write there; grant it on "
-            f"{constants.ENDPOINT}/settings/tokens, or push to a repository of your own"
-        )
+        grant = f"grant it on {constants.ENDPOINT}/settings/tokens, or push to a repository of your own"
+        return f"the token has no permission to write there; {grant}"
     if isinstance(error, HFValidationError):
         return f"the id must be 'name' or 'user/name' ({message})"
     # ValueError (the Hub refuses the card) and OSError (an unreadable file) explain themselves.

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, format_number, results_table, translation_table
+from ..reports.markdown_tables import escaped, format_interval, format_number, results_table, translation_table
 from ..reports.run_results import RunResult, TranslationResult, known_loss
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+_BEFORE = " before temperature scaling"
 # A temperature helps if it lowers both.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
 # Data that comes with a library, under names that could be Hub ids.
@@ -46,7 +47,7 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters["number"] = format_number
+_ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
 _UNITS = {**dict.fromkeys(_AUTO_CLASSES, "tokens"), "token-classification": "words", "image-segmentation": "pixels"}
 
 
@@ -72,11 +73,11 @@ def model_card(
 ) -> "ModelCard":
     """Write the card of a model: its loss, its results before and after T, and how to use it.
 
-    The metadata hold the results, except NaN. A dataset or base model that is not a Hub id, such as a file or a
-    folder, appears only in the text, with the last part of its path.
+    The metadata hold the results, except NaN. A dataset or base model that is not a Hub id appears only in the text,
+    with the last part of its path.
 
     Args:
-        result: the test set's results. The card names a loss even if `LossConfig.parse` does not know it.
+        result: the test set's results.
         model_name: the model's Hub id or folder, for the code that loads it.
         task: the Hub's pipeline tag, such as `"text-classification"`.
         base_model: the model that was fine-tuned, or None for a model from scratch.
@@ -92,13 +93,12 @@ def model_card(
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
         earlier: a temperature that was in the weights before the results were measured. The result then has none.
-
-    Returns:
-        A `huggingface_hub.ModelCard` to `save` or to push.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    config, fitted = known_loss(result.loss) if fine_tuned else None, result.temperature
+    arguments = dict(locals())
+    fitted, intervals = result.temperature, [getattr(result, f"{side}_intervals", {}) for side in ("pre", "post")]
+    config = known_loss(result.loss) if fine_tuned else None
     data_name, data_id = _display_name(dataset), _hub_id(dataset)
     test_name, test_id = (_display_name(test_dataset), _hub_id(test_dataset)) if test_dataset else (data_name, data_id)
     data = ModelCardData(
@@ -119,13 +119,11 @@ def model_card(
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
-        result=result,
-        task=task,
+        arguments,
         generative=task in _AUTO_CLASSES,
         auto_class=_AUTO_CLASSES.get(task),
         example=_EXAMPLES.get(task),
         unit=_UNITS.get(task, "samples"),
-        model_name=model_name,
         quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
         base_model=_display_name(base_model),
         data_name=data_name,
@@ -134,20 +132,12 @@ def model_card(
         count="" if isnan(count) else f"{int(count):,}",
         not_lowered=" or ".join(not_lowered),
         config=config,
-        summary=config and LOSSES[config.name].summary,
-        source=config and LOSSES[config.name].source,
+        spec=config and LOSSES[config.name],
         trainer="FocalSeq2Seq" if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM" else "Focal",
-        settings=settings,
         table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
-        intervals=isinstance(result, RunResult) and result.pre_intervals,
+        intervals=[side.get("ece") for side in intervals],
+        balance=result.details.get("class_balance"),
         figures=[quote(path.replace("\\", "/")) for path in figures],
-        folded=folded,
-        fine_tuned=fine_tuned,
-        own_code=own_code,
-        measured_on=measured_on,
-        fitted_on=fitted_on,
-        same_rows=same_rows,
-        earlier=earlier,
         citations=citations(sources),
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
@@ -166,18 +156,16 @@ def _eval_results(
 ) -> list["EvalResult"]:
     from huggingface_hub import EvalResult
 
-    fitted, before = result.temperature.is_fitted, " before temperature scaling"
     values = [(key, name, result.post.get(key)) for key, name in _METRICS.items()]
-    if fitted:  # accuracy does not depend on T
-        values += [(key, name + before, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]
+    values += [(key, name + _BEFORE, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]
     if isinstance(result, TranslationResult):
         values.append(("bleu", "BLEU", result.bleu.get(result.temperature.value)))
-        values += [("bleu", f"BLEU{before}", result.bleu.get(1.0))] if fitted else []
+        values.append(("bleu", f"BLEU{_BEFORE}", result.bleu.get(1.0)))
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))
         for key, name, value in values
-        if value is not None and isfinite(value)
+        if value is not None and isfinite(value) and (result.temperature.is_fitted or not name.endswith(_BEFORE))
     ]
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from .equal_mass_bins import gaps, split_points, unpack
-from .equal_width_bins import EQUAL_WIDTH_ERRORS, bin_index
+from .equal_mass_bins import equal_mass_error, gaps, tie_starts, unpack
+from .equal_width_bins import bin_index, equal_width_errors
 
 # Numbers held at a time: 32 MiB of float64.
 _CHUNK = 2**22
@@ -19,34 +19,19 @@ def resample_top_label_errors(
     are contiguous ranges of the sorted samples.
     """
     keys = np.sort(keys)
-    size = len(keys)
-    gap = gaps(keys)
-    confidence = torch.from_numpy(unpack(keys)[0])
-    bin_starts = np.unique(bin_index(confidence, num_bins).numpy(), return_index=True)[1]
-    tie_starts = np.unique(keys >> 1, return_index=True)[1]
-    bounds = split_points(size, num_bins)
-
-    errors = {name: np.empty(num_resamples) for name in (*EQUAL_WIDTH_ERRORS, "adaece")}
+    size, gap, ties = len(keys), gaps(keys), tie_starts(keys)
+    bins = np.unique(bin_index(torch.from_numpy(unpack(keys)[0]), num_bins).numpy(), return_index=True)[1]
     step = max(1, _CHUNK // size)
-    for start in range(0, num_resamples, step):
-        chunk = min(step, num_resamples - start)
-        done = slice(start, start + chunk)
+    chunks = []
+    for chunk in (min(step, num_resamples - start) for start in range(0, num_resamples, step)):
         draws = generator.integers(size, size=(chunk, size)) + size * np.arange(chunk)[:, None]
         drawn = np.bincount(draws.ravel(), minlength=chunk * size).reshape(chunk, size)
         drawn_gap = drawn * gap
-
-        bin_count = np.add.reduceat(drawn, bin_starts, axis=1)
-        bin_gap = np.add.reduceat(drawn_gap, bin_starts, axis=1)
-        for name, error in EQUAL_WIDTH_ERRORS.items():
-            errors[name][done] = error(bin_count, bin_gap)
-
-        # As in `adaptive_error`: the cumulative gap over positions, linear inside tie groups.
-        position = np.add.reduceat(drawn, tie_starts, axis=1).cumsum(1)
-        cumulative = np.add.reduceat(drawn_gap, tie_starts, axis=1).cumsum(1)
-        for i in range(chunk):
-            knots, heights = np.append(0, position[i]), np.append(0.0, cumulative[i])
-            errors["adaece"][start + i] = np.abs(np.diff(np.interp(bounds, knots, heights))).sum() / size
-    return errors
+        errors = equal_width_errors(*(np.add.reduceat(values, bins, axis=1) for values in (drawn, drawn_gap)))
+        groups = zip(*(np.add.reduceat(values, ties, axis=1) for values in (drawn, drawn_gap)), strict=True)
+        adaptive = [equal_mass_error(count, gap_sum, num_bins) for count, gap_sum in groups]
+        chunks.append(errors | {"adaece": np.array(adaptive)})
+    return {name: np.concatenate([errors[name] for errors in chunks]) for name in chunks[0]}
 
 
 def resample_classwise_error(
@@ -60,16 +45,13 @@ def resample_classwise_error(
     occupied = spread > 0
     fixed = np.abs(gap[~occupied]).sum()
     gap, spread = gap[occupied], spread[occupied]
-    errors = np.empty(num_resamples)
     step = max(1, _CHUNK // max(1, len(gap)))
-    for start in range(0, num_resamples, step):
-        chunk = min(step, num_resamples - start)
-        drawn = generator.standard_normal((chunk, len(gap))) * spread + gap
-        errors[start : start + chunk] = np.abs(drawn).sum(1) + fixed
-    return errors / (size * num_classes)
+    sizes = [min(step, num_resamples - start) for start in range(0, num_resamples, step)]
+    drawn = [np.abs(generator.standard_normal((chunk, len(gap))) * spread + gap).sum(1) for chunk in sizes]
+    return (np.concatenate(drawn) + fixed) / (size * num_classes)
 
 
 def basic_interval(estimate: float, resampled: np.ndarray, level: float) -> tuple[float, float]:
     """The reverse-percentile interval, clipped to [0, 1]."""
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return float(np.clip(2 * estimate - high, 0, 1)), float(np.clip(2 * estimate - low, 0, 1))
+    high, low = np.clip(2 * estimate - np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]), 0, 1)
+    return float(low), float(high)

@@ -1,12 +1,10 @@
 """Calibration errors and scores, one function each.
 
 All but the last two take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
-arrays, and return a Python float: a fraction, nats for NLL and entropy. Samples with label `ignore_index` are left
-out; without samples the result is NaN. bfloat16 and float16 are computed in float32, float64 in float64.
-
-`inputs="probabilities"` takes probabilities instead of logits. It is never guessed from the values, but logits that
-all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two samples on in float32,
-from more in half precision).
+arrays, and return a Python float. Samples with label `ignore_index` are left out; without samples the result is NaN.
+bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"` takes probabilities instead
+of logits; logits that all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two
+samples on in float32, from more in half precision).
 
 Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers and a
 num_bins that is not an int; ValueError for shapes that do not match, labels out of range, probabilities given as
@@ -14,15 +12,12 @@ logits, samples with NaN, +inf or no finite logit (-inf in some classes is proba
 or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
 
-from collections.abc import Callable
-
-import numpy as np
 import torch
 from torch import Tensor
 
-from .classwise_bins import CellSums, classwise_error
+from .classwise_bins import add_to_cells, classwise_error
 from .equal_mass_bins import adaptive_error, pack
-from .equal_width_bins import BinSums, average_error, expected_error, maximum_error, root_mean_squared_error
+from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
 
@@ -38,7 +33,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return _equal_width(expected_error, logits, labels, num_bins, inputs, ignore_index)
+    return _equal_width("ece", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def maximum_calibration_error(
@@ -48,31 +43,27 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return _equal_width(maximum_error, logits, labels, num_bins, inputs, ignore_index)
+    return _equal_width("mce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def average_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE.
-
-    Neumann et al., *Relaxed Softmax: Efficient Confidence Auto-Calibration for Safe Pedestrian Detection*, 2018.
+    """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE. Neumann et al., *Relaxed Softmax*, 2018.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return _equal_width(average_error, logits, labels, num_bins, inputs, ignore_index)
+    return _equal_width("ace", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def root_mean_squared_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE.
-
-    Hendrycks et al., *Deep Anomaly Detection with Outlier Exposure*, ICLR 2019.
+    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE. Hendrycks et al., ICLR 2019.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    return _equal_width(root_mean_squared_error, logits, labels, num_bins, inputs, ignore_index)
+    return _equal_width("rmsce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def adaptive_calibration_error(
@@ -81,15 +72,12 @@ def adaptive_calibration_error(
     """AdaECE: as ECE, over min(M, N) bins of equal mass: sizes differ by at most one, the larger bins come first.
 
     If a bin edge falls among samples of equal confidence, they are shared between the two bins in proportion, each
-    with the mean gap of all samples of that confidence: the order of the samples does not matter.
-
-    Nguyen and O'Connor, *Posterior Calibration and Exploratory Analysis for Natural Language Processing Models*, EMNLP
-    2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
+    with the mean gap of all samples of that confidence: the order of the samples does not matter. Nguyen and O'Connor,
+    EMNLP 2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_count("num_bins", num_bins)
-    return adaptive_error(pack(*_top_labels(inputs, logits, labels, ignore_index)), num_bins)
+    return _equal_mass(num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def classwise_calibration_error(
@@ -104,13 +92,12 @@ def classwise_calibration_error(
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
-    cells, size = None, 0
+    cells, size = torch.zeros(1, num_classes, num_bins, dtype=torch.float64), 0
     for block in blocks:
-        if cells is None:
-            cells = CellSums.zeros(num_classes, num_bins, block.labels.device, squares=False)
-        cells.add(block)
+        cells = cells.to(block.labels.device)
+        add_to_cells(cells, block)
         size += len(block.labels)
-    return classwise_error(cells.gap.cpu().numpy(), size) if cells else float("nan")
+    return classwise_error(cells[0].cpu().numpy(), size)
 
 
 def negative_log_likelihood(
@@ -144,9 +131,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_count("num_bins", num_bins)
-    sums = BinSums.of(*check_confidences(confidence, correct), num_bins)
-    return float(expected_error(sums.count, sums.gap))
+    return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
@@ -154,31 +139,26 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
-    check_count("num_bins", num_bins)
-    return adaptive_error(pack(*check_confidences(confidence, correct)), num_bins)
+    return _equal_mass(num_bins, check_confidences(confidence, correct))
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Confidences and hits (N,) of all samples, on the CPU."""
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
-    parts = [(block.confidence, block.correct) for block in blocks]
-    if not parts:
-        return torch.empty(0), torch.empty(0, dtype=torch.bool)
-    confidence, correct = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
-    return confidence, correct
+    none = torch.empty(0), torch.empty(0, dtype=torch.bool)
+    confidence, correct = zip(none, *((block.confidence.cpu(), block.correct.cpu()) for block in blocks), strict=True)
+    return torch.cat(confidence), torch.cat(correct)
 
 
-def _equal_width(
-    error: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    scores: Array,
-    labels: Array,
-    num_bins: int,
-    inputs: str,
-    ignore_index: int,
-) -> float:
+def _equal_width(name: str, num_bins: int, samples: tuple[Tensor, Tensor]) -> float:
     check_count("num_bins", num_bins)
-    sums = BinSums.of(*_top_labels(inputs, scores, labels, ignore_index), num_bins)
-    return float(error(sums.count, sums.gap))
+    count, confidence, hits = bin_sums(bin_index(samples[0], num_bins).numpy(), *samples, num_bins)
+    return float(equal_width_errors(count, confidence - hits)[name])
+
+
+def _equal_mass(num_bins: int, samples: tuple[Tensor, Tensor]) -> float:
+    check_count("num_bins", num_bins)
+    return adaptive_error(pack(*samples), num_bins)
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:

@@ -9,10 +9,8 @@ from .input_checks import Array, check_largest, check_scores
 class ConfusionMatrix:
     """Counts of samples by label and prediction, summed over batches and processes.
 
-    K² integers are kept, on the device of the logits. The prediction is the first class with the largest logit, so
-    temperature has no effect. Objects pickle: gather them over ranks and `merge` them.
-
-    `counts` is `(K, K)`, int64, label by prediction; None before the first batch.
+    `counts` is `(K, K)`, int64, label by prediction, on the device of the logits; None before the first batch. The
+    prediction is the first class with the largest logit. Objects pickle: gather them over ranks and `merge` them.
     """
 
     def __init__(self, *, ignore_index: int = -100) -> None:
@@ -34,10 +32,7 @@ class ConfusionMatrix:
         self._add(counts)
 
     def merge(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
-        """Add the other's samples to this object's, and return this object.
-
-        Raises ValueError where the number of classes differs.
-        """
+        """Add the other's samples, and return this object. Raises ValueError where the number of classes differs."""
         if other.counts is not None:
             self._add(other.counts)
         return self
@@ -65,18 +60,12 @@ class ConfusionMatrix:
         return {name: float(values.nanmean()) for name, values in means.items()}
 
     def by_class(self) -> dict[str, Tensor]:
-        """Return "accuracy" and "iou" of each class, float64, NaN where a class does not occur, and "count", int64:
-        how many samples have its label. (K,) each, on the CPU.
-
-        Raises ValueError before the first batch.
+        """Return "accuracy" and "iou" of each class, float64, NaN where a class does not occur, and "count", the
+        number of samples with its label, int64: (K,) each, on the CPU. Raises ValueError before the first batch.
         """
         if self.counts is None:
             raise ValueError("counts must be of at least one batch, got none")
         counts = self.counts.cpu()
-        found, labelled, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+        found, labelled = counts.diagonal().double(), counts.sum(1)
         # 0 / 0 is NaN.
-        return {
-            "accuracy": found.double() / labelled,
-            "iou": found.double() / (labelled + predicted - found),
-            "count": labelled,
-        }
+        return {"accuracy": found / labelled, "iou": found / (labelled + counts.sum(0) - found), "count": labelled}

@@ -9,12 +9,8 @@ confidences c whose distance 1 - c has, as a float32, the same exponent and the 
 cells are narrower than 1/1024 of that distance and tell apart the many pixels of a confidence of 0.9999….
 """
 
-from itertools import pairwise
-
 import numpy as np
 from torch import Tensor
-
-from .equal_width_bins import BinSums
 
 _DROPPED = 13  # of the mantissa's 23 bits
 # float32 confidences below 1 are at least 2^-24 away from it; closer ones and 1 itself share the last cell.
@@ -42,41 +38,24 @@ def gaps(keys: np.ndarray) -> np.ndarray:
     return confidence.astype(np.float64) - correct
 
 
-class SampleBuffer:
-    """A growing array of keys: appending costs amortized constant time, however small the batches are."""
-
-    def __init__(self) -> None:
-        self._buffer = np.empty(0, np.int32)
-        self._size = 0
-
-    @property
-    def keys(self) -> np.ndarray:
-        """The keys so far, in the order of arrival; a view."""
-        return self._buffer[: self._size]
-
-    def extend(self, keys: np.ndarray) -> None:
-        if keys.dtype != self._buffer.dtype:  # float32 and float64 confidences in one stream: keep float64
-            self._buffer, keys = _widen(self.keys), _widen(keys)
-        needed = self._size + len(keys)
-        if needed > len(self._buffer):
-            grown = np.empty(max(needed, 2 * len(self._buffer)) if self._size else needed, self._buffer.dtype)
-            grown[: self._size] = self.keys
-            self._buffer = grown
-        self._buffer[self._size : needed] = keys
-        self._size = needed
-
-    def __getstate__(self) -> dict:
-        return {"_buffer": self.keys.copy(), "_size": self._size}
+def joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Concatenate keys, as float64 confidences if any part has them."""
+    if any(part.itemsize == 8 for part in parts):
+        parts = [part if part.itemsize == 8 else _widen(part) for part in parts]
+    return np.concatenate([np.empty(0, np.int32), *parts])
 
 
 def _widen(keys: np.ndarray) -> np.ndarray:
-    if keys.dtype == np.int64:
-        return keys
     confidence, correct = unpack(keys)
     return (confidence.astype(np.float64).view(np.int64) << 1) | correct
 
 
-def split_points(size: int, num_bins: int) -> np.ndarray:
+def tie_starts(keys: np.ndarray) -> np.ndarray:
+    """Where each group of equal confidences starts in sorted keys (N,), N > 0."""
+    return np.append(0, 1 + np.flatnonzero(np.diff(keys >> 1)))
+
+
+def _split_points(size: int, num_bins: int) -> np.ndarray:
     """The bounds 0 … size of min(size, num_bins) bins whose sizes differ by at most one, the larger ones first."""
     num_bins = min(size, num_bins)
     small, larger = divmod(size, num_bins)
@@ -84,25 +63,24 @@ def split_points(size: int, num_bins: int) -> np.ndarray:
     return bins * small + np.minimum(bins, larger)
 
 
-def adaptive_error(keys: np.ndarray, num_bins: int) -> float:
-    """AdaECE of keys (N,), in any order; NaN for none.
+def equal_mass_error(count: np.ndarray, gap: np.ndarray, num_bins: int) -> float:
+    """AdaECE of groups of samples, from their sizes and sums of gaps (G,) in the order of confidence.
 
-    If a bin bound cuts a tie group (equal confidences), its samples are shared between the two bins in proportion,
-    each with the group's mean gap. So the order of the samples does not matter.
+    If a bin bound cuts a group, its samples are shared between the two bins in proportion, each with the group's mean
+    gap: the cumulative gap as a function of position is linear inside a group.
     """
+    ends = np.append(0, count.cumsum())
+    cumulative = np.interp(_split_points(int(ends[-1]), num_bins), ends, np.append(0.0, gap.cumsum()))
+    return float(np.abs(np.diff(cumulative)).sum() / ends[-1])
+
+
+def adaptive_error(keys: np.ndarray, num_bins: int) -> float:
+    """AdaECE of keys (N,), in any order, with equal confidences as groups; NaN for none."""
     if not len(keys):
         return float("nan")
     keys = np.sort(keys)
-    bounds = split_points(len(keys), num_bins)
-    # The cumulative gap as a function of position is linear inside a tie group, which is the sharing. It is computed
-    # at the ends of every tie group that a bound may cut.
-    bits = keys[bounds[1:-1]] & ~1
-    knots = np.unique(
-        np.concatenate([bounds[[0, -1]], np.searchsorted(keys, bits), np.searchsorted(keys, bits | 1, "right")])
-    )
-    between = [gaps(keys[start:end]).sum() for start, end in pairwise(knots)]
-    cumulative = np.concatenate([[0.0], np.cumsum(between)])
-    return float(np.abs(np.diff(np.interp(bounds, knots, cumulative))).sum() / len(keys))
+    starts = tie_starts(keys)
+    return equal_mass_error(np.diff(starts, append=len(keys)), np.add.reduceat(gaps(keys), starts), num_bins)
 
 
 def cell_index(confidence: Tensor) -> np.ndarray:
@@ -111,24 +89,21 @@ def cell_index(confidence: Tensor) -> np.ndarray:
     return _FARTHEST - np.maximum(distance.view(np.int32) >> _DROPPED, _NEAREST).astype(np.int64)
 
 
-def adaptive_error_of_cells(cells: BinSums, num_bins: int) -> tuple[float, float]:
-    """AdaECE of the histogram's samples, and how far it can be off; NaN for none.
+def adaptive_error_of_cells(sums: np.ndarray, num_bins: int) -> tuple[float, float]:
+    """AdaECE of the histogram `sums` (3, cells), as of `bin_sums`, and how far it can be off; NaN without samples.
 
-    If a bin bound cuts a cell, its samples are shared between the two bins in proportion, as if they were ties. Of its
-    n samples with h hits, a fall to the lower bin. Their hits are taken to be a·h/n, but may be from max(0, h - n + a)
-    to min(a, h). (That the cell's confidences differ by 1/1024 of 1 - c is left out.)
+    A cell that a bin bound cuts is treated as a tie group: of its n samples with h hits, the a below the bound are
+    taken to have a·h/n hits, but may have from max(0, h - n + a) to min(a, h). (That the cell's confidences differ by
+    1/1024 of 1 - c is left out.)
     """
-    size = int(cells.count.sum())
+    count, confidence, hits = sums
+    size = int(count.sum())
     if not size:
         return float("nan"), float("nan")
-    ends = np.concatenate([[0.0], cells.count.cumsum()])
-    bounds = split_points(size, num_bins)
-    cumulative = np.interp(bounds, ends, np.concatenate([[0.0], cells.gap.cumsum()]))
-    error = np.abs(np.diff(cumulative)).sum() / size
-
-    cut = np.searchsorted(ends, bounds[1:-1], "right") - 1  # the cell of the first sample behind the bound
-    below, count, hits = bounds[1:-1] - ends[cut], cells.count[cut], cells.hits[cut]
-    taken = below * hits / count
-    doubt = np.maximum(np.minimum(below, hits) - taken, taken - np.maximum(hits - count + below, 0))
+    ends, bounds = np.append(0, count.cumsum()), _split_points(size, num_bins)[1:-1]
+    cut = np.searchsorted(ends, bounds, "right") - 1  # the cell of the first sample behind the bound
+    below, cut_count, cut_hits = bounds - ends[cut], count[cut], hits[cut]
+    taken = below * cut_hits / cut_count
+    doubt = np.maximum(np.minimum(below, cut_hits) - taken, taken - np.maximum(cut_hits - cut_count + below, 0))
     # Each bound has a bin on either side.
-    return float(error), min(1.0, float(2 * doubt.sum() / size))
+    return equal_mass_error(count, confidence - hits, num_bins), min(1.0, float(2 * doubt.sum() / size))

@@ -1,6 +1,4 @@
-"""Equal-width bins: the bin of a value, and the sums that ECE, MCE, ACE and RMSCE follow from."""
-
-from dataclasses import dataclass
+"""Equal-width bins: the bin of a value, sums over bins, and ECE, MCE, ACE and RMSCE, which follow from the sums."""
 
 import numpy as np
 import torch
@@ -26,68 +24,23 @@ def bin_index(values: Tensor, num_bins: int) -> Tensor:
     return values.double().mul_(num_bins).ceil_().sub_(1).clamp_(min=0).long()
 
 
-@dataclass
-class BinSums:
-    """Sums over the samples of each bin: their number, their confidences and their hits, float64 arrays (M,)."""
-
-    count: np.ndarray
-    confidence: np.ndarray
-    hits: np.ndarray
-
-    @classmethod
-    def zeros(cls, num_bins: int) -> "BinSums":
-        return cls(np.zeros(num_bins), np.zeros(num_bins), np.zeros(num_bins))
-
-    @classmethod
-    def of(cls, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
-        """Sum up confidences (N,) and booleans (N,) on the CPU."""
-        return cls.at(bin_index(confidence, num_bins).numpy(), confidence, correct, num_bins)
-
-    @classmethod
-    def at(cls, index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: int) -> "BinSums":
-        """Sum up confidences and booleans by bins index (N,), integers in [0, num_bins)."""
-        return cls(
-            np.bincount(index, minlength=num_bins).astype(np.float64),
-            np.bincount(index, weights=confidence.numpy(), minlength=num_bins),
-            np.bincount(index, weights=correct.numpy(), minlength=num_bins),
-        )
-
-    def __add__(self, other: "BinSums") -> "BinSums":
-        return BinSums(self.count + other.count, self.confidence + other.confidence, self.hits + other.hits)
-
-    @property
-    def gap(self) -> np.ndarray:
-        return self.confidence - self.hits
+def bin_sums(index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: int) -> np.ndarray:
+    """The count, confidences and hits in each bin, float64 (3, M), of samples in the bins `index`, (N,) on the CPU."""
+    weights = (None, confidence.numpy(), correct.numpy())
+    return np.stack([np.bincount(index, weight, num_bins).astype(np.float64) for weight in weights])
 
 
-# The errors are functions of count (..., M) and gap = Σ (confidence - hit) (..., M), NaN without samples. Leading
-# dimensions are bootstrap resamples.
+def equal_width_errors(count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
+    """ECE, MCE, ACE and RMSCE (...) from count (..., M) and gap = Σ (confidence - hit) (..., M); NaN without samples.
 
-
-def expected_error(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    return _divide(np.abs(gap).sum(-1), count.sum(-1))
-
-
-def maximum_error(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    largest = np.abs(gap / np.maximum(count, 1)).max(-1)
-    return np.where(count.sum(-1) > 0, largest, np.nan)
-
-
-def average_error(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    return _divide(np.abs(gap / np.maximum(count, 1)).sum(-1), (count > 0).sum(-1))
-
-
-def root_mean_squared_error(count: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    return np.sqrt(_divide((gap**2 / np.maximum(count, 1)).sum(-1), count.sum(-1)))
-
-
-EQUAL_WIDTH_ERRORS = {
-    "ece": expected_error,
-    "mce": maximum_error,
-    "ace": average_error,
-    "rmsce": root_mean_squared_error,
-}
-
-
-def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    return np.where(denominator > 0, numerator / np.maximum(denominator, 1), np.nan)
+    Leading dimensions are bootstrap resamples.
+    """
+    size, gap = count.sum(-1), np.abs(gap)
+    bin_error = gap / np.maximum(count, 1)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return {
+            "ece": gap.sum(-1) / size,
+            "mce": np.where(size > 0, bin_error.max(-1), np.nan),
+            "ace": bin_error.sum(-1) / (count > 0).sum(-1),
+            "rmsce": np.sqrt((gap**2 / np.maximum(count, 1)).sum(-1) / size),
+        }

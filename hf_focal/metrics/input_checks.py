@@ -14,9 +14,6 @@ Array = Tensor | np.ndarray
 # The error of logits that are not finite: training diverged, or the weights are broken.
 NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
-# PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
 
 def check_count(name: str, value: int) -> None:
     """Raise unless `value` is an int of at least 1."""
@@ -52,8 +49,8 @@ def as_tensor(name: str, value: Array) -> Tensor:
 
 
 def check_floating(name: str, scores: Tensor) -> None:
-    """Raise unless the dtype is floating point and supports arithmetic."""
-    if scores.dtype not in _DTYPES:
+    """Raise unless the dtype is floating point of at least 16 bits; PyTorch cannot calculate with fewer."""
+    if not scores.is_floating_point() or scores.element_size() < 2:
         hint = ": give at least 16 bits" if scores.is_floating_point() else ""
         raise TypeError(f"{name} must be floating point, got {scores.dtype}{hint}")
 
@@ -86,10 +83,8 @@ def check_largest(largest: Tensor) -> None:
     """Raise unless the largest logit of each sample is finite; it is NaN if any logit is."""
     wrong = ~largest.isfinite()
     if wrong.any():
-        raise ValueError(
-            "logits must have a finite largest value for every sample (no NaN, no inf, not -inf everywhere), got "
-            f"{float(largest[wrong][0])}"
-        )
+        expected = "a finite largest value for every sample (no NaN, no inf, not -inf everywhere)"
+        raise ValueError(f"logits must have {expected}, got {float(largest[wrong][0])}")
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:
@@ -101,9 +96,8 @@ def probability_tolerance(dtype: torch.dtype) -> float:
 class ProbabilityEvidence:
     """Evidence, in nats, that probabilities were given as logits; -inf once some are certainly logits.
 
-    That the logits of one sample lie in [0, 1] and sum to 1 is a coincidence about as rare as the tolerance of the
-    sum. The odds of samples multiply: two in float32 are conclusive, and a single sample that is not like this proves
-    that the values are logits.
+    Logits of one sample lie in [0, 1] and sum to 1 by chance about as rarely as the tolerance of the sum, and these
+    odds multiply: two samples in float32 are conclusive. One that is not like this proves that the values are logits.
     """
 
     nats: float = 0.0
@@ -122,19 +116,25 @@ class ProbabilityEvidence:
     def refuse(self, advice: str) -> None:
         """Raise if a coincidence is less likely than 1 in 10^8."""
         if self.nats > math.log(1e8):
-            raise ValueError(
-                f"logits must not be probabilities, got samples that all lie in [0, 1] and sum to 1: {advice}"
-            )
+            seen = "samples that all lie in [0, 1] and sum to 1"
+            raise ValueError(f"logits must not be probabilities, got {seen}: {advice}")
 
 
 def check_probability_range(name: str, values: Tensor, slack: float) -> None:
     """Raise unless all values are in [0, 1] up to `slack`; NaN raises too."""
-    if not values.numel():
-        return
-    low, high = (float(bound) for bound in torch.aminmax(values))
+    low, high = (float(bound) for bound in torch.aminmax(values)) if values.numel() else (0.0, 1.0)
     if not (low >= -slack and high <= 1 + slack):
         seen = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
-        raise ValueError(f"{name} must be in [0, 1], got {seen}")
+        hint = ': for logits, use inputs="logits" or CalibrationMetrics.update' if name == "probabilities" else ""
+        raise ValueError(f"{name} must be in [0, 1], got {seen}{hint}")
+
+
+def check_sums(sums: Tensor, slack: float) -> None:
+    """Raise unless the sums of all samples' probabilities are 1 up to `slack`."""
+    off = (sums - 1).abs()
+    if (off > slack).any():
+        seen = float(sums[off.argmax()])
+        raise ValueError(f"probabilities must sum to 1 for every sample (within {slack:.1g}), got a sum of {seen:g}")
 
 
 def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
@@ -144,14 +144,10 @@ def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor
     if correct.is_floating_point() or correct.is_complex():
         raise TypeError(f"correct must be boolean or integers 0 and 1, got {correct.dtype}")
     if confidence.ndim != 1 or confidence.shape != correct.shape:
-        raise ValueError(
-            f"confidence and correct must be one-dimensional and equally long, got shapes {tuple(confidence.shape)} "
-            f"and {tuple(correct.shape)}"
-        )
+        shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
+        raise ValueError(f"confidence and correct must be one-dimensional and equally long, got shapes {shapes}")
     check_probability_range("confidence", confidence, probability_tolerance(confidence.dtype))
     wrong = (correct != 0) & (correct != 1)
     if wrong.any():
         raise ValueError(f"correct must be boolean or integers 0 and 1, got {int(correct[wrong][0])}")
-    if confidence.dtype != torch.float64:
-        confidence = confidence.float()
-    return confidence.clamp(0, 1), correct == 1
+    return confidence.to(torch.promote_types(confidence.dtype, torch.float32)).clamp(0, 1), correct == 1

@@ -7,22 +7,15 @@ import numpy as np
 import torch
 
 from .bootstrap_intervals import basic_interval, resample_classwise_error, resample_top_label_errors
-from .classwise_bins import CellSums, classwise_error
-from .equal_mass_bins import (
-    NUM_CELLS,
-    SampleBuffer,
-    adaptive_error,
-    adaptive_error_of_cells,
-    cell_index,
-    pack,
-    unpack,
-)
-from .equal_width_bins import EQUAL_WIDTH_ERRORS, BinSums
+from .classwise_bins import add_to_cells, classwise_error
+from .equal_mass_bins import NUM_CELLS, adaptive_error, adaptive_error_of_cells, cell_index, joined, pack, unpack
+from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
 
-# The columns of `_scores`, which are summed separately over incorrect (row 0) and correct (row 1) samples.
-_COUNT, _NLL, _ENTROPY, _BRIER, _CONFIDENCE, _S99, _TOP5 = range(7)
+# What is summed of each sample, separately for incorrect and correct ones.
+_SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
+_SETTINGS = ("num_bins", "ignore_index", "classwise", "keep_samples")
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,8 @@ class CalibrationMetrics:
         keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
             AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
 
-    A batch that raises leaves the object as it was.
+    A batch that raises leaves the object as it was. `label_counts` `(K,)`, int64, is the number of samples of each
+    class, empty before the first batch and with ``classwise=False``.
     """
 
     def __init__(
@@ -69,12 +63,13 @@ class CalibrationMetrics:
     def reset(self) -> None:
         """Forget all samples, and the number of classes."""
         self.num_classes: int | None = None
-        self._scores = np.zeros((2, 7))
-        self._bins = BinSums.zeros(self.num_bins)
-        self._cells: CellSums | None = None
-        self._samples = SampleBuffer()
+        self._scores = np.zeros((2, len(_SUMMED)))
+        self._bins = np.zeros((3, self.num_bins))
+        self._cells: torch.Tensor | None = None  # as of `add_to_cells`
+        self.label_counts = np.zeros(0, np.int64)
+        self._keys: list[np.ndarray] = []
+        self._histogram = np.zeros((3, 0 if self.keep_samples else NUM_CELLS))
         self._evidence = ProbabilityEvidence()
-        self._histogram = None if self.keep_samples else BinSums.zeros(NUM_CELLS)
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
@@ -86,177 +81,140 @@ class CalibrationMetrics:
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets its own object, so one that raises halfway leaves nothing behind.
-        batch = CalibrationMetrics(
-            self.num_bins,
-            ignore_index=self.ignore_index,
-            classwise=self.classwise,
-            keep_samples=self.keep_samples,
-        )
+        batch = CalibrationMetrics(**{name: getattr(self, name) for name in _SETTINGS})
         batch._evidence.nats = min(0.0, self._evidence.nats)  # once known to be logits, it need not be checked again
-        num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, batch._evidence)
-        batch._add(blocks, num_classes)
+        batch.num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, batch._evidence)
+        batch._add(blocks, batch.num_classes)
         (self._evidence + batch._evidence).refuse("use update_from_probabilities")
         self.merge(batch)
 
     def _add(self, blocks: Iterator[SampleBlock], num_classes: int) -> None:
-        self.num_classes = num_classes
         for block in blocks:
             confidence, correct = block.confidence, block.correct
-            columns = [
-                torch.ones_like(block.nll),
-                block.nll,
-                block.entropy,
-                block.brier,
-                confidence,
-                confidence >= 0.99,
-            ]
-            columns.append(block.in_top5 if num_classes > 5 else torch.ones_like(correct))
+            columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
+            columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
             table = torch.stack([column.double() for column in columns])
             self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
             if self.classwise:
                 if self._cells is None:
-                    self._cells = CellSums.zeros(num_classes, self.num_bins, confidence.device)
-                self._cells.add(block)
-            self._add_confidences(confidence.cpu(), correct.cpu())
+                    self._cells = confidence.new_zeros(2, num_classes, self.num_bins, dtype=torch.float64)
+                    self.label_counts = np.zeros(num_classes, np.int64)
+                add_to_cells(self._cells, block)
+                self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
+            confidence, correct = confidence.cpu(), correct.cpu()
+            self._bins += bin_sums(bin_index(confidence, self.num_bins).numpy(), confidence, correct, self.num_bins)
+            if self.keep_samples:
+                self._keys.append(pack(confidence, correct))
+            else:
+                self._histogram += bin_sums(cell_index(confidence), confidence, correct, NUM_CELLS)
         if self._cells is not None:
             self._cells = self._cells.cpu()
 
-    def _add_confidences(self, confidence: torch.Tensor, correct: torch.Tensor) -> None:
-        self._bins += BinSums.of(confidence, correct, self.num_bins)
-        if self._histogram is None:
-            self._samples.extend(pack(confidence, correct))
-        else:
-            self._histogram += BinSums.at(cell_index(confidence), confidence, correct, NUM_CELLS)
-
     def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
-        """Add the other's samples to this object's, and return this object.
-
-        Raises TypeError for another type and ValueError where num_bins, ignore_index, classwise, keep_samples or the
-        number of classes differ.
-        """
-        if not isinstance(other, CalibrationMetrics):
-            raise TypeError(f"other must be CalibrationMetrics, got {type(other).__name__}")
-        for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
+        """Add the other's samples, and return this object. Raises ValueError for other arguments or other classes."""
+        for name in (*_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
-        if self.num_classes is None:
-            self.num_classes = other.num_classes
+        self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
         if other._cells is not None:
-            if self._cells is None:
-                self._cells = CellSums.zeros(*other._cells.gap.shape)
-            self._cells.merge(other._cells)
-        self._samples.extend(other._samples.keys)
+            self.label_counts = other.label_counts + (0 if self._cells is None else self.label_counts)
+            self._cells = other._cells if self._cells is None else self._cells + other._cells
+        self._keys += other._keys
+        self._histogram = self._histogram + other._histogram
         self._evidence += other._evidence
-        if self._histogram is not None and other._histogram is not None:
-            self._histogram = self._histogram + other._histogram
         return self
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"_keys": [joined(self._keys)]}
 
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
 
         ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of this
-        package. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll_correct,
-        nll_incorrect, entropy_correct, entropy_incorrect, confidence_correct, confidence_incorrect: means over the
-        correctly and incorrectly predicted samples. s99, s99_accuracy: the share of samples with confidence of at
-        least 0.99, and their accuracy. num_samples. With ``keep_samples=False`` also adaece_error, the bound of
-        adaece's error.
+        package. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll, entropy
+        and confidence with _correct or _incorrect: means over the samples predicted so. s99, s99_accuracy: the share
+        of samples with confidence of at least 0.99, and their accuracy. num_samples. With ``keep_samples=False`` also
+        adaece_error, the bound of adaece's error.
         """
-        total = self._scores.sum(0)
         incorrect, correct = self._scores
-        size = total[_COUNT]
-        metrics = self._calibration_errors()
-        if self._histogram is not None:
-            metrics["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)[1]
-        metrics["nll"] = _ratio(total[_NLL], size)
-        metrics["brier"] = _ratio(total[_BRIER], size)
-        metrics["accuracy"] = _ratio(correct[_COUNT], size)
-        metrics["error"] = _ratio(incorrect[_COUNT], size)
-        if self.num_classes is not None and self.num_classes > 5:
-            metrics["top5_accuracy"] = _ratio(total[_TOP5], size)
-        metrics["confidence"] = _ratio(total[_CONFIDENCE], size)
-        metrics["entropy"] = _ratio(total[_ENTROPY], size)
-        for name, part in (("correct", correct), ("incorrect", incorrect)):
-            metrics[f"nll_{name}"] = _ratio(part[_NLL], part[_COUNT])
-            metrics[f"entropy_{name}"] = _ratio(part[_ENTROPY], part[_COUNT])
-            metrics[f"confidence_{name}"] = _ratio(part[_CONFIDENCE], part[_COUNT])
-        metrics["s99"] = _ratio(total[_S99], size)
-        metrics["s99_accuracy"] = _ratio(correct[_S99], total[_S99])
-        metrics["num_samples"] = float(size)
-        return metrics
+        total = incorrect + correct
+        metrics = self._calibration_errors() | _means(total)
+        if (self.num_classes or 0) <= 5:
+            del metrics["top5_accuracy"]
+        metrics |= {"accuracy": _ratio(correct[0], total[0]), "error": _ratio(incorrect[0], total[0])}
+        for side, means in (("correct", _means(correct)), ("incorrect", _means(incorrect))):
+            metrics |= {f"{name}_{side}": means[name] for name in ("nll", "entropy", "confidence")}
+        s99 = _SUMMED.index("s99")
+        return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
     def _calibration_errors(self) -> dict[str, float]:
-        sums = self._bins
-        errors = {name: float(error(sums.count, sums.gap)) for name, error in EQUAL_WIDTH_ERRORS.items()}
-        if self._histogram is None:
-            errors["adaece"] = adaptive_error(self._samples.keys, self.num_bins)
+        count, confidence, hits = self._bins
+        errors = {name: float(error) for name, error in equal_width_errors(count, confidence - hits).items()}
+        if self.keep_samples:
+            errors["adaece"] = adaptive_error(joined(self._keys), self.num_bins)
         else:
-            errors["adaece"], _ = adaptive_error_of_cells(self._histogram, self.num_bins)
+            errors["adaece"], errors["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)
         if self.classwise:
-            size = int(sums.count.sum())
-            errors["classwise_ece"] = classwise_error(self._cells.gap.numpy(), size) if self._cells else float("nan")
+            cells = np.zeros((2, 1, 1)) if self._cells is None else self._cells.numpy()
+            errors["classwise_ece"] = classwise_error(cells[0], int(count.sum()))
         return errors
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the top-1 confidences (N,) so far, float32 or float64, and hits (N,), bool.
-
-        Raises ValueError if they are not kept.
-        """
-        self._check_kept("samples")
-        confidence, correct = unpack(self._samples.keys)
+        """Return the top-1 confidences (N,), float32 or float64, and hits (N,), bool; ValueError unless kept."""
+        confidence, correct = unpack(self._kept("samples"))
         return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
-        sums, empty = self._bins, self._bins.count == 0
-        count = np.where(empty, 1, sums.count)
-        return ReliabilityBins(
-            edges=np.arange(self.num_bins + 1) / self.num_bins,
-            count=sums.count.astype(np.int64),
-            confidence=np.where(empty, np.nan, sums.confidence / count),
-            accuracy=np.where(empty, np.nan, sums.hits / count),
-        )
+        count, confidence, hits = self._bins
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+            means = {"confidence": confidence / count, "accuracy": hits / count}
+        return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
         """Return confidence intervals (low, high) of the calibration errors; NaN without samples.
 
-        Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. The intervals are
-        for the binned error of the population. A binned error is biased upward in small samples (Kumar et al.,
-        *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling adds this bias again, so percentile intervals
-        would be too high. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror the bias back (Davison
-        and Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). If an estimate is mostly noise
-        (nearly perfect calibration, few samples per bin or cell), they are still too high. MCE is a maximum of noisy
-        bins, for which no bootstrap is reliable.
+        Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. A binned error is
+        biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling
+        adds this bias again. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror it back (Davison and
+        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). They are still too high if an estimate
+        is mostly noise (nearly perfect calibration, few samples per bin or cell). MCE is a maximum of noisy bins, for
+        which no bootstrap is reliable.
 
-        For classwise ECE, resampling changes a cell's sum of gaps by noise of mean 0 and variance Σ d² - (Σ d)²/N, d =
-        p - hit, which is drawn from the normal distribution. The correlation of the classes, -1/(K-1) on average, is
-        left out (two classes are drawn as one).
+        For classwise ECE, a cell's sum of gaps d = p - hit is drawn from a normal distribution with the variance that
+        resampling gives it, Σ d² - (Σ d)²/N. The correlation of the classes, -1/(K-1) on average, is left out (two
+        classes are drawn as one).
 
-        Raises TypeError for a num_resamples that is not an int; ValueError for one below 1, a level outside (0, 1) or
+        Raises TypeError or ValueError for a num_resamples that is not an int of at least 1, a level outside (0, 1), or
         if samples are not kept.
         """
-        self._check_kept("bootstrap")
+        keys = self._kept("bootstrap")
         check_count("num_resamples", num_resamples)
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
         estimates = self._calibration_errors()
-        keys = self._samples.keys
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         generator = np.random.default_rng(seed)
         resampled = resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
-        if self._cells is not None and self._cells.squares is not None:
-            gap, squares = self._cells.gap.numpy(), self._cells.squares.numpy()
+        if self._cells is not None:
+            gap, squares = self._cells.numpy()
             resampled["classwise_ece"] = resample_classwise_error(gap, squares, len(keys), num_resamples, generator)
         return {name: basic_interval(estimates[name], resampled[name], level) for name in estimates}
 
-    def _check_kept(self, name: str) -> None:
+    def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:
             raise ValueError(f"keep_samples must be True for {name}, got False")
+        return joined(self._keys)
+
+
+def _means(sums: np.ndarray) -> dict[str, float]:
+    return {name: _ratio(value, sums[0]) for name, value in zip(_SUMMED[1:], sums[1:], strict=True)}
 
 
 def _ratio(numerator: float, denominator: float) -> float:

@@ -17,6 +17,7 @@ from .input_checks import (
     check_largest,
     check_probability_range,
     check_scores,
+    check_sums,
     probability_tolerance,
 )
 
@@ -36,8 +37,7 @@ class SampleBlock:
         if not self.given_logits:
             check_probability_range("probabilities", scores, tolerance)
             scores = scores.clamp(0, 1)
-        self.scores = scores
-        self.labels = labels
+        self.scores, self.labels = scores, labels
         self.top = scores.amax(1, keepdim=True)
         self.label_score = scores.gather(1, labels[:, None])
         # A float32 sum over very many classes is split over threads or blocks, so it depends on the number of samples
@@ -47,16 +47,7 @@ class SampleBlock:
         if self.given_logits:
             check_largest(self.top)
         else:
-            self._check_sums(tolerance)
-
-    def _check_sums(self, tolerance: float) -> None:
-        sums = self._sum(self.scores)
-        off = (sums - 1).abs()
-        if (off > tolerance).any():
-            raise ValueError(
-                f"probabilities must sum to 1 for every sample (within {tolerance:.1g}), got a sum of "
-                f"{float(sums[off.argmax()]):g}"
-            )
+            check_sums(self._sum(scores), tolerance)
 
     def _sum(self, values: Tensor) -> Tensor:
         return values.sum(1, dtype=self._sum_dtype).double()
@@ -75,73 +66,67 @@ class SampleBlock:
 
     @cached_property
     def total(self) -> Tensor:
-        """(N, 1), float64: that factor, the sum of the weights."""
-        return self._sum(self.weights).unsqueeze(1) if self.given_logits else torch.ones_like(self.top).double()
+        """(N,), float64: that factor, the sum of the weights."""
+        return self._sum(self.weights) if self.given_logits else torch.ones_like(self.labels, dtype=torch.float64)
 
     @cached_property
     def probabilities(self) -> Tensor:
-        return self.weights / self.total.to(self.weights.dtype) if self.given_logits else self.weights
+        return self.weights / self.total[:, None].to(self.weights.dtype) if self.given_logits else self.weights
 
     @cached_property
     def confidence(self) -> Tensor:
         """(N,), in the dtype of the scores: the largest probability."""
-        return (self.total.reciprocal().to(self.scores.dtype) if self.given_logits else self.top).squeeze(1)
+        return self.total.reciprocal().to(self.scores.dtype) if self.given_logits else self.top.squeeze(1)
 
     @cached_property
     def nll(self) -> Tensor:
         """(N,): -log p of the label, in nats."""
         if self.given_logits:
-            return (self.total.log() + (self.top - self.label_score)).squeeze(1)
+            return self.total.log() + (self.top - self.label_score).squeeze(1)
         return -self.label_score.squeeze(1).double().log()
 
     @cached_property
     def entropy(self) -> Tensor:
         """(N,): entropy of the probabilities, in nats."""
-        if not self.given_logits:
-            return self._sum(torch.special.entr(self.weights))
-        total = self.total.squeeze(1)
-        return (total.log() - self._sum(self.weights * self._shifted) / total).clamp_(min=0)
+        if self.given_logits:
+            return (self.total.log() - self._sum(self.weights * self._shifted) / self.total).clamp_(min=0)
+        return self._sum(torch.special.entr(self.weights))
 
     @cached_property
     def brier(self) -> Tensor:
-        total = self.total.squeeze(1)
-        label = self.weights.gather(1, self.labels[:, None]).squeeze(1).double() / total
-        return (self._sum(self.weights.square()) / total.square() - 2 * label + 1).clamp_(min=0)
+        label = self.weights.gather(1, self.labels[:, None]).squeeze(1).double() / self.total
+        return (self._sum(self.weights.square()) / self.total.square() - 2 * label + 1).clamp_(min=0)
 
     @cached_property
     def correct(self) -> Tensor:
         """Whether the label is the prediction, the first class with the largest score."""
         correct = (self.label_score == self.top).squeeze(1)
         # Two largest scores leave at most half the probability to each: only there can an earlier class be as large.
-        doubtful = (correct & (self.confidence < 0.55)).nonzero().squeeze(1)
-        if len(doubtful):
-            correct[doubtful] = self._classes_before(doubtful) == 0
-        return correct
+        return self._ranked(correct, correct & (self.confidence < 0.55), 1)
 
     @cached_property
     def in_top5(self) -> Tensor:
         """Whether the label is among the five largest scores; of equal scores, the lower class counts as larger."""
         inside = (self.scores >= self.label_score).sum(1, dtype=torch.int32) <= 5
-        doubtful = (~inside).nonzero().squeeze(1)
-        if len(doubtful):
-            inside[doubtful] = self._classes_before(doubtful) < 5
-        return inside
+        return self._ranked(inside, ~inside, 5)
 
-    def _classes_before(self, samples: Tensor) -> Tensor:
-        """How many classes these samples order before the label, by score and then by class number."""
-        scores, label_score, labels = self.scores[samples], self.label_score[samples], self.labels[samples]
-        earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
-        return ((scores > label_score) | ((scores == label_score) & earlier)).sum(1)
+    def _ranked(self, inside: Tensor, doubtful: Tensor, rank: int) -> Tensor:
+        """Where doubtful, decide whether fewer than `rank` classes precede the label, by score and then by number."""
+        samples = doubtful.nonzero().squeeze(1)
+        if len(samples):
+            scores, label_score, labels = self.scores[samples], self.label_score[samples], self.labels[samples]
+            earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
+            inside[samples] = ((scores > label_score) | ((scores == label_score) & earlier)).sum(1) < rank
+        return inside
 
 
 def read_samples(
     inputs: str, scores: Array, labels: Array, ignore_index: int, evidence: ProbabilityEvidence | None = None
 ) -> tuple[int, Iterator[SampleBlock]]:
-    """The number of classes, and the samples in blocks.
+    """The number of classes, and the samples in blocks; those with label `ignore_index` are skipped.
 
-    inputs: "logits" or "probabilities"; scores (..., K), labels (...). Shapes and labels are checked here, values as
-    the blocks are read. Samples with label `ignore_index` are skipped. The caller judges the `evidence` that the
-    logits are probabilities; if it passes no `evidence`, such logits are refused after the last block.
+    inputs: "logits" or "probabilities"; scores (..., K), labels (...). Values are checked as the blocks are read. The
+    caller judges the `evidence` that logits are probabilities; without it such logits are refused after the last one.
     """
     if inputs not in ("logits", "probabilities"):
         raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')
@@ -152,9 +137,9 @@ def read_samples(
 def _blocks(
     inputs: str, scores: Tensor, labels: Tensor, ignore_index: int, evidence: ProbabilityEvidence | None
 ) -> Iterator[SampleBlock]:
-    found = ProbabilityEvidence() if evidence is None else evidence
+    found = evidence or ProbabilityEvidence()
     tolerance = probability_tolerance(scores.dtype)
-    dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    dtype = torch.promote_types(scores.dtype, torch.float32)
     size = max(1, (_CPU_BLOCK if scores.device.type == "cpu" else _DEVICE_BLOCK) // scores.shape[1])
     for part, part_labels in zip(scores.split(size), labels.split(size), strict=True):
         kept = part_labels != ignore_index

@@ -21,15 +21,8 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     The temperature axis covers the temperatures at which any run has BLEU. Small markers in both panels are the
     temperatures with BLEU; the large, filled marker is the fitted temperature.
 
-    Args:
-        results: the runs.
-        path: also save the figure here; the suffix determines the format.
-
-    Returns:
-        A `matplotlib.figure.Figure` with two axes: BLEU and ECE.
-
-    Raises:
-        ValueError: no results, or no BLEU in any of them.
+    With a `path`, the figure is also saved. It has two axes: BLEU and ECE. Raises ValueError for no results, or no
+    BLEU in any of them.
     """
     from matplotlib.figure import Figure
 

@@ -44,8 +44,7 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     if not history:
         raise ValueError("history must hold at least one update, got none")
     num_bins = len(history[0]["gammas"])
-    for entry in history:
-        sizes = len(entry["gammas"]), len(entry["edges"])
+    for sizes in ((len(entry["gammas"]), len(entry["edges"])) for entry in history):
         if sizes != (num_bins, num_bins + 1):
             expected = f"{num_bins} gammas and {num_bins + 1} edges in each update"
             raise ValueError(f"history must have {expected}, got {sizes[0]} and {sizes[1]}")

@@ -3,7 +3,8 @@
 import base64
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, format_number, parts, results_columns, signatures, translation_columns
 from .reliability_figures import reliability_diagram
-from .run_results import MeasuredRun, RunResult, TranslationResult, read_result
+from .run_results import READ_ERRORS, MeasuredRun, RunResult, TranslationResult, read_result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DPI = 150
+_DPI = 96  # CSS pixels per inch, so that fonts have their size
 # Images wider than this, in CSS pixels, scroll on a phone instead of shrinking until they cannot be read.
 _WIDE = 540
 
@@ -30,28 +31,29 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, and curves over T.
 
     The page needs no other file and no network, runs no script, and is readable on a phone, in light and dark mode.
-    All figures are drawn anew from the results.
 
     Args:
         folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,
             which stand for the runs in them. A run that is given twice is shown once; runs of the same loss are told
             apart by their folders.
-        path: the file to write; its folder is created if missing.
+        path: the file to write and return; its folder is created if missing.
         title: the page's heading.
-
-    Returns:
-        The path.
 
     Raises:
         ValueError: no folders, a folder without metrics.json, or a metrics.json that is not a report's.
     """
-    if isinstance(folders, str | Path):
-        raise ValueError(f"folders must be a list of folders, got {str(folders)!r}")
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
     runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
-    classifiers = [run for run in runs if isinstance(run, RunResult)]
-    translations = [run for run in runs if isinstance(run, TranslationResult)]
+    classifiers = [run for run in runs.values() if isinstance(run, RunResult)]
+    translations = [run for run in runs.values() if isinstance(run, TranslationResult)]
+    shown, gammas = [], []
+    for file, run in sorted(runs.items(), key=lambda item: isinstance(item[1], TranslationResult)):
+        with _errors_of(file):
+            shown.append((run, _diagrams(run)))
+            if history := run.details.get("gamma_history"):
+                alt = f"γ of each bin over the training of {run.loss}"
+                gammas.append(_picture(gamma_heatmap(history), alt, run.loss))
     measured = [run for run in translations if run.bleu]
     alt = f"Test BLEU and validation ECE over the temperature: {', '.join(run.loss for run in measured)}"
     environment = Environment(
@@ -67,12 +69,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         ],
         zip=zip,
         parts=parts,
-        runs=[(run, _diagrams(run)) for run in (*classifiers, *translations)],
-        gammas=[
-            _picture(gamma_heatmap(history), f"γ of each bin over the training of {run.loss}", run.loss)
-            for run in (*classifiers, *translations)
-            if (history := run.details.get("gamma_history"))
-        ],
+        runs=shown,
+        gammas=gammas,
         curves=_picture(temperature_curves(measured), alt) if measured else None,
     )
     path = Path(path)
@@ -93,26 +91,34 @@ def _report_folders(folder: Path) -> list[Path]:
     )
 
 
-def _read_runs(places: Sequence[Path]) -> list[MeasuredRun]:
-    """Read each report once. The loss of each run becomes its unique name."""
+@contextmanager
+def _errors_of(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
+
+
+def _read_runs(places: Sequence[Path]) -> dict[Path, MeasuredRun]:
+    """Read each report's metrics.json once. The loss of each run becomes its unique name."""
     places = list({place.resolve(): place for place in places}.values())
-    runs = []
+    runs = {}
     for file in (place / "metrics.json" for place in places):
-        try:
-            runs.append(read_result(file))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
-    losses = [" ".join(run.loss.split()) for run in runs]
-    return [replace(run, loss=name) for run, name in zip(runs, _unique_names(losses, places), strict=True)]
+        with _errors_of(file):
+            runs[file] = read_result(file)
+    losses = [" ".join(run.loss.split()) for run in runs.values()]
+    names = dict(zip(runs, _unique_names(losses, places), strict=True))
+    return {file: replace(run, loss=names[file]) for file, run in runs.items()}
 
 
 def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
     """Append to each repeated loss as much of its folder's path as tells the runs apart, or else a number."""
     names = list(losses)
+    folders = [place.resolve().parts[1:] for place in places]
+    folders = [parts[:-1] if parts[-1] == "report" else parts for parts in folders]
     for loss in {loss for loss in losses if losses.count(loss) > 1}:
         alike = [number for number, other in enumerate(losses) if other == loss]
-        paths = [places[number].resolve().parts[1:] for number in alike]
-        paths = [path[:-1] if path[-1] == "report" else path for path in paths]
+        paths = [folders[number] for number in alike]
         depth = next(n for n in range(1, 1 + max(map(len, paths))) if len({p[-n:] for p in paths}) == len(set(paths)))
         for number, path in zip(alike, paths, strict=True):
             names[number] = f"{loss} ({'/'.join(path[-depth:])})"
@@ -123,11 +129,9 @@ def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
 
 
 def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
-    sides = {"Without": (run.pre_bins, run.pre)}
-    if run.temperature.is_fitted:
-        sides = {"Before": (run.pre_bins, run.pre), "After": (run.post_bins, run.post)}
+    sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
-    for when, (bins, metrics) in sides.items():
+    for when, bins, metrics in sides if run.temperature.is_fitted else [("Without", run.pre_bins, run.pre)]:
         caption = f"{when} temperature scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
         alt = f"Reliability diagram of {run.loss}. {caption}"
         pictures.append(_picture(reliability_diagram(metrics=bins), alt, caption))
@@ -135,10 +139,10 @@ def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
 
 
 def _picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
-    """Embed a figure as a PNG, at half its width in pixels so that it is sharp on high-resolution screens."""
+    """Embed a figure as a PNG with two pixels per CSS pixel, so that it is sharp on high-resolution screens."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DPI)
-    width, height = (round(inches * _DPI / 2) for inches in figure.get_size_inches())
+    figure.savefig(file, format="png", dpi=2 * _DPI)
+    width, height = (round(inches * _DPI) for inches in figure.get_size_inches())
     source = base64.b64encode(file.getvalue()).decode("ascii")
     return {"source": source, "width": width, "height": height, "alt": alt, "caption": caption, "wide": width > _WIDE}
 

@@ -86,9 +86,8 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
     Args:
         rows: one mapping per run:
             `"loss"`: its name;
-            `"pre"`, `"post"`: metrics before and after temperature scaling, from `CalibrationMetrics.compute()`
-            (fractions; nats for NLL). `"post"` is optional. The error comes from `"pre"`, as T does not change it;
-            `"temperature"`: optional number;
+            `"pre"`: metrics before temperature scaling, from `CalibrationMetrics.compute()`;
+            `"post"`, `"temperature"`: metrics after it, and T, optional;
             `"true_calibration_error"`: optional (before, after) fractions, if the true probabilities are known;
             `"intervals"`, `"post_intervals"`: optional mappings of a metric to (low, high), fractions.
         bold_best: put the smallest printed value of each column in bold, before and after T separately (ties
@@ -106,15 +105,15 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
 
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     """Return the columns of `results_table` by their titles."""
-    rows = []
-    for run in results:
-        row: dict[str, Any] = {"loss": run.loss, "pre": run.pre, "intervals": {"ece": run.pre_intervals.get("ece")}}
+    rows: list[dict[str, Any]] = [
+        {"loss": run.loss, "pre": run.pre, "intervals": {"ece": run.pre_intervals.get("ece")}} for run in results
+    ]
+    for row, run in zip(rows, results, strict=True):
         if run.temperature.is_fitted:
             row |= {"post": run.post, "post_intervals": {"ece": run.post_intervals.get("ece")}}
             row["temperature"] = run.temperature.value
         if run.true_calibration_error is not None:
             row["true_calibration_error"] = run.true_calibration_error
-        rows.append(row)
     return _comparison_columns(rows)
 
 
@@ -145,14 +144,8 @@ def signatures(results: Sequence[TranslationResult]) -> list[str]:
 def translation_table(results: Sequence[TranslationResult]) -> str:
     """Compare translation runs: ECE, NLL and BLEU before → after T [Mukhoti et al. 2020, table 3].
 
-    With several runs, the smallest ECE and NLL and the largest BLEU are in bold, before and after T separately.
-
-    Returns:
-        The table in Markdown, followed by one line per distinct sacreBLEU signature. Missing values and NaN appear
-        as "–".
-
-    Raises:
-        ValueError: no results.
+    The best values are in bold as in `markdown_table`, the largest of BLEU. A line per distinct sacreBLEU signature
+    follows. Raises ValueError for no results.
     """
     columns = translation_columns(results)
     lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures(results))
@@ -163,22 +156,21 @@ def _comparison_columns(rows: Sequence[Mapping], bold_best: bool = True) -> dict
     if not rows:
         raise ValueError("rows must hold at least one run, got none")
     metrics = [*_METRICS, *([_TRUE_ERROR] if any("true_calibration_error" in row for row in rows) else [])]
+    truths = [row.get("true_calibration_error", (None, None)) for row in rows]
     errors = [format_number(row["pre"].get("error"), 100, 2) for row in rows]
     columns: dict[str, list[Cell]] = {"Loss": [row["loss"] for row in rows], "Error %": [*in_bold(errors, bold_best)]}
     for key, title, factor, decimals in metrics:
         sides = []
-        for side, intervals in (("pre", "intervals"), ("post", "post_intervals")):
-            numbers = in_bold([format_number(_value(row, key, side), factor, decimals) for row in rows], bold_best)
+        for number, (side, intervals) in enumerate((("pre", "intervals"), ("post", "post_intervals"))):
+            values = [
+                truth[number] if key == "true_calibration_error" else row.get(side, {}).get(key)
+                for row, truth in zip(rows, truths, strict=True)
+            ]
+            cells = in_bold([format_number(value, factor, decimals) for value in values], bold_best)
             bounds = [format_interval(row.get(intervals, {}).get(key), factor, decimals) for row in rows]
-            sides.append(list(zip(numbers, bounds, strict=True)))
+            sides.append(list(zip(cells, bounds, strict=True)))
         columns[title] = [
             (*before, " → ", *after) if row.get("post") else before
             for row, before, after in zip(rows, *sides, strict=True)
         ]
     return columns | {"T": [format_number(row.get("temperature"), 1, 2) for row in rows]}
-
-
-def _value(row: Mapping, key: str, side: str) -> float | None:
-    if key == "true_calibration_error":
-        return row[key][side == "post"] if key in row else None
-    return (row.get(side) or {}).get(key)

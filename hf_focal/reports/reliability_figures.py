@@ -12,12 +12,15 @@ import numpy as np
 from ..calibration.temperature import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics.input_checks import Array, check_positive
-from .figure_style import ACCURACY, GAP, GREY, clean_axes, finished, title_above, wrapped
+from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
 from .run_results import scaled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_SOLID_COUNT = 30  # bars of bins with fewer samples are paler
+_HEADROOM = 1.2  # upper end of the accuracy axis: the ECE stands above 1, where there are no bars
 
 
 def reliability_diagram(
@@ -31,6 +34,8 @@ def reliability_diagram(
     path: str | Path | None = None,
 ) -> "Figure":
     """Draw accuracy against confidence, with the ECE, above a histogram of the confidences.
+
+    Bars of bins with few samples are paler; vertical lines are 95 % Wilson intervals of the accuracies.
 
     Args:
         logits: `(..., K)`, floating; requires `labels`.
@@ -50,29 +55,24 @@ def reliability_diagram(
     """
     from matplotlib.figure import Figure
 
-    if (logits is None) != (labels is None) or (logits is None) == (metrics is None):
-        given = [
-            name for name, value in (("logits", logits), ("labels", labels), ("metrics", metrics)) if value is not None
-        ]
-        raise TypeError(f"arguments must be logits and labels, or metrics, got {', '.join(given) or 'none of them'}")
+    given = {"logits": logits is not None, "labels": labels is not None, "metrics": metrics is not None}
+    if given["logits"] != given["labels"] or given["logits"] == given["metrics"]:
+        names = ", ".join(name for name, is_given in given.items() if is_given)
+        raise TypeError(f"arguments must be logits and labels, or metrics, got {names or 'none of them'}")
     if logits is not None and labels is not None:
-        if temperature is not None:
-            logits = scaled(logits, check_positive("temperature", temperature))
+        logits = logits if temperature is None else scaled(logits, check_positive("temperature", temperature))
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
         metrics.update(logits, labels)
     elif temperature is not None:
-        raise TypeError(
-            f"temperature must be None with metrics, which keep no logits, got {temperature}: pass logits and labels"
-        )
+        raise TypeError(f"temperature must be None with metrics, which keep no logits, got {temperature}")
     assert metrics is not None
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
-    figure = Figure(figsize=(5, 6.2), layout="constrained")
-    diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
-    draw_reliability(diagram, bins, font_size=12)
+    figure = Figure(figsize=(4, 5.4), layout="constrained")
+    diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.1))
+    draw_reliability(diagram, bins, font_size=11)
     diagram.set_ylabel("Accuracy")
-    handles = [diagram.containers[0], diagram.containers[1], diagram.lines[0]]
-    _legend_above(diagram, handles, ["accuracy", "gap to confidence", "calibrated"])
+    _legend_above(diagram, *_reliability_legend())
     _draw_histogram(histogram, bins)
     if title:
         title_above(figure, title)
@@ -88,9 +88,6 @@ def comparison_figure(
         runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`.
         path: also save the figure here; the suffix determines the format.
 
-    Returns:
-        A `matplotlib.figure.Figure` with 2 rows of `len(runs)` axes.
-
     Raises:
         ValueError: no runs, or bins without samples.
     """
@@ -105,33 +102,64 @@ def comparison_figure(
             draw_reliability(axes[row, column], bins, font_size=9)
         axes[0, column].set_title(wrapped(name, 18), fontsize=10)
         axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes[0, 0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes[0, column].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes[0, 0].set_ylabel("Accuracy\nbefore T")
     axes[1, 0].set_ylabel("Accuracy\nafter T")
     figure.supxlabel("Confidence", fontsize=10)
+    handles, labels = (entries[2:4] for entries in _reliability_legend())
+    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
-    """Draw bars of accuracy, hatched bars up to the mean confidence, the diagonal, and the ECE in a corner."""
+    """Draw bars of accuracy, hatched bars up to the mean confidence, Wilson intervals, the diagonal, and the ECE."""
+    from matplotlib.colors import to_rgba_array
+
     total = bins.count.sum()
     if not total:
         raise ValueError("metrics must hold at least one sample, got none")
     filled = bins.count > 0
-    left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
+    left, width, count = bins.edges[:-1][filled], np.diff(bins.edges)[filled], bins.count[filled]
     accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-    bars: dict[str, Any] = {"width": width, "align": "edge", "linewidth": 0.6}
-    axes.bar(left, accuracy, color=ACCURACY + "A6", edgecolor="white", **bars)
     gap = confidence - accuracy
-    axes.bar(left, gap, bottom=accuracy, facecolor=GAP + "40", edgecolor=GAP, hatch="////", **bars)
+    opacity = 0.2 + 0.8 * np.minimum(count / _SOLID_COUNT, 1)
+    bars: dict[str, Any] = {"width": width, "align": "edge", "linewidth": 0.6}
+    solid, black = (to_rgba_array([color] * len(count), opacity) for color in (ACCURACY, "black"))
+    solid[:, 3] *= 0.65
+    axes.bar(left, accuracy, color=solid, edgecolor="white", **bars)
+    sides, hatches = np.where(gap > 0, OVER, UNDER), np.where(gap > 0, "////", "\\\\\\\\").tolist()
+    pale, outline = to_rgba_array(sides, 0.25 * opacity), to_rgba_array(sides, opacity)
+    axes.bar(left, gap, bottom=accuracy, color=pale, edgecolor=outline, hatch=hatches, **bars)
+    axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
-    ece = float((bins.count[filled] * np.abs(confidence - accuracy)).sum() / total)
-    box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREY, "linewidth": 0.6, "alpha": 0.9}
-    place: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "bottom"}
-    axes.text(0.96, 0.05, f"ECE {100 * ece:.1f} %", fontsize=font_size, bbox=box, **place)
+    ece = float((count * np.abs(gap)).sum() / total)
+    axes.text(0.02, (1 + _HEADROOM) / 2, f"ECE {100 * ece:.1f} %", fontsize=font_size, va="center")
     axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
+    axes.set_ylim(0, _HEADROOM)
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     clean_axes(axes)
+
+
+def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval of a binomial share [Wilson 1927]."""
+    z = 1.96
+    center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z**2 / count)
+    return center - half, center + half
+
+
+def _reliability_legend() -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=ACCURACY + "A6"),
+        Line2D([], [], color="black", marker="|", linestyle="none", markersize=10),
+        Patch(facecolor=OVER + "40", edgecolor=OVER, hatch="////"),
+        Patch(facecolor=UNDER + "40", edgecolor=UNDER, hatch="\\\\\\\\"),
+        Line2D([], [], color=GREY, linestyle="--"),
+    ]
+    return handles, ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
 
 
 def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
@@ -148,7 +176,7 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
     draw_shares(axes, bins)
     axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
     label = f"mean confidence {100 * confidence:.1f} %"
-    axes.axvline(confidence, color=GAP, linewidth=1.8, linestyle="--", label=label)
+    axes.axvline(confidence, color=OVER, linewidth=1.8, linestyle="--", label=label)
     _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
     axes.set_xlabel("Confidence")
     axes.set_ylabel("Samples, %")
@@ -157,5 +185,5 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
 
 def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
     """Put the legend above the axes, so that it covers no bars."""
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": len(labels)}
-    axes.legend(handles, labels, frameon=False, columnspacing=1.2, **place)
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+    axes.legend(handles, labels, frameon=False, columnspacing=1.2, handletextpad=0.5, **place)

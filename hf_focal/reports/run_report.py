@@ -10,20 +10,20 @@ from .markdown_tables import results_table
 from .reliability_figures import comparison_figure, reliability_diagram
 from .run_results import MeasuredRun, RunResult, known_loss
 
+_DIAGRAMS = ("reliability_before.png", "reliability_after.png")
+
 
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
-    """Write the report of one run: metrics.json, table.md, loss.yaml and reliability diagrams before and after T.
+    """Write the report of one run: metrics.json, table.md, loss.yaml and reliability diagrams before and after T,
+    as PNG and SVG.
 
     gamma.png shows `result.details["gamma_history"]`, if it holds updates of γ. Without a fitted temperature there is
-    no diagram after T; if `LossConfig.parse` does not know the loss there is no loss.yaml.
-
-    Returns:
-        The files. metrics.json is written last: if it exists, the report is complete.
+    no diagram after T; if `LossConfig.parse` does not know the loss there is no loss.yaml. Returns the files;
+    metrics.json is written last: if it exists, the report is complete.
     """
-    folder, metrics = Path(folder), Path(folder, "metrics.json")
-    paths = write_run_files(folder, result, results_table([result]))
-    result.save(metrics)
-    return [*paths, metrics]
+    paths = write_run_files(Path(folder), result, results_table([result]))
+    result.save(Path(folder, "metrics.json"))
+    return [*paths, Path(folder, "metrics.json")]
 
 
 def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
@@ -34,17 +34,17 @@ def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[P
 def write_run_files(folder: Path, result: MeasuredRun, markdown: str) -> list[Path]:
     """Write the files common to the reports of all runs: the table, reliability diagrams, the loss and γ."""
     folder.mkdir(parents=True, exist_ok=True)
-    table, loss = folder / "table.md", folder / "loss.yaml"
-    before, after = folder / "reliability_before.png", folder / "reliability_after.png"
+    table, loss, before, after = (folder / name for name in ("table.md", "loss.yaml", *_DIAGRAMS))
     table.write_text(markdown, encoding="utf-8")
-    reliability_diagram(metrics=result.pre_bins, title=result.loss, path=before)
-    paths = [table, before]
-    for path in (after, loss, folder / "gamma.png"):
+    for path in (after, after.with_suffix(".svg"), loss, folder / "gamma.png"):
         path.unlink(missing_ok=True)  # from an earlier report
+    paths, diagrams = [table], [(before, result.pre_bins, result.loss)]
     if result.temperature.is_fitted:
-        title = f"{result.loss}, T = {result.temperature.value:g}"
-        reliability_diagram(metrics=result.post_bins, title=title, path=after)
-        paths.append(after)
+        diagrams.append((after, result.post_bins, f"{result.loss}, T = {result.temperature.value:g}"))
+    for path, bins, title in diagrams:
+        figure = reliability_diagram(metrics=bins, title=title, path=path)
+        paths += [path, path.with_suffix(".svg")]
+        figure.savefig(paths[-1], metadata={"Date": None})
     if (config := known_loss(result.loss)) is not None:
         loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
         paths.append(loss)

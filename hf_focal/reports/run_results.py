@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..metrics.input_checks import Array
 from ..utils.atomic_write import write_whole
 
+# What reading or drawing a file that no report wrote may raise.
+READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True)
 class MeasuredRun:
@@ -28,7 +32,8 @@ class MeasuredRun:
         temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
         pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL.
         pre_bins, post_bins: the bins of the reliability diagrams.
-        details: additional JSON values.
+        details: additional JSON values. "class_balance", where known: the number of "classes", and the "smallest" and
+            "largest" number of test samples that one has.
     """
 
     loss: str
@@ -45,17 +50,8 @@ class MeasuredRun:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a result written by `save`.
-
-        Raises:
-            ValueError, TypeError: a field has another type. KeyError: a field is missing.
-        """
-        return cls._from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-
-    @classmethod
-    def _from_json(cls, values: Any) -> Self:
-        values = _mapping("the file", values)
-        return cls(**{field.name: _READERS[field.name](field.name, values[field.name]) for field in fields(cls)})
+        """Read a result written by `save`; raise one of `READ_ERRORS` for anything else."""
+        return _read(cls, json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
@@ -97,13 +93,14 @@ class RunResult(MeasuredRun):
 
         Pass ``intervals=False`` for pixels and tokens, which are not independent samples.
         """
-        pre, bins = before.compute(), before.bins()
-        pre_intervals = before.bootstrap() if intervals else {}
-        if after is None or temperature is None:
-            temperature = Temperature.unfitted(pre, len(bins.count))
+        pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
+        details, counts = dict(details or {}), before.label_counts
+        if intervals and len(counts):
+            balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
+            details["class_balance"] = balance
         return cls(
             loss=loss,
-            temperature=temperature,
+            temperature=temperature or Temperature.unfitted(pre, before.num_bins),
             pre=pre,
             post=pre if after is None else after.compute(),
             pre_intervals=pre_intervals,
@@ -111,7 +108,7 @@ class RunResult(MeasuredRun):
             pre_bins=bins,
             post_bins=bins if after is None else after.bins(),
             true_calibration_error=true_calibration_error,
-            details=details or {},
+            details=details,
         )
 
     @classmethod
@@ -132,8 +129,7 @@ class RunResult(MeasuredRun):
         """
         by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
         details = {**(details or {}), "classes": {"name": list(class_names), **by_class}}
-        result = cls.of(loss, temperature, before, after, details=details, intervals=False)
-        means = confusion.compute()
+        result, means = cls.of(loss, temperature, before, after, None, details, False), confusion.compute()
         return replace(result, pre=result.pre | means, post=result.post | means)
 
 
@@ -164,24 +160,15 @@ class TranslationResult(MeasuredRun):
         details: dict[str, Any] | None = None,
     ) -> "TranslationResult":
         """Make a result from a trainer's `temperature_curves` and the test set's metrics before and after T."""
-        return cls(
-            loss=loss,
-            temperature=temperature,
-            pre=before.compute(),
-            post=after.compute(),
-            bleu=bleu,
-            signature=signature,
-            validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
-            pre_bins=before.bins(),
-            post_bins=after.bins(),
-            details=details or {},
-        )
+        measured = before.compute(), after.compute(), before.bins(), after.bins()
+        validation_ece = dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True))
+        return cls(loss, temperature, *measured, details or {}, bleu, signature, validation_ece)
 
 
 def read_result(path: str | Path) -> RunResult | TranslationResult:
-    """Read any run's report/metrics.json."""
-    values = _mapping("the file", json.loads(Path(path).read_text(encoding="utf-8")))
-    return (TranslationResult if "bleu" in values else RunResult)._from_json(values)
+    """Read any run's report/metrics.json; raise one of `READ_ERRORS` for anything else."""
+    values = json.loads(Path(path).read_text(encoding="utf-8"))
+    return _read(TranslationResult if "bleu" in values else RunResult, values)
 
 
 def known_loss(name: str) -> LossConfig | None:
@@ -218,83 +205,23 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-# Readers of JSON values. They raise ValueError or TypeError for any other value: a report may come from anywhere.
-
-
-def _mapping(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} must be a mapping, got {value!r}")
+def _read(kind: Any, value: Any) -> Any:
+    """Convert a JSON value to the type of a field."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if hasattr(kind, "__dataclass_fields__"):
+        known = [field for field in fields(kind) if field.name in value or field.default is MISSING]
+        return kind(**{field.name: _read(field.type, value[field.name]) for field in known})
+    if origin is dict:
+        return {arguments[0](key): _read(arguments[1], item) for key, item in value.items()}
+    if origin is tuple:
+        return tuple(_read(item_kind, item) for item_kind, item in zip(arguments, value, strict=True))
+    if origin is UnionType:
+        return None if value is None else _read(arguments[0], value)
+    if kind is np.ndarray:
+        array = np.array([nan_for_null(item) for item in value])
+        return array if array.dtype == np.int64 else array.astype(float)
+    if kind is float:
+        return float(nan_for_null(value))
+    if kind is not Any and not isinstance(value, kind):
+        raise ValueError(f"a field must be of type {kind.__name__}, got {value!r}")
     return value
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, got {value!r}")
-    return value
-
-
-def _number(name: str, value: Any) -> float:
-    value = nan_for_null(value)
-    if not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    float(value)  # raises OverflowError for an integer beyond the floats
-    return value
-
-
-def _numbers(name: str, value: Any) -> dict[str, float]:
-    return {key: _number(f"{key} of {name}", item) for key, item in _mapping(name, value).items()}
-
-
-def _list(name: str, value: Any) -> list[float]:
-    return [_number(name, item) for item in value]
-
-
-def _pair(name: str, value: Any) -> tuple[float, float]:
-    low, high = _list(name, value)
-    return low, high
-
-
-def _curve(name: str, value: Any) -> dict[float, float]:
-    return {float(temperature): number for temperature, number in _numbers(name, value).items()}
-
-
-def _intervals(name: str, value: Any) -> dict[str, tuple[float, float]]:
-    return {key: _pair(key, item) for key, item in _mapping(name, value).items()}
-
-
-def _temperature(name: str, value: Any) -> Temperature:
-    numbers = _numbers(name, {key: item for key, item in _mapping(name, value).items() if key != "objective"})
-    return Temperature.from_dict({**numbers, "objective": _text("objective", value["objective"])})
-
-
-def _bins(name: str, value: Any) -> ReliabilityBins:
-    arrays = {key: np.array(items, dtype=float) for key, items in _mapping(name, value).items()}
-    sizes = {key: array.shape for key, array in arrays.items()}
-    (size,) = sizes["count"]
-    if size < 1 or sizes != {"edges": (size + 1,), **dict.fromkeys(("count", "confidence", "accuracy"), (size,))}:
-        raise ValueError(f"{name} must have values for each bin, got {sizes}")
-    count = arrays["count"]
-    if not ((count >= 0) & (count < 2**53)).all() or not np.isfinite(arrays["edges"]).all():
-        raise ValueError(f"{name} must have counts of at least 0 and finite edges, got {value!r}")
-    return ReliabilityBins(**{**arrays, "count": count.astype(np.int64)})
-
-
-def _details(name: str, value: Any) -> dict[str, Any]:
-    for update in _mapping(name, value).get("gamma_history") or []:
-        values = _mapping("gamma_history", update)
-        update |= {key: _list(key, values[key]) for key in ("gammas", "edges")}
-        update["epoch"] = _number("epoch", values["epoch"])
-    return value
-
-
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "loss": _text,
-    "temperature": _temperature,
-    **dict.fromkeys(("pre", "post"), _numbers),
-    **dict.fromkeys(("pre_bins", "post_bins"), _bins),
-    "details": _details,
-    **dict.fromkeys(("pre_intervals", "post_intervals"), _intervals),
-    "true_calibration_error": lambda name, value: None if value is None else _pair(name, value),
-    **dict.fromkeys(("bleu", "validation_ece"), _curve),
-    "signature": _text,
-}

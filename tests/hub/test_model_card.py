@@ -271,7 +271,9 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}
-        assert f"it does not lower {' or '.join(names[key] for key in larger)}." in text
+        assert (
+            f"it does not lower {' or '.join(names[key] for key in larger)}. It changed the ECE from 10.00 %" in text
+        )
 
 
 def test_a_card_names_what_was_measured_and_how_much_of_it():
@@ -282,6 +284,17 @@ def test_a_card_names_what_was_measured_and_how_much_of_it():
     assert "On the 60 samples of the test set of org/data, before" in card_of(dataset="org/data").text
     text = card_of(dataset="org/data", test_dataset="org/other", measured_on="dev").text
     assert "On the 60 samples of the dev set of org/other, before" in text
+
+
+def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
+    labels = torch.tensor([0] * 45 + [1] * 15)
+    logits = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    result = RunResult.measure("brier", Temperature(1.3, "nll", 0.1, 0.05, 0.9, 0.8, 50, 15), logits, labels)
+    text = card_of(result).text
+    assert "The 2 classes have 15 to 45 samples each; 75.0 % are of the most frequent class." in text
+    low, high = (f"{100 * bound:.2f}" for bound in result.pre_intervals["ece"])
+    assert f"changed the ECE from {100 * result.pre['ece']:.2f} % [{low}, {high}] to" in text
+    assert "classes have" not in card_of(translation_of(), "translation").text
 
 
 @pytest.mark.parametrize("name", ["m|x", "a\nb", "<script>", "`x`", "$\\frac$", "[name]", "_x_", "## x", "b\u2028c"])

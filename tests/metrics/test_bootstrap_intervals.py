@@ -63,9 +63,7 @@ def test_classwise_noise_is_that_of_resampling():
     metrics = CalibrationMetrics(num_bins=10)
     metrics.update(logits, labels)
     generator = np.random.default_rng(0)
-    drawn = _bootstrap.resample_classwise_error(
-        metrics._cells.gap.numpy(), metrics._cells.squares.numpy(), 1000, 2000, generator
-    )
+    drawn = _bootstrap.resample_classwise_error(*metrics._cells.numpy(), 1000, 2000, generator)
     probabilities = reference.softmax(logits.numpy())
     exact = []
     for _ in range(300):

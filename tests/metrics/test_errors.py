@@ -158,8 +158,6 @@ def test_bad_merges():
         metrics.merge(CalibrationMetrics(classwise=False))
     with pytest.raises(ValueError, match=r"num_classes must be the same .* got 3 for 4"):
         metrics.update(LOGITS[:, :3], LABELS % 3)
-    with pytest.raises(TypeError, match="dict"):
-        metrics.merge({})
     assert metrics.compute()["num_samples"] == 8
 
 
@@ -194,6 +192,12 @@ def test_probabilities_given_as_logits_to_a_module():
     samples = {"predictions": LOGITS.softmax(-1).tolist(), "references": LABELS.tolist()}
     with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + 'use inputs="probabilities"'):
         module.compute(**samples, inputs="logits")
+
+
+def test_logits_given_as_probabilities_to_a_module():
+    module = evaluate.load(evaluate_module(), "ece")
+    with pytest.raises(ValueError, match='for logits, use inputs="logits"'):
+        module.compute(predictions=LOGITS.tolist(), references=LABELS.tolist())
 
 
 def test_probabilities_given_as_logits_one_by_one():

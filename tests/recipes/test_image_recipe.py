@@ -45,7 +45,15 @@ from hf_focal.reports import RunResult
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
 
 SCRIPT = Path(__file__).with_name("launched_images.py")
-REPORT = {"metrics.json", "table.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
 # 140 for training and 40 for validation.
 NUM_TRAIN, NUM_TEST = 180, 61
 

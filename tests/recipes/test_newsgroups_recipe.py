@@ -15,7 +15,15 @@ from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
 recipe = import_recipe("papers/newsgroups")
-REPORT = {"metrics.json", "table.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
 HEADER = "Organization: secretword\n\n"
 
 

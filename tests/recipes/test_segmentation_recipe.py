@@ -27,7 +27,16 @@ recipe = import_recipe("semantic_segmentation")
 
 # Networks that have learnt next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
-REPORT = {"metrics.json", "table.md", "classes.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "classes.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
 NAMES = ",".join(SHAPE_NAMES)
 
 

@@ -34,7 +34,15 @@ from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 from hf_focal.reports import RunResult
 
 PATH = FOLDER / "text_classification.py"
-REPORT = {"metrics.json", "table.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
 
 
 recipe = import_recipe("text_classification")

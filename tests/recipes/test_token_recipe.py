@@ -18,7 +18,16 @@ recipe = import_recipe("token_classification")
 
 # Networks that have learnt next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
-REPORT = {"metrics.json", "table.md", "classes.md", "loss.yaml", "reliability_before.png", "reliability_after.png"}
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "classes.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
 TINY = {"hidden_size": 16, "num_layers": 1, "per_device_train_batch_size": 20}
 
 

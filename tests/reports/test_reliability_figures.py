@@ -3,13 +3,18 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.image import imread
+from matplotlib.text import Text
 from readable import assert_apart, assert_inside
+from scipy.stats import binomtest
 
-from hf_focal.metrics import CalibrationMetrics
+from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
 from hf_focal.reports import comparison_figure, reliability_diagram
+from hf_focal.reports.figure_style import OVER, UNDER
 
 LOGITS = 3 * torch.randn(600, 5, generator=torch.Generator().manual_seed(0))
 LABELS = torch.multinomial((LOGITS / 2).softmax(1), 1, generator=torch.Generator().manual_seed(1)).squeeze(1)
@@ -106,6 +111,42 @@ def test_comparison_has_a_column_a_run(num_runs, tmp_path):
         "Accuracy\nafter T",
     ]
     assert imread(path).std() > 0.1
+
+
+def test_over_and_underconfidence_have_a_legend_and_their_own_colors():
+    bins = gathered().bins()
+    colors = []
+    for scale in (1, 0.25):  # the logits are overconfident by a factor of 2
+        diagram = reliability_diagram(LOGITS * scale, LABELS).axes[0]
+        filled = gathered(LOGITS * scale).bins().count > 0
+        bar = diagram.containers[1][list(np.flatnonzero(filled)).index(9 if scale == 1 else 7)]
+        colors.append(bar.get_edgecolor()[:3])
+        labels = [text.get_text() for text in diagram.get_legend().get_texts()]
+        assert labels == ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
+    assert bins.count[9] >= 30 and colors == [to_rgb(OVER), to_rgb(UNDER)]
+
+
+def test_bins_with_few_samples_are_pale_and_have_wilson_intervals():
+    count, accuracy = np.array([2, 300]), np.array([0.5, 0.8])
+    bins = ReliabilityBins(np.array([0, 0.5, 1]), count, np.array([0.4, 0.9]), accuracy)
+    diagram = reliability_diagram(metrics=bins).axes[0]
+    pale, solid = (bar.get_facecolor()[3] for bar in diagram.containers[0])
+    assert pale < solid / 2
+    segments = diagram.collections[0].get_segments()
+    for n, share, segment in zip(count, accuracy, segments, strict=True):
+        interval = binomtest(round(n * share), n).proportion_ci(method="wilson")
+        assert segment[:, 1] == pytest.approx([interval.low, interval.high], abs=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_the_ece_stands_above_all_bars(share):
+    bins = ReliabilityBins(np.array([0, 0.5, 1]), np.array([9, 9]), np.array([0.4, 0.9]), np.array([share, share]))
+    for figure in (reliability_diagram(metrics=bins), comparison_figure({"run": (bins, bins)})):
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        box = axes.texts[0].get_window_extent().transformed(axes.transData.inverted())
+        assert box.y0 >= 1 and box.y1 <= axes.get_ylim()[1]
+        assert all(text.get_fontsize() >= 9 for text in figure.findobj(Text) if text.get_text())
 
 
 def test_texts_do_not_overlap():

@@ -45,7 +45,8 @@ def test_measure_is_before_and_after_the_temperature():
     assert result.post_intervals == after.bootstrap()
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
-    assert (result.true_calibration_error, result.details) == (None, {})
+    assert result.true_calibration_error is None
+    assert result.details == {"class_balance": {"classes": 4, "smallest": 10, "largest": 10}}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -81,7 +82,8 @@ def test_the_report_of_a_run(tmp_path):
     result, _ = result_of("flsd:thresholds=0.2/0.5,gammas=5/3/2")
     folder = tmp_path / "new" / "report"
     paths = write_report(folder, result)
-    names = ["table.md", "reliability_before.png", "reliability_after.png", "loss.yaml", "metrics.json"]
+    diagrams = [f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")]
+    names = ["table.md", *diagrams, "loss.yaml", "metrics.json"]
     assert [path.name for path in paths] == names
     assert sorted(folder.iterdir()) == sorted(paths)
     assert strict_json(folder / "metrics.json")["temperature"]["value"] == result.temperature.value
@@ -92,8 +94,9 @@ def test_the_report_of_a_run(tmp_path):
     assert row.startswith(f"| {result.loss} | {100 * result.pre['error']:.2f} |")
     low, high = result.pre_intervals["ece"]
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
-    for name in ("reliability_before.png", "reliability_after.png"):
+    for name in diagrams[::2]:
         assert imread(folder / name).std() > 0.1
+    assert all("<svg" in (folder / name).read_text(encoding="utf-8") for name in diagrams[1::2])
 
 
 def test_the_report_shows_how_gamma_moved(tmp_path):
@@ -137,7 +140,7 @@ def test_the_report_of_a_model_without_temperature_that_was_trained_elsewhere(tm
     assert result.temperature == Temperature.unfitted(before.compute(), 15) and not result.temperature.is_fitted
     assert result.post == result.pre and float(result.temperature) == 1
     names = {path.name for path in write_report(tmp_path, result)}
-    assert names == {"table.md", "reliability_before.png", "metrics.json"}
+    assert names == {"table.md", "reliability_before.png", "reliability_before.svg", "metrics.json"}
     assert names == {path.name for path in tmp_path.iterdir()}
     assert RunResult.load(tmp_path / "metrics.json").temperature == result.temperature
     table = (tmp_path / "table.md").read_text()
