@@ -1,7 +1,7 @@
 # Everything runs in .venv, which the first target that needs it creates.
 VENV ?= .venv
 PYTHON ?= python3
-# The version that the tests and figures last ran with. Any torch >= 2.11 works: make demo TORCH=torch
+# The version that the tests and figures last ran with. Any torch >= 2.6 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
@@ -53,11 +53,11 @@ fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(FUZZ_MINUTES)
 
 # The tests with the oldest versions that pyproject.toml allows, resolved by uv, in a separate environment.
-# Transformers 5.17 needs torchvision for its image processors; later releases do not.
+# The oldest Transformers needs torchvision for its image processors.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.26"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.21"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # The files of a release, in dist/.
