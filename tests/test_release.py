@@ -23,7 +23,8 @@ def test_the_version_is_the_same_everywhere():
 def test_the_addresses_are_the_same_everywhere():
     urls = tomllib.loads(text_of("pyproject.toml"))["project"]["urls"]
     citation, site = yaml.safe_load(text_of("CITATION.cff")), yaml.safe_load(text_of("mkdocs.yml"))
-    assert citation["repository-code"] == site["repo_url"] == urls["Homepage"]
+    assert citation["repository-code"] == urls["Homepage"]
+    assert site["edit_uri_template"].startswith(f"{urls['Homepage']}/edit/")
     assert citation["url"] == site["site_url"] == urls["Documentation"]
 
 

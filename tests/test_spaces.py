@@ -68,7 +68,9 @@ def test_a_file_that_cannot_be_used_is_told(content, message, client, tmp_path):
 def test_texts_with_a_model(client, tmp_path):
     case = trained_models.build("texts", tmp_path)
     parts = [load_dataset("parquet", data_files=str(file), split="train") for file in (case.validation, case.test)]
-    concatenate_datasets(parts).rename_column("premise", "text").to_csv(tmp_path / "texts.csv")
+    rows = concatenate_datasets(parts).rename_column("premise", "text")
+    names = rows.features["label"].int2str(rows["label"][:])
+    rows.remove_columns("label").add_column("label", names).to_csv(tmp_path / "texts.csv")
     text, *_ = ask(client, "/calibrate_texts", tmp_path / "texts.csv", str(case.folder))
     assert "text-classification" in text
     assert "samples of test_dataset" in text
