@@ -23,6 +23,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
     Array,
@@ -38,7 +39,11 @@ from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, s
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
-OBJECTIVES = ("ece", "nll")
+OBJECTIVES = ("ece", "adaece", "nll")
+# Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
+STREAM_OBJECTIVES = ("ece", "nll")
+# With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
+ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
 # Within these, float32 can represent 1/T and the relevant logits over T.
@@ -135,20 +140,20 @@ def fit_temperature(
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
         objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
-            [Mukhoti et al. 2020]. `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017].
-        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Only for `"ece"`.
+            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`: the T
+            with the smallest mean negative log-likelihood [Guo et al. 2017].
+        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or if the
-        logits are constant: then T is 1.
+        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or makes
+        both ECE and NLL worse, or if there is no best one: then T is 1.
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
-            left; for `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no
-            better than chance (T -> ∞).
+            left; a label whose probability is 0 at every T.
     """
     check_objective(objective)
     check_count("num_bins", num_bins)
@@ -168,25 +173,31 @@ def fit_temperature(
         candidates = np.array([1.0])
     elif objective == "ece":
         candidates = _screen(samples, temperatures, num_bins)
+    elif objective == "adaece":
+        candidates = temperatures[[np.argmin([_adaece(samples, t, num_bins) for t in temperatures])]]
     else:
         candidates = np.array([_nll_optimum(samples)])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    if objective == "ece" and not samples.are_constant:
+    if objective != "nll" and not samples.are_constant:
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
+    if ece_after > ece_before and nll_after > nll_before:
+        warnings.warn(
+            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: the grid should hold 1", stacklevel=2
+        )
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
 
 
-def check_objective(objective: str) -> None:
-    """Raise unless `objective` is one of `OBJECTIVES`."""
-    if objective not in OBJECTIVES:
-        close = difflib.get_close_matches(str(objective).lower(), OBJECTIVES, n=1, cutoff=0.3)
+def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:
+    """Raise unless `objective` is one of `objectives`."""
+    if objective not in objectives:
+        close = difflib.get_close_matches(str(objective).lower(), objectives, n=1, cutoff=0.3)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"objective must be 'ece' or 'nll', got {objective!r}{hint}")
+        raise ValueError(f"objective must be {' or '.join(map(repr, objectives))}, got {objective!r}{hint}")
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
@@ -310,22 +321,28 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
 
 
+def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> float:
+    """AdaECE at a temperature, float64."""
+    keys = []
+    for part, gaps in samples.gaps(torch.float64):
+        confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
+        keys.append(pack(confidence.cpu(), samples.correct[part].bool().cpu()))
+    return adaptive_error(np.concatenate(keys), num_bins)
+
+
 def _nll_optimum(samples: CalibrationSamples) -> float:
     """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
     label_gap = float(samples.label_gaps.mean())
-    advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
         raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+    problem = None
     if label_gap == 0:
-        raise ValueError(
-            f"labels must not all have the largest logit, got a perfectly separated set of {len(samples)} samples: "
-            "the NLL has no minimum, it falls as T -> 0" + advice
-        )
-    if label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
-        raise ValueError(
-            "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
-            "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
-        )
+        problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+    elif label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
+        problem = "the predictions are no better than chance (are the labels those of these logits?)"
+    if problem is not None:
+        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
+        return 1.0
 
     def slope(log_beta: float) -> float:
         return label_gap - _mean_expected_gap(samples, math.exp(log_beta))

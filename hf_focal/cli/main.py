@@ -64,7 +64,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
     elif command == "report":
         from ..reports import comparison_page
 
-        print(f"Written to {comparison_page(**arguments)}")
+        print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
     else:
         from .evaluate_and_calibrate import calibrate_model, evaluate_model
 
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--split", help="the split of a dataset to fit T to [validation]")
     calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
-    calibrate.add_argument("--objective", help="ece, on the grid 0.1 ... 10, or nll [ece]")
+    calibrate.add_argument("--objective", help="nll, or ece, on the grid 0.1 ... 10 [nll]")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")

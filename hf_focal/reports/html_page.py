@@ -15,7 +15,15 @@ from markupsafe import Markup, escape
 from ..utils.atomic_write import write_whole
 from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
-from .markdown_tables import Best, format_number, parts, results_columns, signatures, translation_columns
+from .markdown_tables import (
+    Best,
+    format_number,
+    parts,
+    results_columns,
+    results_notes,
+    signatures,
+    translation_columns,
+)
 from .reliability_figures import reliability_diagram
 from .run_results import READ_ERRORS, MeasuredRun, RunResult, TranslationResult, read_result
 
@@ -64,8 +72,18 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     page = environment.get_template("comparison_page.html.jinja").render(
         title=title or f"Calibration of {len(runs)} run{'s' if len(runs) > 1 else ''}",
         tables=[
-            *([("Results", results_columns(classifiers), [])] if classifiers else []),
-            *([("Translation", translation_columns(translations), signatures(translations))] if translations else []),
+            *([("Results", results_columns(classifiers), results_notes(classifiers))] if classifiers else []),
+            *(
+                [
+                    (
+                        "Translation",
+                        translation_columns(translations),
+                        [f"BLEU: {text}" for text in signatures(translations)],
+                    )
+                ]
+                if translations
+                else []
+            ),
         ],
         zip=zip,
         parts=parts,

@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration.temperature import PAPER_GRID, Temperature, fit_temperature
+from hf_focal.metrics import adaptive_calibration_error
 
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
 
@@ -187,6 +188,15 @@ def test_nll_is_scale_equivariant(scale, seed):
     assert fit_temperature(scale * logits, labels, "nll").value == pytest.approx(scale * base, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", ["T=1.7", "few", "binary", "float16"])
+def test_adaece_is_the_grid_s_smallest_error_of_equal_mass(name):
+    logits, labels = CASES[name]
+    errors = [adaptive_calibration_error(logits.double() / t, labels) for t in PAPER_GRID]
+    fit = fit_temperature(logits, labels, "adaece")
+    assert (fit.objective, fit.value) == ("adaece", PAPER_GRID[np.argmin(errors)])
+    assert fit.ece_after == pytest.approx(brute_ece(logits, labels, fit.value), abs=1e-12)
+
+
 @pytest.mark.parametrize("objective", ["ece", "nll"])
 def test_token_logits_leave_out_the_ignored_labels(objective):
     logits, labels = sample(240, 6, 1.5)
@@ -274,14 +284,27 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS, LABELS, {"grid": [1e-300, 1.0]}, ValueError, r"grid must hold temperatures from 1e-30.*got 1e-300$"),
         (LOGITS, None, {}, TypeError, "labels must be a tensor or an array of numbers, got NoneType"),
         (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
-        (LOGITS, LOGITS.argmax(1), {"objective": "nll"}, ValueError, r"set of 30 .*T -> 0.*objective='ece'"),
-        (LOGITS, LOGITS.argmin(1), {"objective": "nll"}, ValueError, "no better than chance.*T -> ∞"),
         (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
     ],
 )
 def test_errors_name_the_argument_and_the_value(logits, labels, options, error, message):
     with pytest.raises(error, match=message):
         fit_temperature(logits, labels, **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [(LOGITS.argmax(1), "all 30 samples are predicted correctly"), (LOGITS.argmin(1), "no better than chance")],
+)
+def test_without_a_best_temperature_it_is_1(labels, message):
+    with pytest.warns(UserWarning, match=f"so T = 1: .*{message}"):
+        fitted = fit_temperature(LOGITS, labels, "nll")
+    assert fitted.value == 1 and fitted.nll_after == fitted.nll_before
+
+
+def test_a_grid_that_can_only_harm_is_told():
+    with pytest.warns(UserWarning, match="T = 0.01 makes ECE and NLL of the calibration set worse"):
+        fit_temperature(LOGITS, LABELS, grid=[0.01])
 
 
 def test_nll_of_a_masked_label_is_infinite():

@@ -142,7 +142,7 @@ def test_the_loss_is_the_models_own_and_interpolated_in_float64(tmp_path):
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     monkeypatch.setattr("hf_focal.trainer.focal_trainer.CollectedLogits", None)
-    temperature = trainer.fit_temperature()
+    temperature = trainer.fit_temperature(objective="ece")
     logits, labels, expected = reference(tiny_segformer(), EVAL)
     assert temperature.value == fit_temperature(logits, labels).value != 1
     assert temperature.ece_before == pytest.approx(expected["ece"], abs=1e-6)
