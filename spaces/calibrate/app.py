@@ -94,7 +94,7 @@ with gr.Blocks(title="Calibrate a classifier") as demo:
             "the arrays `logits` (N, K) and `labels` (N,)."
         )
         logits_file = gr.File(label="Logits and labels", file_types=[".csv", ".npz"])
-        logits_objective = gr.Radio(["ece", "nll"], value="ece", label="T minimizes")
+        logits_objective = gr.Radio(["nll", "ece"], value="nll", label="T minimizes")
         gr.Examples([[str(Path(__file__).with_name("example.csv"))]], [logits_file])
         logits_button = gr.Button("Calibrate", variant="primary")
     with gr.Tab("Texts with a model"):
@@ -104,7 +104,7 @@ with gr.Blocks(title="Calibrate a classifier") as demo:
         )
         texts_file = gr.File(label="Texts and labels", file_types=[".csv"])
         model_name = gr.Textbox(label="Model", placeholder="cardiffnlp/twitter-roberta-base-sentiment-latest")
-        texts_objective = gr.Radio(["ece", "nll"], value="ece", label="T minimizes")
+        texts_objective = gr.Radio(["nll", "ece"], value="nll", label="T minimizes")
         texts_button = gr.Button("Calibrate", variant="primary")
     text = gr.Markdown()
     with gr.Row():
