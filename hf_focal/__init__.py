@@ -6,7 +6,7 @@ The names below are loaded when they are first used: a loss needs no Transformer
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
     from .calibration import AffineScaling as AffineScaling

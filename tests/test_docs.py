@@ -22,7 +22,7 @@ API = sorted((DOCS / "api").glob("*.md"))
 # Its first example trains for 16 minutes; `test_guide.py` runs the others.
 ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
 # These guides build their own model and data; the others continue from an existing model and splits.
-COMPLETE = ("first_model", "gamma", "losses", "reliability_diagram", "translation")
+COMPLETE = ("first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
 
@@ -76,7 +76,7 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
 
 def test_guides_with_examples():
     assert {page.stem for page in GUIDES} == {
-        *("adafocal", "decisions", "first_model", "gamma", "losses", "reliability_diagram", "translation"),
+        *("adafocal", "decisions", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation"),
         *("exactness", "launching"),
     }
 

@@ -36,12 +36,6 @@ from hf_focal.experiments.models import (
     transformer_config,
 )
 
-try:
-    import timm
-except Exception:  # it is not installed, or torchvision is not the one that torch needs
-    timm = None
-needs_timm = pytest.mark.skipif(timm is None, reason="needs timm and its torchvision")
-
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("launched_predictions.py")
@@ -221,7 +215,7 @@ def round_trips(folder, models, *modules, save=save_folded) -> tuple[dict, list]
 
 @pytest.fixture(scope="module")
 def of_transformers(tmp_path_factory):
-    models = {name: build_classifier(name) for name in (*CLASSIFIERS, *(["timm"] if timm else []))}
+    models = {name: build_classifier(name) for name in CLASSIFIERS}
     for model in models.values():
         make_confident(model)
     models |= {name: build_generative(name) for name in (*GENERATIVE, *NOT_FOLDABLE)}
@@ -244,6 +238,12 @@ def assert_calibrated(expected, found):
     assert (expected["uncalibrated"] - expected["probabilities"]).abs().max() > 1e-3
 
 
+def assert_calibrated_classifier(expected, found):
+    assert_calibrated(expected, found)
+    assert expected["probabilities"].amax(-1).mean() > 0.6  # of three labels
+    assert found["calibration"] == {"temperature": T}
+
+
 def test_the_processes_know_nothing_of_hf_focal_but_its_models(of_transformers, of_ours):
     assert of_transformers[1] == []
     assert "hf_focal.models" in of_ours[1]
@@ -251,20 +251,21 @@ def test_the_processes_know_nothing_of_hf_focal_but_its_models(of_transformers, 
     assert [name for name in set(of_ours[1]) - packages if not name.startswith("hf_focal.experiments.models")] == []
 
 
-@pytest.mark.parametrize("name", [*CLASSIFIERS, pytest.param("timm", marks=needs_timm)])
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name, of_transformers):
-    expected, found, _ = of_transformers[0][name]
-    assert_calibrated(expected, found)
-    assert expected["probabilities"].amax(-1).mean() > 0.6  # of three labels
-    assert found["calibration"] == {"temperature": T}
+    assert_calibrated_classifier(*of_transformers[0][name][:2])
+
+
+@pytest.mark.full
+def test_a_classifier_of_timm(tmp_path):
+    model = build_classifier("timm")
+    make_confident(model)
+    assert_calibrated_classifier(*round_trips(tmp_path, {"timm": model})[0]["timm"][:2])
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_our_classifiers(name, of_ours):
-    expected, found, _ = of_ours[0][name]
-    assert_calibrated(expected, found)
-    assert expected["probabilities"].amax(-1).mean() > 0.6
-    assert found["calibration"] == {"temperature": T}
+    assert_calibrated_classifier(*of_ours[0][name][:2])
 
 
 @pytest.mark.parametrize("own", [False, True])
