@@ -152,6 +152,10 @@ LOSSES = (
 )
 
 
+# The losses to choose from, where a setting has all of them.
+CANDIDATES = ("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "flsd53", "adafocal")
+
+
 def table(groups: dict, value: Callable[[dict], float], factor: float = 100, decimals: int = 1) -> str:
     settings = list(groups)
     lines = ["| Loss | " + " | ".join(map(title, settings)) + " |", "| --- |" + " ---: |" * len(settings)]
@@ -201,23 +205,24 @@ def curve_table(runs: list[dict]) -> str:
 def held_out_tests(groups: dict, stage: str, measure: str) -> tuple[str, int, int]:
     """Choose the loss by the other tasks, and count how often it is the best, or within the best's interval."""
     lines = ["| Task left out | chosen | setting | chosen's | best | best's | verdict |", "| --- |" * 1 + " --- |" * 6]
+    complete = {setting: losses for setting, losses in groups.items() if all(loss in losses for loss in CANDIDATES)}
     good = total = 0
     for task in TASKS:
-        others = [losses for setting, losses in groups.items() if setting[0] != task]
-        own = {setting: losses for setting, losses in groups.items() if setting[0] == task}
+        others = [losses for setting, losses in complete.items() if setting[0] != task]
+        own = {setting: losses for setting, losses in complete.items() if setting[0] == task}
         if not own or not others:
             continue
-        common = [loss for loss in LOSSES if all(loss in losses for losses in [*others, *own.values()])]
         score = {
             loss: mean(
-                average(losses[loss], stage, measure) - min(average(losses[name], stage, measure) for name in common)
+                average(losses[loss], stage, measure)
+                - min(average(losses[name], stage, measure) for name in CANDIDATES)
                 for losses in others
             )
-            for loss in common
+            for loss in CANDIDATES
         }
         chosen = min(score, key=lambda loss: score[loss])
         for setting, losses in own.items():
-            values = {loss: average(losses[loss], stage, measure) for loss in common}
+            values = {loss: average(losses[loss], stage, measure) for loss in CANDIDATES}
             best = min(values, key=lambda loss: values[loss])
             upper = mean(run["ece_intervals"][stage][1] for run in losses[best])
             verdict = "best" if chosen == best else "within" if values[chosen] <= upper else "worse"
