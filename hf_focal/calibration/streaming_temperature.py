@@ -12,6 +12,7 @@ import torch
 
 from ..metrics.input_checks import Array, ProbabilityEvidence, check_count
 from .temperature import (
+    STREAM_OBJECTIVES,
     CalibrationSamples,
     Temperature,
     check_grid,
@@ -57,7 +58,7 @@ class TemperatureCurves:
         temperatures. A warning, at `stacklevel`, says if the result is the smallest or the largest of the grid, or if
         the logits are constant: then T is 1. Raises `ValueError` for another objective.
         """
-        check_objective(objective)
+        check_objective(objective, STREAM_OBJECTIVES)
         value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False
         if self.are_constant:
             warn_constant(stacklevel + 1)

@@ -23,6 +23,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
     Array,
@@ -38,7 +39,9 @@ from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, s
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
-OBJECTIVES = ("ece", "nll")
+OBJECTIVES = ("ece", "adaece", "nll")
+# Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
+STREAM_OBJECTIVES = ("ece", "nll")
 # With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
 ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
@@ -137,9 +140,10 @@ def fit_temperature(
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
         objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
-            [Mukhoti et al. 2020]. `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017].
-        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Only for `"ece"`.
+            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`: the T
+            with the smallest mean negative log-likelihood [Guo et al. 2017].
+        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
 
     Returns:
@@ -169,12 +173,14 @@ def fit_temperature(
         candidates = np.array([1.0])
     elif objective == "ece":
         candidates = _screen(samples, temperatures, num_bins)
+    elif objective == "adaece":
+        candidates = temperatures[[np.argmin([_adaece(samples, t, num_bins) for t in temperatures])]]
     else:
         candidates = np.array([_nll_optimum(samples)])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    if objective == "ece" and not samples.are_constant:
+    if objective != "nll" and not samples.are_constant:
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
     if ece_after > ece_before and nll_after > nll_before:
@@ -186,12 +192,12 @@ def fit_temperature(
     )
 
 
-def check_objective(objective: str) -> None:
-    """Raise unless `objective` is one of `OBJECTIVES`."""
-    if objective not in OBJECTIVES:
-        close = difflib.get_close_matches(str(objective).lower(), OBJECTIVES, n=1, cutoff=0.3)
+def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:
+    """Raise unless `objective` is one of `objectives`."""
+    if objective not in objectives:
+        close = difflib.get_close_matches(str(objective).lower(), objectives, n=1, cutoff=0.3)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"objective must be 'ece' or 'nll', got {objective!r}{hint}")
+        raise ValueError(f"objective must be {' or '.join(map(repr, objectives))}, got {objective!r}{hint}")
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
@@ -313,6 +319,15 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
     sums = samples.grid_sums(method, num_bins)
     ece, slack = sums.ece(), sums.ece_error(method.error)
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
+
+
+def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> float:
+    """AdaECE at a temperature, float64."""
+    keys = []
+    for part, gaps in samples.gaps(torch.float64):
+        confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
+        keys.append(pack(confidence.cpu(), samples.correct[part].bool().cpu()))
+    return adaptive_error(np.concatenate(keys), num_bins)
 
 
 def _nll_optimum(samples: CalibrationSamples) -> float:

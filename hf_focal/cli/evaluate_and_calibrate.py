@@ -13,7 +13,7 @@ from datasets import Dataset
 
 from ..calibration.calibrated_generation import apply_calibrated_generation
 from ..calibration.folding import fold_temperature
-from ..calibration.temperature import check_objective
+from ..calibration.temperature import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
@@ -23,7 +23,7 @@ from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
 from .labelled_inputs import input_keys
-from .model_and_data import TrainedModel, trained_model
+from .model_and_data import TrainedModel
 
 
 class NotPublishedError(InputError):
@@ -63,7 +63,8 @@ def evaluate_model(
         NotPublishedError: the report could not be written; the error has the result.
         InputError: any other error that the user can correct; its message is one line.
     """
-    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _new_folder(output):
+        trained = TrainedModel(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
         before, _ = trained.measure(trained.encode(source, samples))
         notes = trained.calibration_notes(": measured as it is", ": measured without it")
@@ -116,7 +117,7 @@ def calibrate_model(
         InputError: any other error that the user can correct; its message is one line.
     """
     with explained():
-        check_objective(objective)
+        check_objective(objective, STREAM_OBJECTIVES)
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -127,7 +128,8 @@ def calibrate_model(
         locations = dataset_location(*fit_data), dataset_location(*test_data)
     if has_test and locations[0] == locations[1]:
         raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
-    with _new_folder(output), trained_model(model, task, batch_size, num_bins, options) as trained:
+    with _new_folder(output):
+        trained = TrainedModel(model, task, batch_size, num_bins, options)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
@@ -215,7 +217,10 @@ def _check_foldable(trained: TrainedModel) -> None:
         fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
         raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
-    trained.model.config.calibration = trained.calibration
+    if trained.calibration:
+        trained.model.config.calibration = trained.calibration
+    else:
+        del trained.model.config.calibration
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:

@@ -64,7 +64,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
     elif command == "report":
         from ..reports import comparison_page
 
-        print(f"Written to {comparison_page(**arguments)}")
+        print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
     else:
         from .evaluate_and_calibrate import calibrate_model, evaluate_model
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import yaml
@@ -111,14 +111,14 @@ def public_name(name: str) -> str:
 class TrainedModel:
     """A trained model with its tokenizer or image processor and its trainer. User errors are raised as `InputError`.
 
-    The arguments are those of `evaluate_model`, with `options` for the data and a `scratch` folder for the trainer.
+    The arguments are those of `evaluate_model`; `options` are the fields of `InputOptions`.
     """
 
-    def __init__(
-        self, name: str, task: str | None, batch_size: int, num_bins: int, options: InputOptions, scratch: str
-    ):
-        self.name, self.options = name, options
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        self.name = name = str(name)
         self.truncation_notes: list[str] = []
+        with explained():
+            self.options = InputOptions(**options)
         with explained("model", name):
             if PreTrainedConfig.get_config_dict(name)[0].get("model_type") not in CONFIG_MAPPING:
                 import hf_focal.models  # noqa: F401 (registers the papers' models)
@@ -135,7 +135,7 @@ class TrainedModel:
                 raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
             arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
             self.args = arguments(
-                scratch,
+                gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task != "image-classification",
@@ -331,14 +331,3 @@ def _check_config(config: PreTrainedConfig) -> None:
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ValueError(f"its config's architectures must be names, got {architectures!r}")
-
-
-@contextmanager
-def trained_model(
-    name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]
-) -> Iterator[TrainedModel]:
-    """A `TrainedModel` with a temporary scratch folder. `options` are the fields of `InputOptions`."""
-    with explained():
-        input_options = InputOptions(**options)
-    with TemporaryDirectory(prefix="hf-focal-") as scratch:
-        yield TrainedModel(str(name), task, batch_size, num_bins, input_options, scratch)

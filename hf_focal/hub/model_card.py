@@ -114,7 +114,7 @@ def model_card(
     )
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += ["Guo et al. 2017"] * fitted.is_fitted
-    sources += ["Mukhoti et al. 2020"] * (fitted.objective == "ece")
+    sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     count = result.pre.get("num_samples", nan)
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]

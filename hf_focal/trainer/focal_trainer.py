@@ -19,7 +19,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_l
 
 from ..calibration.folding import folded_temperature
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import ENOUGH_SAMPLES, Temperature, check_objective, fit_temperature
+from ..calibration.temperature import (
+    ENOUGH_SAMPLES,
+    OBJECTIVES,
+    STREAM_OBJECTIVES,
+    Temperature,
+    check_objective,
+    fit_temperature,
+)
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -57,7 +64,7 @@ class FocalTrainer(Trainer):
     their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
-    labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
+    labeled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
     but DDP would wait for one: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
     `output_router_logits` on, its auxiliary loss is added once per step and logged as ``aux_loss``; ``eval_loss`` is
     without it.
@@ -339,7 +346,7 @@ class FocalTrainer(Trainer):
             self.args.dataloader_drop_last = drop_last
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Update an accumulator (see `evaluation_accumulators`) with a labelled dataset; returns `gather` of it."""
+        """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -347,7 +354,7 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """The `CalibrationMetrics` of labelled data, or of the evaluation set with that key, before T and after T.
+        """The `CalibrationMetrics` of labeled data, or of the evaluation set with that key, before T and after T.
 
         They are those of all processes; the second is None without a temperature. `evaluate` reports their
         `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
@@ -387,14 +394,14 @@ class FocalTrainer(Trainer):
 
         Args:
             dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
-            objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables; see `hf_focal.fit_temperature`. For
-                language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`). A warning
-                says if a classifier has too few samples for it.
+            objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
+                `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
+                grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
-        check_objective(objective)
+        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head is Head.CLASSES:
             logits, labels = self.collect(dataset, CollectedLogits())
@@ -468,7 +475,7 @@ class FocalTrainer(Trainer):
             dataset_tags, dataset, dataset_args: the dataset's Hub id, or its name; and its configuration.
             result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
                 default they are measured, and the report is written.
-            test_dataset: labelled data to measure, or the key of one of several evaluation sets; by default the
+            test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
         """
         named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}

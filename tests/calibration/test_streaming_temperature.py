@@ -323,6 +323,8 @@ def test_errors_name_the_argument_and_the_value():
         TemperatureStream().compute()
     with pytest.raises(ValueError, match="did you mean 'nll'"):
         stream_of(*tokens(20, 10)).fit("nnl")
+    with pytest.raises(ValueError, match="objective must be 'ece' or 'nll', got 'adaece'"):
+        stream_of(*tokens(20, 10)).fit("adaece")
 
 
 def test_a_masked_label_has_an_infinite_nll():

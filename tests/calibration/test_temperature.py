@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration.temperature import PAPER_GRID, Temperature, fit_temperature
+from hf_focal.metrics import adaptive_calibration_error
 
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
 
@@ -185,6 +186,15 @@ def test_nll_is_scale_equivariant(scale, seed):
     logits = logits.double()
     base = fit_temperature(logits, labels, "nll").value
     assert fit_temperature(scale * logits, labels, "nll").value == pytest.approx(scale * base, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["T=1.7", "few", "binary", "float16"])
+def test_adaece_is_the_grid_s_smallest_error_of_equal_mass(name):
+    logits, labels = CASES[name]
+    errors = [adaptive_calibration_error(logits.double() / t, labels) for t in PAPER_GRID]
+    fit = fit_temperature(logits, labels, "adaece")
+    assert (fit.objective, fit.value) == ("adaece", PAPER_GRID[np.argmin(errors)])
+    assert fit.ece_after == pytest.approx(brute_ece(logits, labels, fit.value), abs=1e-12)
 
 
 @pytest.mark.parametrize("objective", ["ece", "nll"])

@@ -159,7 +159,7 @@ def test_what_is_saved(cases, kind, tmp_path):
     assert saved >= {"README.md", "report", "temperature.json", "config.json", "model.safetensors", processor}
     assert Temperature.load(tmp_path / "out" / "temperature.json") == result.temperature
     report = tmp_path / "out" / "report"
-    pictures = {f"reliability_{when}.png" for when in ("before", "after")}
+    pictures = {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
     assert {path.name for path in report.iterdir()} == {"metrics.json", "table.md", *pictures}
     loaded = RunResult.load(report / "metrics.json")
     assert loaded.temperature == result.temperature and loaded.details == result.details

@@ -223,7 +223,7 @@ def test_metrics_that_nothing_defines_are_left_out(tmp_path):
 # The temperature
 
 
-@pytest.mark.parametrize(("objective", "enough"), [("ece", 500), ("nll", 200)])
+@pytest.mark.parametrize(("objective", "enough"), [("ece", 500), ("adaece", 500), ("nll", 200)])
 def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, caplog):
     trainer = trainer_of(tmp_path, BagOfWords(), calibration_bins=10, num_train_epochs=30)
     trainer.train()

@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from ...calibration.temperature import OBJECTIVES
+from ...calibration.temperature import STREAM_OBJECTIVES
 from ...hub.hub_publishing import repository_of
 from ...losses import LossConfig
 from ...trainer import FocalTrainer, FocalTrainingArguments
@@ -90,9 +90,9 @@ class RecipeArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.temperature_objective not in OBJECTIVES:
+        if self.temperature_objective not in STREAM_OBJECTIVES:
             raise ValueError(
-                f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
+                f"temperature_objective must be {' or '.join(map(repr, STREAM_OBJECTIVES))}, "
                 f"got {self.temperature_objective!r}"
             )
 
