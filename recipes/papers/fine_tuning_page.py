@@ -20,7 +20,7 @@ from scipy.special import log_softmax
 
 from hf_focal import CalibrationMetrics, fit_temperature
 from hf_focal.metrics import ece_from_confidences
-from hf_focal.reports.figure_style import COLOURS, LINES, MARKERS, clean_axes, finished
+from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS = ROOT / "runs" / "fine_tuning"
@@ -255,7 +255,7 @@ def bars(groups: dict, path: Path) -> None:
         losses = [loss for loss in reversed(LOSSES) if loss in groups[setting]]
         values = [[100 * run["test"]["before"]["ece"] for run in groups[setting][loss]] for loss in losses]
         for position, (loss, of_seeds) in enumerate(zip(losses, values, strict=True)):
-            color = COLOURS[0] if loss == "cross_entropy" else COLOURS[5]
+            color = COLORS[0] if loss == "cross_entropy" else COLORS[5]
             axis.barh(position, mean(of_seeds), color=color)
             axis.plot(of_seeds, [position] * len(of_seeds), "k.", markersize=4)
         axis.set_yticks(range(len(losses)), losses, fontsize=7)
@@ -271,7 +271,7 @@ def curves(runs: list[dict], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     means = curve_means(runs)
     for column, (axis, label, factor) in enumerate(zip(axes, ("test ECE, %", "test NLL"), (100, 1), strict=True)):
-        for objective, color, marker, line in zip(means, COLOURS, MARKERS, LINES, strict=False):
+        for objective, color, marker, line in zip(means, COLORS, MARKERS, LINES, strict=False):
             sizes = list(means[objective])
             values = [factor * means[objective][size][column] for size in sizes]
             axis.plot(sizes, values, color=color, marker=marker, linestyle=line, label=f"T by {objective.upper()}")
