@@ -134,6 +134,11 @@ class ClassBalanced(Loss):
         """Set the weights from the number of training samples of each class (see `class_balanced_weights`)."""
         self.weights = class_balanced_weights(counts, self.beta or 0.0)
 
+    def set_label_counts(self, counts: Sequence[int]) -> None:
+        """Set the weights from the number of ones of each label of a sigmoid head, with mean 1 over the labels."""
+        weights = class_balanced_weights(counts, self.beta or 0.0)
+        self.weights = [weight * len(weights) / sum(weights) for weight in weights]
+
     @property
     def needs_class_counts(self) -> bool:
         """Whether `set_class_counts` is still to be called."""

@@ -183,9 +183,9 @@ def test_shapes_that_do_not_match_are_refused():
 
 def test_class_balanced_takes_the_number_of_ones_of_each_label():
     loss = sigmoid_loss("class_balanced")
-    loss.of_entries.set_class_counts([10, 20, 40])
+    loss.of_entries.set_label_counts([10, 20, 40])
     z, y = samples()
-    weights = torch.tensor([4.0, 2, 1]) / 4 * 70 / 30
+    weights = torch.tensor([4.0, 2, 1]) / (7 / 3)
     expected = sigmoid_loss("cross_entropy")(z, y, reduction="none") * weights
     torch.testing.assert_close(loss(z, y, reduction="none"), expected, check_dtype=False, rtol=1e-7, atol=0)
 

@@ -89,10 +89,20 @@ def test_several_labels_a_row_are_refused(problem_type, tmp_path):
     model = tiny_bert(problem_type=problem_type)
     before = weights(model)
     with pytest.raises(
-        ValueError, match=r"labels must be class indices .* got torch\.float64 \(8, 4\): problem_type 'multi"
+        ValueError, match=r"labels must be class indices .* got torch\.float64 \(8, 4\) .*link='sigmoid'"
     ):
         trained(tmp_path, model, one_hot(8), loss_func("cross_entropy"))
     assert torch.equal(weights(model), before)
+
+
+def test_several_labels_a_row_are_those_of_the_models_own_loss():
+    model = tiny_bert(problem_type="multi_label_classification")
+    ids, labels = tensors(rows(8))[0], torch.stack([row["labels"] for row in one_hot(8)])
+    loss = loss_func("cross_entropy", link="sigmoid")
+    expected = model(input_ids=ids, labels=labels).loss
+    assert loss(model(input_ids=ids), labels).item() == pytest.approx(expected.item(), rel=1e-12)
+    with pytest.raises(ValueError, match=r"for logits .*needs loss_func"):  # integers, too
+        loss_func("cross_entropy")(model(input_ids=ids), labels.long())
 
 
 NO_LOGITS = "model must have logits of the labels' classes in its output, got start_logits, end_logits"
