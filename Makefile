@@ -1,12 +1,12 @@
 # Everything runs in .venv, which the first target that needs it creates.
 VENV ?= .venv
 PYTHON ?= python3
-# The version that the tests and figures last ran with. Any torch >= 2.11 works: make demo TORCH=torch
+# The version that the tests and figures last ran with. Any torch >= 2.6 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all coverage fuzz test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
-	cifar10 imbalance reproduce clean
+.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-peers docs digits shapes \
+	tags newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs clean
 
 # One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
@@ -37,6 +37,12 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
+# The tests that need timm, TRL, PEFT, DeepSpeed, or Chromium, with the newest versions, in a separate environment of
+# 6 GB. DeepSpeed compiles with the environment's ninja.
+FULL_VENV ?= .venv-full
+test-full: $(FULL_VENV)/.installed
+	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
+
 # The lines of hf_focal that the tests run, including in the processes that they start.
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
@@ -47,16 +53,18 @@ fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(FUZZ_MINUTES)
 
 # The tests with the oldest versions that pyproject.toml allows, resolved by uv, in a separate environment.
-# Transformers 5.17 needs torchvision for its image processors; later releases do not.
+# The oldest Transformers needs torchvision for its image processors.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.26"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.21"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # The files of a release, in dist/.
 dist: $(VENV)/.installed-test
+	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -86,7 +94,7 @@ bench-peers: $(PEERS_VENV)/.installed
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The table of docs/results/newsgroups.md, with half of the paper's epochs: about an hour on two cores. DATA contains
+# The table of docs/results/newsgroups_by_date.md, with half of the paper's epochs: about an hour on two cores. DATA contains
 # train.parquet and test.parquet.
 DATA ?= ../shared/data/newsgroups
 newsgroups: $(VENV)/.installed
@@ -104,7 +112,7 @@ multi30k: $(VENV)/.installed
 		--test_file $(MULTI30K)/test_2016_flickr.parquet --other_test_file $(NEWSTEST) \
 		--output_dir out/multi30k --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1
 
-# The table of docs/results/sst.md: three quarters of an hour on one core.
+# The table without word vectors of docs/results/sst.md: three quarters of an hour on one core.
 SST ?= ../shared/data/sst
 SST_FOCAL := focal:gamma=1,focal:gamma=2,focal:gamma=3,flsd53,adafocal
 sst: $(VENV)/.installed
@@ -132,15 +140,28 @@ imbalance: $(VENV)/.installed
 	$(IMBALANCED) --output_dir out/imbalance_last --eval_strategy no --load_best_model_at_end False \
 		--compare cross_entropy,recall:ema=0.1,recall:ema=1,recall:ema=0.01
 
-# The page docs/results/reproduction.md: 39 runs, one at a time, or one per GPU.
-# `make reproduce REPRODUCE=--dry_run` shows the plan.
-REPRODUCE ?=
+# The papers' tables with ours, tests over seeds, and figures, from the committed runs of docs/results/runs: seconds.
 reproduce: $(VENV)/.installed
-	$(BIN)/python recipes/papers/reproduce.py --table mukhoti2020:1 mukhoti2020:4 mukhoti2020:5 adafocal2022:1 \
-		--rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
-		--losses cross_entropy brier mmce label_smoothing_0.05 focal_3 flsd_53 adafocal --seeds 1 2 3 \
-		--data 20_newsgroups=$(DATA) sst_binary=$(SST) --overrides num_train_epochs=12 --output_dir out/reproduce \
-		$(REPRODUCE)
+	$(BIN)/python recipes/papers/results.py $(RECORD)
+
+# The runs themselves, 17 minutes each on one core, one at a time or one per GPU; again, it resumes. `make reproduce-runs
+# REPRODUCE=--dry_run` shows the plan. GLOVE contains glove.6B.100d.txt.
+REPRODUCE ?=
+GLOVE ?= ../shared/data/glove
+ROWS := $(BIN)/python recipes/papers/reproduce.py --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
+	--data 20_newsgroups=out/data/newsgroups sst_binary=out/data/sst $(REPRODUCE)
+MORE_SEEDS := cross_entropy label_smoothing_0.05 focal_3 flsd_53
+reproduce-runs: $(VENV)/.installed
+	$(BIN)/python recipes/papers/split_newsgroups.py $(DATA)/train.parquet $(DATA)/test.parquet --output_dir out/data/newsgroups
+	mkdir -p out/data/sst && cp $(SST)/*.parquet out/data/sst
+	cp $(GLOVE)/glove.6B.100d.txt out/data/newsgroups && cp $(GLOVE)/glove.6B.100d.txt out/data/sst
+	$(ROWS) --table mukhoti2020:1 mukhoti2020:5 --losses $(MORE_SEEDS) --seeds 1 2 3 4 5 --output_dir out/reproduce
+	$(ROWS) --table mukhoti2020:1 mukhoti2020:5 --losses brier mmce focal_1 focal_2 flsc_532 flsd_532 --seeds 1 2 3 \
+		--output_dir out/reproduce
+	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 4 5 \
+		--overrides gamma_update_steps=20 --output_dir out/reproduce_20
+	$(MAKE) reproduce RECORD="--record 20_newsgroups out/reproduce/20_newsgroups out/reproduce_20/20_newsgroups \
+		--record sst_binary out/reproduce/sst_binary"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -162,5 +183,11 @@ $(PEERS_VENV)/.installed: pyproject.toml
 	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[peers]"
 	touch $@
 
+$(FULL_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FULL_VENV)
+	$(FULL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) .venv-lowest out site build dist *.egg-info .coverage
+	rm -rf $(VENV) $(PEERS_VENV) $(FULL_VENV) .venv-lowest out site build dist *.egg-info .coverage

@@ -2,7 +2,7 @@
 
     python benchmarks/token_calibration.py [--rounds 5] [--threads 1] [--json FILE]
 
-The model is a randomly initialised Transformer-base as a Marian model, 6 + 6 layers of width 512, on sentences of 32
+The model is a randomly initialized Transformer-base as a Marian model, 6 + 6 layers of width 512, on sentences of 32
 tokens. The calibrated logits are generated, with the tail of those of a trained model. Each round runs all of them in
 turn. Ratios are medians of the ratios within each round: read these. The loop is timed on its first temperatures and
 extrapolated. Peak memory excludes the logits.

@@ -81,6 +81,9 @@ class ModelArguments:
     max_length: int | None = field(
         default=None, metadata={"help": "Truncate inputs to this many tokens. Default: the model's limit, or 1000."}
     )
+    ignore_mismatched_sizes: bool = field(
+        default=False, metadata={"help": "Replace the head of a classifier that has other classes with a new one."}
+    )
     lora_r: int | None = field(default=None, metadata={"help": "Train LoRA adapters of this rank, with PEFT."})
     lora_alpha: int = field(default=16, metadata={"help": "LoRA scales its update by lora_alpha / lora_r."})
     lora_dropout: float = field(default=0.0, metadata={"help": "Dropout before the LoRA layers."})
@@ -163,6 +166,7 @@ def build_model(
     model = AutoModelForSequenceClassification.from_pretrained(
         model_args.model_name_or_path,
         revision=model_args.revision,
+        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
         **{name: value for name, value in options.items() if value is not None},
         **labels,
     )
@@ -182,12 +186,13 @@ def build_model(
 
 def main(argv: list[str]) -> list[RunResult]:
     data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
-    check.fine_tuning(argv, model_args.model_name_or_path, ["gp_cnn"])
+    if model_args.lora_r is None:  # adapters take a large learning rate
+        check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
         class_names = splits["train"].features["label"].names
-        if model_args.model_name_or_path != "gp_cnn":
+        if model_args.model_name_or_path != "gp_cnn" and not model_args.ignore_mismatched_sizes:
             check_head(model_args.model_name_or_path, len(class_names), model_args.revision)
         tokenizer, max_length = load_tokenizer(model_args, splits)
         encoded = tokenize(splits, tokenizer, max_length)

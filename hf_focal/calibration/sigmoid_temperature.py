@@ -1,6 +1,7 @@
 """Temperature scaling of sigmoid heads: one T for all labels, σ(z / T), or one a label."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ def fit_sigmoid_temperature(
     per_label: bool = False,
 ) -> Temperature:
     """Fit the temperature of ``σ(logits / T)``; `fit_temperature` with ``link="sigmoid"`` calls it."""
-    check_objective(objective)
+    check_objective(objective, ("ece", "nll"))
     if objective == "nll" and grid is not None:
         raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     if per_label and objective != "nll":
@@ -82,11 +83,12 @@ def fit_sigmoid_temperature(
     else:
         shared = _nll_optimum(signed[known])
         if shared is None:
-            raise ValueError(
-                "labels must agree with the signs of most, but not of all logits: the NLL has no minimum at a T from "
-                "0.001 to 1000; use objective='ece', or a larger calibration set"
+            warnings.warn(
+                "no T can be fitted, so T = 1: the labels agree with the signs of all logits, or of no more than "
+                "chance; use a larger calibration set",
+                stacklevel=3,
             )
-        value = shared
+        value = 1.0 if shared is None else shared
     if not per_label:
         after = measured(z / value)
     else:

@@ -1,15 +1,10 @@
 """Temperature scaling: one number that corrects confidence and leaves every prediction alone.
 
-`softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. There are two objectives:
-the grid search over the expected calibration error (ECE) that the tables of the focal-loss papers use [Mukhoti et al.
-2020], and the minimum of the negative log-likelihood (NLL), which is convex in 1/T. Over resamples of the calibration
-set, the grid's T varies about twice as much as the NLL's.
-
-With the gaps `d = max z - z >= 0` of a sample, `β = 1/T` and `S(β) = Σ_k exp(-β d_k)`, the confidence at T is `1 /
-S(β)` and the NLL is `log S(β) + β d_y`.
+`softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. Over resamples of the
+calibration set, the T of the ECE varies about twice as much as that of the NLL, which is convex in 1/T.
+`temperature_grid` tells how both follow from the gaps `d = max z - z` of a sample.
 """
 
-import difflib
 import json
 import math
 import warnings
@@ -23,6 +18,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
     Array,
@@ -38,7 +34,11 @@ from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, s
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
-OBJECTIVES = ("ece", "nll")
+OBJECTIVES = ("ece", "adaece", "nll")
+# Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
+STREAM_OBJECTIVES = ("ece", "nll")
+# With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
+ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
 # Within these, float32 can represent 1/T and the relevant logits over T.
@@ -54,8 +54,7 @@ _DEVICE_BLOCK_ELEMENTS = 2**22
 class Temperature:
     """A fitted temperature, and ECE (fractions) and NLL (nats per sample) of its calibration set before and after T.
 
-    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it. The
-    `objective` of `unfitted` temperatures is "none".
+    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it.
     """
 
     value: float
@@ -89,7 +88,6 @@ class Temperature:
 
     @property
     def is_fitted(self) -> bool:
-        """False for what `unfitted` returns."""
         return self.objective != "none"
 
     def apply(self, logits: ArrayT) -> ArrayT:
@@ -97,27 +95,22 @@ class Temperature:
         return logits / self.value
 
     def to_dict(self) -> dict:
-        """Return the fields as plain numbers and strings."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict) -> "Temperature":
         """Make a `Temperature` of what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
         known = [field.name for field in fields(cls)]
-        missing = [field.name for field in fields(cls) if field.name not in values and field.default is MISSING]
-        unknown = [name for name in values if name not in known]
-        if missing or unknown:
-            seen = [*(f"no {name!r}" for name in missing), *(f"unknown {name!r}" for name in unknown)]
-            raise ValueError(f"the fields of a Temperature must be {', '.join(known)}, got {', '.join(seen)}")
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not needed <= values.keys() <= set(known):
+            raise ValueError(f"the fields of a Temperature must be {', '.join(known)}, got {', '.join(values)}")
         return cls(**values)
 
     def save(self, path: str | Path) -> None:
-        """Write the fields to `path` as JSON."""
         write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Temperature":
-        """Read what `save` wrote."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
         if "values" in values:
             from .sigmoid_temperature import LabelTemperatures as cls
@@ -141,9 +134,10 @@ def fit_temperature(
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
         objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
-            [Mukhoti et al. 2020]. `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017].
-        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Only for `"ece"`.
+            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`: the T
+            with the smallest mean negative log-likelihood [Guo et al. 2017].
+        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
         link: "sigmoid" for several labels a sample, or one logit: logits `(..., L)` and labels `(..., L)`, 0 or 1, or
             `ignore_index` or NaN where unknown.
@@ -151,13 +145,12 @@ def fit_temperature(
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or if the
-        logits are constant: then T is 1.
+        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or makes
+        both ECE and NLL worse, or if there is no best one: then T is 1.
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
-            left; for `"nll"`, a likelihood without a maximum: all labels on the largest logit (T -> 0), or accuracy no
-            better than chance (T -> ∞).
+            left; a label whose probability is 0 at every T.
     """
     if link == "sigmoid":
         from .sigmoid_temperature import fit_sigmoid_temperature
@@ -174,34 +167,35 @@ def fit_temperature(
     samples = CalibrationSamples(logits, labels, ignore_index)
     refuse_probabilities(samples.evidence)
     if not len(samples):
-        raise ValueError(
-            f"labels must have at least one that is not ignore_index {ignore_index}, got none of {samples.num_given}"
-        )
+        raise ValueError(f"labels must have one that is not ignore_index {ignore_index}, got none")
     at_grid_end = False
     if samples.are_constant:
         warn_constant()
         candidates = np.array([1.0])
     elif objective == "ece":
         candidates = _screen(samples, temperatures, num_bins)
+    elif objective == "adaece":
+        candidates = temperatures[[np.argmin([_adaece(samples, t, num_bins) for t in temperatures])]]
     else:
-        candidates = np.array([_nll_optimum(samples)])
+        candidates = np.array([nll_temperature(samples)])
     ece, nll = _exact(samples, [1.0, *candidates], num_bins)
     best = 1 + int(ece[1:].argmin())
     value = float(candidates[best - 1])
-    if objective == "ece" and not samples.are_constant:
+    if objective != "nll" and not samples.are_constant:
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid")
     ece_before, ece_after, nll_before, nll_after = (float(values[i]) for values in (ece, nll) for i in (0, best))
+    if ece_after > ece_before and nll_after > nll_before:
+        warnings.warn(
+            f"T = {value:.4g} makes ECE and NLL of the calibration set worse: the grid should hold 1", stacklevel=2
+        )
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
 
 
-def check_objective(objective: str) -> None:
-    """Raise unless `objective` is one of `OBJECTIVES`."""
-    if objective not in OBJECTIVES:
-        close = difflib.get_close_matches(str(objective).lower(), OBJECTIVES, n=1, cutoff=0.3)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"objective must be 'ece' or 'nll', got {objective!r}{hint}")
+def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:
+    if objective not in objectives:
+        raise ValueError(f"objective must be {' or '.join(map(repr, objectives))}, got {objective!r}")
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
@@ -209,11 +203,8 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
         raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
-    if not (np.isfinite(temperatures) & (temperatures > 0)).all():
-        raise ValueError(f"grid must hold finite positive temperatures, got {grid!r}")
-    for end in (temperatures.min(), temperatures.max()):
-        if not _SMALLEST <= end <= _LARGEST:
-            raise ValueError(f"grid must hold temperatures from {_SMALLEST:g} to {_LARGEST:g}, got {end:g}")
+    if not ((temperatures >= _SMALLEST) & (temperatures <= _LARGEST)).all():
+        raise ValueError(f"grid must hold temperatures from {_SMALLEST:g} to {_LARGEST:g}, got {grid!r}")
     return temperatures
 
 
@@ -256,7 +247,7 @@ class CalibrationSamples:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         kept = labels != ignore_index
         self.labels = labels[kept]
-        self.num_given, self.num_classes = logits.shape
+        self.num_classes = logits.shape[1]
         self._logits = logits
         self._index = None if len(self.labels) == len(labels) else kept.nonzero().squeeze(1)
         self.are_constant, self.evidence = True, ProbabilityEvidence()
@@ -283,6 +274,10 @@ class CalibrationSamples:
             part = slice(start, start + step)
             logits = self._logits[part] if self._index is None else self._logits[self._index[part]]
             yield start, logits.to(torch.promote_types(logits.dtype, dtype))
+
+    def logits(self) -> Tensor:
+        """(N, K), in the dtype they were given in."""
+        return self._logits if self._index is None else self._logits[self._index]
 
     def gaps(self, dtype: torch.dtype, width: int = 0, elements: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of `max z - z` in `dtype`, sized so that `max(K, width)` numbers per sample make up `elements`."""
@@ -325,22 +320,28 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
     return temperatures[(ece - slack <= (ece + slack).min()).cpu().numpy()]
 
 
-def _nll_optimum(samples: CalibrationSamples) -> float:
+def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> float:
+    """AdaECE at a temperature, float64."""
+    keys = []
+    for part, gaps in samples.gaps(torch.float64):
+        confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
+        keys.append(pack(confidence.cpu(), samples.correct[part].bool().cpu()))
+    return adaptive_error(np.concatenate(keys), num_bins)
+
+
+def nll_temperature(samples: CalibrationSamples) -> float:
     """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
     label_gap = float(samples.label_gaps.mean())
-    advice = "; use objective='ece', or a larger calibration set"
     if not math.isfinite(label_gap):
         raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+    problem = None
     if label_gap == 0:
-        raise ValueError(
-            f"labels must not all have the largest logit, got a perfectly separated set of {len(samples)} samples: "
-            "the NLL has no minimum, it falls as T -> 0" + advice
-        )
-    if label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
-        raise ValueError(
-            "labels must have larger logits than other classes, got no larger ones on average (accuracy no better "
-            "than chance; are the labels those of these logits?): the NLL has no minimum, it falls as T -> ∞" + advice
-        )
+        problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
+    elif label_gap >= (1 - 1e-9) * _mean_expected_gap(samples, 0.0):
+        problem = "the predictions are no better than chance (are the labels those of these logits?)"
+    if problem is not None:
+        warnings.warn(f"no T can be fitted, so T = 1: {problem}; use a larger calibration set", stacklevel=3)
+        return 1.0
 
     def slope(log_beta: float) -> float:
         return label_gap - _mean_expected_gap(samples, math.exp(log_beta))

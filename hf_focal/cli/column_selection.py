@@ -103,13 +103,13 @@ def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Da
     Raises:
         ValueError: no sample of `source` has a label in its column `column`.
     """
-    labelled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
-    if not labelled.any():
+    labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
+    if not labeled.any():
         raise ValueError(f"label_column must hold labels, got none in {column!r} of {source}")
-    if labelled.all():
+    if labeled.all():
         return samples
-    _logger.info("%s: dropped %d of %d samples, which have no label", source, (~labelled).sum(), len(samples))
-    return samples.select(np.flatnonzero(labelled))
+    _logger.info("%s: dropped %d of %d samples, which have no label", source, (~labeled).sum(), len(samples))
+    return samples.select(np.flatnonzero(labeled))
 
 
 def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:

@@ -1,4 +1,4 @@
-"""Tokenization of labelled samples, and collation of batches for each kind of trained model."""
+"""Tokenization of labeled samples, and collation of batches for each kind of trained model."""
 
 import io
 from collections.abc import Callable, Sequence

@@ -123,7 +123,7 @@ def _numbered(
     """Number labels (N,) of a feature as the model does, int64; -100 for no label."""
     where = f"{selected.column!r} of {source}"
     no_label = [-1, -100] if isinstance(feature, ClassLabel) else [-100]
-    unlabelled = np.isin(labels, no_label) if labels.dtype.kind in "iu" else np.zeros(len(labels), dtype=bool)
+    unlabeled = np.isin(labels, no_label) if labels.dtype.kind in "iu" else np.zeros(len(labels), dtype=bool)
     unnamed = all(name == f"LABEL_{i}" for i, name in config.id2label.items())
 
     def numbers_of(names: list[str]) -> list[int]:
@@ -145,14 +145,14 @@ def _numbered(
         return [found[name] for name in wanted]
 
     if isinstance(feature, ClassLabel) and (label_map or not unnamed):
-        labels = np.array([*numbers_of(feature.names), -100])[np.where(unlabelled, -1, labels)]
+        labels = np.array([*numbers_of(feature.names), -100])[np.where(unlabeled, -1, labels)]
     elif feature == Value("string"):
         names, indices = np.unique(labels.astype(str), return_inverse=True)
         labels = np.array(numbers_of(names.tolist()), np.int64)[indices]
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"{selected.argument} must hold ClassLabel, integers or strings, got {feature} in {where}")
-    labels = np.where(unlabelled, -100, labels).astype(np.int64)
-    wrong = np.unique(labels[~unlabelled & ((labels < 0) | (labels >= config.num_labels))])
+    labels = np.where(unlabeled, -100, labels).astype(np.int64)
+    wrong = np.unique(labels[~unlabeled & ((labels < 0) | (labels >= config.num_labels))])
     if len(wrong):
         raise ValueError(
             f"{selected.argument} must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}"

@@ -64,7 +64,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
     elif command == "report":
         from ..reports import comparison_page
 
-        print(f"Written to {comparison_page(**arguments)}")
+        print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
     else:
         from .evaluate_and_calibrate import calibrate_model, evaluate_model
 
@@ -165,11 +165,16 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
     evaluate.add_argument("--split", help="the split of a dataset [test]")
     evaluate.add_argument("--output", metavar="DIR", help="a new folder for the report")
+    evaluate.add_argument("--precision", type=float, metavar="P", help="find a threshold: right on P of the answers")
+    evaluate.add_argument("--coverage", type=float, metavar="C", help="find a threshold: answers to C of the samples")
+    evaluate.add_argument("--threshold_dataset", metavar="DATA", help="the data to choose it on [the same dataset]")
+    evaluate.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
     calibrate = commands.add_parser("calibrate", help="fit and fold in the temperature of a trained model", **options)
     calibrate.add_argument("--split", help="the split of a dataset to fit T to [validation]")
     calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
-    calibrate.add_argument("--objective", help="ece, on the grid 0.1 ... 10, or nll [ece]")
+    calibrate.add_argument("--objective", help="nll, or ece, on the grid 0.1 ... 10 [nll]")
+    calibrate.add_argument("--calibration", help="temperature, vector, matrix or auto [temperature]")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import yaml
@@ -111,14 +111,14 @@ def public_name(name: str) -> str:
 class TrainedModel:
     """A trained model with its tokenizer or image processor and its trainer. User errors are raised as `InputError`.
 
-    The arguments are those of `evaluate_model`, with `options` for the data and a `scratch` folder for the trainer.
+    The arguments are those of `evaluate_model`; `options` are the fields of `InputOptions`.
     """
 
-    def __init__(
-        self, name: str, task: str | None, batch_size: int, num_bins: int, options: InputOptions, scratch: str
-    ):
-        self.name, self.options = name, options
+    def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
+        self.name = name = str(name)
         self.truncation_notes: list[str] = []
+        with explained():
+            self.options = InputOptions(**options)
         with explained("model", name):
             if PreTrainedConfig.get_config_dict(name)[0].get("model_type") not in CONFIG_MAPPING:
                 import hf_focal.models  # noqa: F401 (registers the papers' models)
@@ -135,7 +135,7 @@ class TrainedModel:
                 raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
             arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
             self.args = arguments(
-                scratch,
+                gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task != "image-classification",
@@ -268,9 +268,20 @@ class TrainedModel:
             )
         return encoded
 
-    def fit(self, encoded: Dataset, objective: str) -> Temperature:
+    def fit(self, encoded: Dataset, objective: str, calibration: str) -> Temperature | None:
+        """Fit a correction, which is the trainer's from now on; returns the temperature if it is one."""
         with self._measured():
-            return self.trainer.fit_temperature(encoded, objective)
+            if calibration == "temperature":
+                return self.trainer.fit_temperature(encoded, objective)
+            if self.generates:
+                raise InputError(f"calibration must be 'temperature' for a language model, got {calibration!r}")
+            self.trainer.fit_calibration(encoded, calibration)
+            return self.trainer.temperature
+
+    def fit_details(self) -> dict[str, Any]:
+        """The details of results that `fit` adds."""
+        fit = self.trainer.calibration_fit
+        return {} if fit is None else {"calibration": fit.to_dict()}
 
     def measure(self, encoded: Dataset) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():
@@ -282,7 +293,7 @@ class TrainedModel:
         try:
             yield
         except ValueError as error:
-            if "the NLL has no minimum" in str(error) or "the NLL is infinite" in str(error):
+            if "the NLL is infinite" in str(error):
                 raise InputError(str(error)) from error
             if NOT_FINITE.match(str(error)):
                 raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error
@@ -331,14 +342,3 @@ def _check_config(config: PreTrainedConfig) -> None:
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ValueError(f"its config's architectures must be names, got {architectures!r}")
-
-
-@contextmanager
-def trained_model(
-    name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]
-) -> Iterator[TrainedModel]:
-    """A `TrainedModel` with a temporary scratch folder. `options` are the fields of `InputOptions`."""
-    with explained():
-        input_options = InputOptions(**options)
-    with TemporaryDirectory(prefix="hf-focal-") as scratch:
-        yield TrainedModel(str(name), task, batch_size, num_bins, input_options, scratch)

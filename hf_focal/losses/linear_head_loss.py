@@ -20,7 +20,7 @@ from .closed_form_gradients import (
     sample_statistics,
     turn_into_gradient,
 )
-from .label_checks import accumulation_dtype, check_labels, check_logits
+from .label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
 from .number_checks import finite, require, require_tensors
 
 # Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and
@@ -67,6 +67,7 @@ def linear_loss(
         TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, such as
             MMCE.
         RuntimeError: a second derivative.
+        NotImplementedError: a transform of `torch.func`.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
@@ -78,6 +79,10 @@ def linear_loss(
     require(chunk_size is None or chunk_size >= 1, f"chunk_size must be at least 1, got {chunk_size}")
     bias = _check_head(hidden, weight, bias)
     require_tensors(labels=labels)
+    if is_transformed(hidden, weight, labels, *([] if bias is None else [bias])):
+        raise NotImplementedError(
+            "hidden, weight, bias and labels must be plain tensors, got some of torch.func: use the loss on logits"
+        )
     num_classes = len(weight)
     # Logits that take no memory: their shape is checked.
     index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], num_classes), labels)

@@ -20,6 +20,8 @@ from .equal_mass_bins import adaptive_error, pack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
+from .selective_prediction import RiskCoverageCurve, grouped
+from .smooth_calibration_error import smooth_error
 
 
 def expected_calibration_error(
@@ -100,6 +102,40 @@ def classwise_calibration_error(
     return classwise_error(cells[0].cpu().numpy(), size)
 
 
+def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """Smooth ECE: as ECE, but with the gaps smoothed by a kernel of the width that equals the result, without bins.
+
+    Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _smooth(*_top_labels(inputs, logits, labels, ignore_index))
+
+
+def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """AURC: the mean error rate of the k most confident samples, over k; see `RiskCoverageCurve.areas`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _area("aurc", inputs, logits, labels, ignore_index)
+
+
+def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """E-AURC: the AURC above that of the best order, in which all errors come last.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _area("e_aurc", inputs, logits, labels, ignore_index)
+
+
+def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """AUGRC: the mean share of wrong answers among all samples if the k most confident are answered, over k.
+
+    Returns a fraction in [0, 1/2]; see the module for shapes and errors.
+    """
+    return _area("augrc", inputs, logits, labels, ignore_index)
+
+
 def negative_log_likelihood(
     logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
@@ -140,6 +176,23 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
+
+
+def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
+    """Smooth ECE, as `smooth_ece`, of confidences and hits, as for `ece_from_confidences`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _smooth(*check_confidences(confidence, correct))
+
+
+def _smooth(confidence: Tensor, correct: Tensor) -> float:
+    return smooth_error(grouped(confidence.numpy(), correct.numpy()))
+
+
+def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
+    confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
+    return RiskCoverageCurve.of(grouped(confidence.numpy(), correct.numpy())).areas()[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:

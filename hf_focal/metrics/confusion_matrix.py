@@ -66,6 +66,6 @@ class ConfusionMatrix:
         if self.counts is None:
             raise ValueError("counts must be of at least one batch, got none")
         counts = self.counts.cpu()
-        found, labelled = counts.diagonal().double(), counts.sum(1)
+        found, labeled = counts.diagonal().double(), counts.sum(1)
         # 0 / 0 is NaN.
-        return {"accuracy": found / labelled, "iou": found / (labelled + counts.sum(0) - found), "count": labelled}
+        return {"accuracy": found / labeled, "iou": found / (labeled + counts.sum(0) - found), "count": labeled}

@@ -6,7 +6,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figure_style import COLOURS, MARKERS, clean_axes, finished, wrapped
+from .figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
 from .markdown_tables import check_results
 from .run_results import TranslationResult
 
@@ -38,7 +38,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     height = 5.8 + 0.14 * sum(label.count("\n") + 1 for label in labels)
     figure = Figure(figsize=(6.4, height), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    for run, label, color, marker in zip(results, labels, cycle(COLOURS), cycle(MARKERS), strict=False):
+    for run, label, color, marker in zip(results, labels, cycle(COLORS), cycle(MARKERS), strict=False):
         percent = {key: 100 * value for key, value in run.validation_ece.items() if lowest <= key <= highest}
         # T may lie between grid points, but its ECE is known from the fit.
         percent.setdefault(run.temperature.value, 100 * run.temperature.ece_after)

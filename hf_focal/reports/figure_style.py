@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ACCURACY, GAP, GREY = "#0072B2", "#D55E00", "#595959"
 OVER, UNDER = GAP, "#009E73"  # confidence above and below the accuracy
 # Okabe and Ito's colors without yellow, which is too pale for lines. 7 colors and 8 markers tell 56 runs apart.
-COLOURS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 LINES = ("-", "--", "-.", ":")
 

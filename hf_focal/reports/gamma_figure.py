@@ -61,9 +61,9 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
     bound = max(-lowest, highest)
     # The reports' two colors, each from pale to dark without a shared white, so that small γ show their sign too.
-    colours = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
+    colors = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
     corners = np.arange(num_bins + 1) + 0.5
-    colormap = LinearSegmentedColormap.from_list("gamma", colours)
+    colormap = LinearSegmentedColormap.from_list("gamma", colors)
     norm = AsinhNorm(_LINEAR_WIDTH, vmin=-bound, vmax=bound)
     mesh = heat.pcolormesh(epochs, corners, gammas, cmap=colormap, norm=norm)
     # Hatching shows the sign without color.

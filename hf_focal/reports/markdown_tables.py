@@ -17,6 +17,8 @@ _METRICS = (
     ("classwise_ece", "classwise ECE %", 100, 2),
     ("mce", "MCE %", 100, 2),
 )
+# What no temperature changes.
+_DECISIONS = (("error", "Error %", min), ("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max))
 _TRUE_ERROR = ("true_calibration_error", "true ECE %", 100, 2)
 
 
@@ -53,12 +55,26 @@ def format_interval(bounds: tuple[float, float] | None, factor: float, decimals:
     return "" if bounds is None else f" [{', '.join(format_number(bound, factor, decimals) for bound in bounds)}]"
 
 
-def in_bold(cells: list[str], wanted: bool, best: Callable = min) -> list[str]:
-    """Mark the best numbers of a column, ties included, if `wanted` and if there are at least two numbers."""
+def in_bold(
+    cells: list[str], wanted: bool, best: Callable = min, widths: Sequence[float | None] | None = None
+) -> list[str]:
+    """Mark the best numbers of a column, ties included, if `wanted` and if there are at least two numbers.
+
+    Where the best has a 95 % interval, of `widths` in the column's unit, the others must be further away than half of
+    it; else none is marked.
+    """
     numbers = [float(cell) for cell in cells if cell != MISSING]
     if not wanted or len(numbers) < 2:
         return cells
-    return [Best(cell) if cell != MISSING and float(cell) == best(numbers) else cell for cell in cells]
+    first = best(numbers)
+    of_best = [
+        width
+        for cell, width in zip(cells, widths or [None] * len(cells), strict=True)
+        if width is not None and cell != MISSING and float(cell) == first
+    ]
+    if of_best and sum(abs(number - first) <= max(of_best) / 2 for number in numbers) > 1:
+        return cells
+    return [Best(cell) if cell != MISSING and float(cell) == first else cell for cell in cells]
 
 
 def before_after(pairs: Sequence[tuple], factor: float, decimals: int, best: Callable) -> list[Any]:
@@ -89,9 +105,9 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
             `"pre"`: metrics before temperature scaling, from `CalibrationMetrics.compute()`;
             `"post"`, `"temperature"`: metrics after it, and T, optional;
             `"true_calibration_error"`: optional (before, after) fractions, if the true probabilities are known;
-            `"intervals"`, `"post_intervals"`: optional mappings of a metric to (low, high), fractions.
-        bold_best: put the smallest printed value of each column in bold, before and after T separately (ties
-            included), if there are at least two runs.
+            `"intervals"`, `"post_intervals"`: optional mappings of a metric to (low, high); that of the ECE is shown.
+        bold_best: put the best printed value of each column in bold, before and after T separately (ties included),
+            if there are at least two runs and if its interval, where it has one, excludes the others.
 
     Returns:
         The table, ending in a newline. Missing values and NaN appear as "–".
@@ -104,23 +120,50 @@ def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
 
 
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
-    """Return the columns of `results_table` by their titles."""
+    """Return the columns of `results_table` by their titles; the last row is the majority class, where it is known."""
     rows: list[dict[str, Any]] = [
-        {"loss": run.loss, "pre": run.pre, "intervals": {"ece": run.pre_intervals.get("ece")}} for run in results
+        {"loss": run.loss, "pre": run.pre, "intervals": run.pre_intervals} for run in results
     ]
     for row, run in zip(rows, results, strict=True):
         if run.temperature.is_fitted:
-            row |= {"post": run.post, "post_intervals": {"ece": run.post_intervals.get("ece")}}
-            row["temperature"] = run.temperature.value
+            row |= {"post": run.post, "post_intervals": run.post_intervals, "temperature": run.temperature.value}
         if run.true_calibration_error is not None:
             row["true_calibration_error"] = run.true_calibration_error
-    return _comparison_columns(rows)
+    columns = _comparison_columns(rows)
+    errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
+    if len(errors) == 1:  # or the runs have different test sets
+        baseline = {"Loss": "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
+        for title, column in columns.items():
+            column.append(baseline.get(title, MISSING))
+    return columns
+
+
+def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
+    """The number of test samples, and how they are distributed; empty where that is unknown."""
+    return run.pre.get("num_samples", 0), run.details.get("class_balance", {}) if "num_samples" in run.pre else {}
+
+
+def results_notes(results: Sequence[RunResult]) -> list[str]:
+    """Return what the numbers of `results_table` do not show: models of one answer, and temperatures that harm."""
+    notes = []
+    for run in results:
+        size, balance = _class_balance(run)
+        others = size - balance.get("predicted", 0)
+        if "predicted" in balance and others < 0.2 * (size - balance["largest"]):
+            notes.append(
+                f"{run.loss} predicts one class for {100 * (1 - others / size):.1f} % of the samples, so its "
+                "calibration says little: train it longer, or with another learning rate or class weights"
+            )
+        if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
+            notes.append(f"T increases both ECE and NLL of {run.loss}: fit it on more samples, or do without")
+    return notes
 
 
 def results_table(results: Sequence[RunResult]) -> str:
-    """Compare results in a `markdown_table`, one row per run."""
+    """Compare results in a `markdown_table`, one row per run and one of the majority class; `results_notes` follow."""
     columns = results_columns(results)
-    return columns_table(list(columns), list(columns.values()))
+    notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
+    return columns_table(list(columns), list(columns.values())) + notes
 
 
 def translation_columns(results: Sequence[TranslationResult]) -> dict[str, list[Cell]]:
@@ -156,21 +199,40 @@ def _comparison_columns(rows: Sequence[Mapping], bold_best: bool = True) -> dict
     if not rows:
         raise ValueError("rows must hold at least one run, got none")
     metrics = [*_METRICS, *([_TRUE_ERROR] if any("true_calibration_error" in row for row in rows) else [])]
-    truths = [row.get("true_calibration_error", (None, None)) for row in rows]
-    errors = [format_number(row["pre"].get("error"), 100, 2) for row in rows]
-    columns: dict[str, list[Cell]] = {"Loss": [row["loss"] for row in rows], "Error %": [*in_bold(errors, bold_best)]}
+    columns: dict[str, list[Cell]] = {"Loss": [row["loss"] for row in rows]}
+    for key, title, best in _DECISIONS:
+        if key == "error" or any(key in row["pre"] for row in rows):
+            columns[title] = [*_cells(rows, "pre", "intervals", key, 100, 2, bold_best, best)]
     for key, title, factor, decimals in metrics:
         sides = []
-        for number, (side, intervals) in enumerate((("pre", "intervals"), ("post", "post_intervals"))):
-            values = [
-                truth[number] if key == "true_calibration_error" else row.get(side, {}).get(key)
-                for row, truth in zip(rows, truths, strict=True)
-            ]
-            cells = in_bold([format_number(value, factor, decimals) for value in values], bold_best)
-            bounds = [format_interval(row.get(intervals, {}).get(key), factor, decimals) for row in rows]
-            sides.append(list(zip(cells, bounds, strict=True)))
+        for side, intervals in (("pre", "intervals"), ("post", "post_intervals")):
+            cells = _cells(rows, side, intervals, key, factor, decimals, bold_best)
+            bounds = [row.get(intervals, {}).get(key) if key == "ece" else None for row in rows]
+            sides.append(
+                [(cell, format_interval(each, factor, decimals)) for cell, each in zip(cells, bounds, strict=True)]
+            )
         columns[title] = [
             (*before, " → ", *after) if row.get("post") else before
             for row, before, after in zip(rows, *sides, strict=True)
         ]
     return columns | {"T": [format_number(row.get("temperature"), 1, 2) for row in rows]}
+
+
+def _cells(
+    rows: Sequence[Mapping],
+    side: str,
+    intervals: str,
+    key: str,
+    factor: float,
+    decimals: int,
+    bold_best: bool,
+    best: Callable = min,
+) -> list[str]:
+    """A metric of each run before T or after it, with the best in bold."""
+    if key == "true_calibration_error":
+        values = [row.get(key, (None, None))[side == "post"] for row in rows]
+    else:
+        values = [row.get(side, {}).get(key) for row in rows]
+    bounds = [row.get(intervals, {}).get(key) for row in rows]
+    widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
+    return in_bold([format_number(value, factor, decimals) for value in values], bold_best, best, widths)

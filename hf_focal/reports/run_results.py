@@ -10,7 +10,9 @@ from typing import Any, Self, get_args, get_origin
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import Temperature
@@ -32,8 +34,8 @@ class MeasuredRun:
         temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
         pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL.
         pre_bins, post_bins: the bins of the reliability diagrams.
-        details: additional JSON values. "class_balance", where known: the number of "classes", and the "smallest" and
-            "largest" number of test samples that one has.
+        details: additional JSON values. "class_balance", where known: the number of "classes", the "smallest" and
+            "largest" number of test samples that one has, and the largest number "predicted" as one.
     """
 
     loss: str
@@ -59,8 +61,8 @@ class RunResult(MeasuredRun):
     """The result of a classifier.
 
     Attributes:
-        pre_intervals, post_intervals: 95 % bootstrap intervals of the calibration errors, metric -> (low, high); empty
-            for pixels and tokens, which are not independent samples.
+        pre_intervals, post_intervals: 95 % intervals, metric -> (low, high): bootstrap intervals of the calibration
+            errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
         true_calibration_error: (before, after) against the true posterior, if it is known.
     """
 
@@ -76,7 +78,16 @@ class RunResult(MeasuredRun):
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
         after.update(scaled(logits, temperature.value), labels)
-        return cls.of(loss, temperature, before, after, **options)
+        result = cls.of(loss, temperature, before, after, **options)
+        decisions, predicted = _decisions(logits, labels)
+        result.details.get("class_balance", {})["predicted"] = predicted
+        return replace(
+            result,
+            pre=result.pre | decisions,
+            post=result.post | decisions,
+            pre_intervals=result.pre_intervals | _mean_intervals(logits, labels),
+            post_intervals=result.post_intervals | _mean_intervals(scaled(logits, temperature.value), labels),
+        )
 
     @classmethod
     def of(
@@ -183,6 +194,33 @@ def scaled(logits: Array, temperature: float) -> Tensor:
     """Divide logits by T in at least float32, as rounding to half precision would create ties."""
     logits = torch.as_tensor(logits)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+
+
+def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
+    """Macro-F1, for two classes AUROC, and the largest number of samples predicted as one class."""
+    confusion = ConfusionMatrix()
+    confusion.update(logits, labels)
+    values = {"macro_f1": confusion.compute()["macro_f1"]}
+    if logits.shape[-1] == 2:
+        kept = labels != -100
+        ranks, positive = rankdata((logits[..., 1] - logits[..., 0])[kept].cpu()), labels[kept].cpu().numpy() == 1
+        pairs = positive.sum() * (~positive).sum()
+        above = ranks[positive].sum() - positive.sum() * (positive.sum() + 1) / 2
+        values["auroc"] = float(above / pairs) if pairs else math.nan
+    assert confusion.counts is not None  # after an update
+    return values, int(confusion.counts.sum(0).max())
+
+
+def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:
+    """95 % intervals of the means over samples: error and NLL."""
+    kept = labels != -100
+    logits, labels = logits[kept].float(), labels[kept]
+    samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}
+    intervals = {}
+    for name, values in samples.items():
+        half = 1.96 * float(values.double().std(correction=0)) / math.sqrt(max(len(values), 1))
+        intervals[name] = (float(values.mean()) - half, float(values.mean()) + half)
+    return intervals
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -17,13 +17,23 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
-from ..calibration.folding import folded_temperature
+from ..calibration.affine_scaling import AffineScaling
+from ..calibration.cross_fitting import CalibrationFit, fit_calibration
+from ..calibration.folding import folded_temperature, last_layers
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import Temperature, check_objective, fit_temperature
+from ..calibration.temperature import (
+    ENOUGH_SAMPLES,
+    OBJECTIVES,
+    STREAM_OBJECTIVES,
+    Temperature,
+    check_objective,
+    fit_temperature,
+)
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
+from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
 from .batch_samplers import seed_by_epoch
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
@@ -57,7 +67,7 @@ class FocalTrainer(Trainer):
     their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
-    labelled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
+    labeled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
     but DDP would wait for one: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
     `output_router_logits` on, its auxiliary loss is added once per step and logged as ``aux_loss``; ``eval_loss`` is
     without it.
@@ -113,6 +123,7 @@ class FocalTrainer(Trainer):
             raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
         self.label_names = ["labels"]  # also for models that do not take labels
         self.temperature: Temperature | None = None
+        self.calibration_fit: CalibrationFit | None = None
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
@@ -147,7 +158,7 @@ class FocalTrainer(Trainer):
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
-        self.temperature = None
+        self.temperature = self.calibration_fit = None
         if self.calibration():  # of the weights before this training run
             del self.model.config.calibration
         try:
@@ -323,7 +334,7 @@ class FocalTrainer(Trainer):
         classwise = not self.head.generates  # a vocabulary has too many classes for metrics of each
         # There are too many pixels to keep a number of each, unless AdaFocal needs them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples)
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, classwise, keep_samples)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
@@ -343,7 +354,7 @@ class FocalTrainer(Trainer):
             self.args.dataloader_drop_last = drop_last
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Update an accumulator (see `evaluation_accumulators`) with a labelled dataset; returns `gather` of it."""
+        """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # As after predict(), or the progress bar of this pass would continue in the next one.
@@ -351,7 +362,7 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """The `CalibrationMetrics` of labelled data, or of the evaluation set with that key, before T and after T.
+        """The `CalibrationMetrics` of labeled data, or of the evaluation set with that key, before T and after T.
 
         They are those of all processes; the second is None without a temperature. `evaluate` reports their
         `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
@@ -386,38 +397,81 @@ class FocalTrainer(Trainer):
 
     # Temperature
 
-    def fit_temperature(self, dataset: Any = None, objective: str = "ece", per_label: bool = False) -> Temperature:
+    def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
             dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
-            objective: "ece", the grid 0.1 … 10.0 of the papers' tables, or "nll"; see `hf_focal.fit_temperature`. For
-                language models' tokens, and for pixels, both use the grid (`hf_focal.TemperatureStream`).
-            per_label: of a model of several labels, one T a label, with "nll".
+            objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
+                `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
+                grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
+            per_label: of a model of several labels, one T a label, by NLL.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
-        check_objective(objective)
+        check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
         if self.head in (Head.CLASSES, Head.LABELS):
             logits, labels = self.collect(dataset, CollectedLogits())
             options: Any = {"link": self.link, "per_label": per_label}
             self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
+            enough = ENOUGH_SAMPLES[objective]
+            if self.temperature.num_samples < enough and self.args.should_log:
+                _logger.warning(
+                    "T is fitted on %d samples: with fewer than %d, it can make calibration worse",
+                    self.temperature.num_samples,
+                    enough,
+                )
         else:
             self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
+        self.calibration_fit = None
         self._calibration_when_fitted = self.calibration()
         return self.temperature
+
+    def fit_calibration(self, dataset: Any = None, method: str = "auto") -> CalibrationFit:
+        """Fit a temperature, vector or matrix scaling to a classifier's logits; it replaces an earlier temperature.
+
+        Later evaluations also measure after the correction, and `save_calibrated` folds it into the weights. With
+        vector and matrix scaling, predictions may change. The result tells how good the correction is on samples that
+        it was not fitted on.
+
+        Args:
+            dataset: see `held_out_dataset`. The logits are kept in memory.
+            method: "temperature", "vector", "matrix" or "auto"; see `hf_focal.fit_calibration`.
+
+        Raises:
+            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model whose logits are too many
+                to keep, of tokens or pixels, for which there is `fit_temperature`.
+        """
+        if self.head is not Head.CLASSES:
+            raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
+        logits, labels = self.collect(self.held_out_dataset(dataset, "dataset"), CollectedLogits())
+        try:
+            bias = all(layer.bias is not None for layer in last_layers(self.model))
+        except TypeError:  # a head that nothing can be folded into
+            bias = True
+        fit = fit_calibration(logits, labels, method, num_bins=self.args.calibration_bins, bias=bias)
+        self.calibration_fit = fit
+        self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
+        self._calibration_when_fitted = self.calibration()
+        return fit
+
+    @property
+    def correction(self) -> Temperature | AffineScaling | None:
+        """What was fitted last, by `fit_temperature` or `fit_calibration`."""
+        return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
 
     def calibration(self) -> dict[str, Any]:
         """A copy of `model.config.calibration`, which `fold_temperature` writes; empty without one."""
         return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
 
     def forget_folded_temperature(self) -> None:
-        """Reset the temperature if it has been folded into the model since it was fitted."""
-        if self.folded_temperature() is not None and self.calibration() != self._calibration_when_fitted:
-            self.temperature = None
+        """Reset the correction if it has been folded into the model since it was fitted."""
+        folded = self.folded_temperature() is not None or "method" in self.calibration()
+        if folded and self.calibration() != self._calibration_when_fitted:
+            self.temperature = self.calibration_fit = None
 
     def folded_temperature(self) -> float | None:
         """The temperature in the model's weights, None if there is none."""
@@ -435,9 +489,12 @@ class FocalTrainer(Trainer):
         earlier = weight_files(folder)
         self.save_model(_internal_call=True)  # without a push
         self.forget_folded_temperature()
-        if self.temperature is not None and self.is_world_process_zero():
-            self.temperature.save(folder / "temperature.json")
-            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, self.temperature, earlier)
+        if self.correction is not None and self.is_world_process_zero():
+            if self.temperature is not None:
+                self.temperature.save(folder / "temperature.json")
+            if self.calibration_fit is not None:
+                write_json(folder / "calibration.json", self.calibration_fit.to_dict())
+            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, self.correction, earlier)
 
     def create_model_card(
         self,
@@ -466,7 +523,7 @@ class FocalTrainer(Trainer):
             dataset_tags, dataset, dataset_args: the dataset's Hub id, or its name; and its configuration.
             result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
                 default they are measured, and the report is written.
-            test_dataset: labelled data to measure, or the key of one of several evaluation sets; by default the
+            test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
         """
         named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}
@@ -511,7 +568,7 @@ class FocalTrainer(Trainer):
         private = self.args.hub_private_repo if private is None else private
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_calibrated()
-        if self.temperature is None and not self.calibration():
+        if self.correction is None and not self.calibration():
             _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
         if self.hub_model_id is None:
             with suppress(HubError):  # which `publish` raises again, when all files are written

@@ -160,6 +160,6 @@ def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
         if found >= num_bins:
             return
     raise ValueError(
-        f"calibration_dataset must hold at least one labelled sample for each of the {num_bins} bins, got {found}: "
+        f"calibration_dataset must hold at least one labeled sample for each of the {num_bins} bins, got {found}: "
         "give more of them, or use fewer bins"
     )

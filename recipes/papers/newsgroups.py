@@ -28,7 +28,7 @@ from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier
+from hf_focal.experiments.runs.classifier_results import measure_classifier, save_logits
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
@@ -141,14 +141,16 @@ def main(argv: list[str]) -> list[RunResult]:
             calibration_dataset=encoded["validation"],
             processing_class=tokenizer,
             data_collator=DataCollatorWithPadding(tokenizer),
-            optimizers=(build_optimizer(model, args, model_args.embedding_learning_rate), None),
+            optimizers=(build_optimizer(model, args, model_args), None),
         )
         recipe_args.add_callbacks(trainer, encoded["test"])
         trained = trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()
 
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
+        predictions = {name: trainer.predict(encoded[name]) for name in ("validation", "test")}
+        save_logits(Path(args.output_dir) / "logits.npz", predictions)
+        result = measure_classifier(trainer, trained, temperature, predictions["test"], splits)
         trainer.save_calibrated()
         trainer.create_model_card(result=result, **data_args.card_names("20 Newsgroups"))
         if args.process_index == 0:

@@ -137,8 +137,8 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
     column = ood.image_column if of_images else ood.text_column
     load = load_images if of_images else load_texts
     source, name = ("test_file", ood.test_file) if ood.test_file is not None else ("dataset_name", ood.dataset_name)
-    inputs, labelled = load(source, name, column=column), load_one_split(source, name)
-    labels, *others = (labels_of(config, source, labelled, ood.label_column) for config in configs.values())
+    inputs, labeled = load(source, name, column=column), load_one_split(source, name)
+    labels, *others = (labels_of(config, source, labeled, ood.label_column) for config in configs.values())
     if not all(torch.equal(labels, other) for other in others):
         raise ValueError(f"models must number the classes alike, got {', '.join(configs)}, which do not")
     inputs = inputs.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())

@@ -1,11 +1,12 @@
-"""Run the rows of a paper's table, and write the table with our figures next to the printed ones.
+"""Run the rows of a paper's table.
 
     python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
         --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
 Each run is another recipe with its configuration, started with `accelerate launch`: one run per GPU, or one after the
 other on the CPU. The same command again skips finished runs and resumes the others; a run that dies is started again.
-`--dry_run` prints the plan and an estimate of its time. The printed tables are in `recipes/papers/tables`.
+`--dry_run` prints the plan and an estimate of its time. The printed tables are in `recipes/papers/tables`;
+recipes/papers/results.py writes ours beside them.
 """
 
 import logging
@@ -21,17 +22,8 @@ from typing import Any
 import yaml
 
 from hf_focal.experiments.reports.paper_tables import PaperCell, read_paper_tables
-from hf_focal.experiments.reports.reproduction_page import CellRun, how_it_was_run, seconds_of, write_pages
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.launcher import (
-    ELSEWHERE,
-    OUT_OF_TIME,
-    Job,
-    devices_of,
-    execute,
-    history,
-    same_batch,
-)
+from hf_focal.experiments.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
 from hf_focal.experiments.runs.recipe_arguments import named_values
 from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
@@ -59,7 +51,7 @@ class ReproduceArguments:
     )
     overrides: list[str] = field(
         default_factory=list,
-        metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15. The page lists them."},
+        metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."},
     )
     processes_per_run: int = field(
         default=1, metadata={"help": "GPUs per run; the configuration's batch size is kept."}
@@ -72,17 +64,28 @@ class ReproduceArguments:
     timings: str | None = field(
         default=None, metadata={"help": "An output_dir whose finished runs the estimate uses. Default: output_dir."}
     )
-    page: str | None = field(
-        default=None, metadata={"help": "The page of all tables. Default: OUTPUT_DIR/reproduction.md."}
-    )
     dry_run: bool = field(default=False, metadata={"help": "Only print the plan and the estimate."})
-    report_only: bool = field(default=False, metadata={"help": "Only write the pages of the finished runs."})
 
     def __post_init__(self):
         check.at_least(1, self, "processes_per_run", "jobs", "attempts")
         check.at_least(0, self, "budget_minutes")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds must be different numbers, one at least, got {self.seeds}")
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """The run of a table's cell with one seed, under the names of the table."""
+
+    dataset: str
+    model: str
+    loss: str
+    seed: int
+    job: Job
+
+    @property
+    def row(self) -> str:
+        return f"{self.dataset}/{self.model}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def prepare(argv: list[str]) -> Plan:
     for run in runs:
         run.job.check()
     without_recipe = ["/".join(row) for row, entry in entries.items() if entry is None]
-    devices = [] if arguments.report_only else devices_of(arguments.jobs, arguments.processes_per_run)
+    devices = devices_of(arguments.jobs, arguments.processes_per_run)
     return Plan(arguments, tables, runs, without_recipe, devices)
 
 
@@ -181,7 +184,9 @@ def make_run(
     elif "hub" not in entry:
         raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
     config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
-    options = {**({} if files else entry["hub"]), **entry["model"], **overrides}
+    of_loss = entry.get("options", {})
+    own = {**of_loss.get(loss, {}), **of_loss.get(f"{model} {loss}", {})}
+    options = {**({} if files else entry["hub"]), **entry["model"], **own, **overrides}
     settings = yaml.safe_load(config.read_text(encoding="utf-8")) | options
     options |= same_batch(settings, entry.get("devices", 1), processes)
     options |= {"loss": entry["losses"][loss], "seed": seed}
@@ -227,7 +232,7 @@ def estimate(plan: Plan) -> dict[CellRun, float | None]:
                 continue
             past_units, past_amount = work(past["settings"])
             if past_units == units:
-                rates.append(seconds_of(past) / past_amount)
+                rates.append(sum(launch["seconds"] for launch in past["launches"]) / past_amount)
         seconds[run] = amount * sum(rates) / len(rates) if rates else None
     return seconds
 
@@ -254,40 +259,19 @@ def print_plan(plan: Plan) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the plan and write its pages. Returns 1 if a run died."""
+    """Run the plan. Returns 1 if a run died."""
     plan = prepare(argv)
     arguments = plan.arguments
     if arguments.dry_run:
         print_plan(plan)
         return 0
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    problems = {}
     with after_start("reproducing"):
-        if not arguments.report_only:
-            problems = execute(
-                [run.job for run in plan.runs],
-                plan.devices,
-                arguments.attempts,
-                math.inf if arguments.budget_minutes is None else 60 * arguments.budget_minutes,
-                finished=lambda job: write(plan),
-            )
-        paths = write(plan, problems)
-    print("Written:", *paths, sep="\n  ")
+        budget = math.inf if arguments.budget_minutes is None else 60 * arguments.budget_minutes
+        problems = execute([run.job for run in plan.runs], plan.devices, arguments.attempts, budget)
+    for job, problem in problems.items():
+        print(f"{job.name}: {job.state} ({problem})")
     return int(any(problem not in (OUT_OF_TIME, ELSEWHERE) for problem in problems.values()))
-
-
-def write(plan: Plan, problems: Mapping[Job, str] | None = None) -> list[Path]:
-    """Write the pages of what is finished."""
-    arguments = plan.arguments
-    options = {"table": arguments.table, "rows": arguments.rows, "losses": arguments.losses, "seeds": arguments.seeds}
-    options["data"] = [f"{text.partition('=')[0]}=FOLDER" for text in arguments.data]
-    options["overrides"] = arguments.overrides
-    options["processes_per_run"] = [arguments.processes_per_run] if arguments.processes_per_run > 1 else []
-    overridden = named_values("overrides", arguments.overrides)
-    how = how_it_was_run(options, plan.runs, overridden, read_rows_file()["datasets"], plan.without_recipe)
-    folder = Path(arguments.output_dir)
-    page = Path(arguments.page or folder / "reproduction.md")
-    return write_pages(folder, page, plan.tables, plan.runs, how, problems or {})
 
 
 if __name__ == "__main__":

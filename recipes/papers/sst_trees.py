@@ -26,7 +26,7 @@ from hf_focal.experiments.data.text_splits import load_splits
 from hf_focal.experiments.models import TreeLSTMConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier
+from hf_focal.experiments.runs.classifier_results import measure_classifier, save_logits
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
@@ -52,6 +52,10 @@ class ModelArguments(WordVectorArguments):
     model_name_or_path: str = field(default="tree_lstm", metadata={"help": "Must be 'tree_lstm'."})
     memory_size: int = field(default=150, metadata={"help": "Width of a node's memory."})
     dropout: float = field(default=0.5, metadata={"help": "Dropout before the head."})
+    output_gate: bool = field(default=True, metadata={"help": "Give inner nodes an output gate."})
+    neutral_class: bool = field(
+        default=False, metadata={"help": "Train on neutral nodes too, as a third class that roots never have."}
+    )
     lowercase: bool = field(default=False, metadata={"help": "Convert words to lower case."})
 
     def __post_init__(self):
@@ -91,6 +95,8 @@ def build_model(
         embedding_size=model_args.embedding_size,
         memory_size=model_args.memory_size,
         dropout=model_args.dropout,
+        output_gate=model_args.output_gate,
+        neutral_class=model_args.neutral_class,
         **label_options(class_names),
     )
     return AutoModelForSequenceClassification.from_config(config)
@@ -102,8 +108,11 @@ def main(argv: list[str]) -> list[RunResult]:
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
         class_names = splits["train"].features["label"].names
-        tokenizer = train_leaf_tokenizer(splits["train"]["text"], model_args.vocab_size, model_args.lowercase)
-        encoded = encode_tree_splits(splits, tokenizer)
+        # With vectors of their own, words that only held-out trees have are known too, as in the papers.
+        words_of = ["train"] if model_args.embeddings_file is None else list(splits)
+        trees = [tree for name in words_of for tree in splits[name]["text"]]
+        tokenizer = train_leaf_tokenizer(trees, model_args.vocab_size, model_args.lowercase)
+        encoded = encode_tree_splits(splits, tokenizer, model_args.neutral_class)
         word_vectors = load_word_vectors(model_args, tokenizer, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
@@ -119,14 +128,16 @@ def main(argv: list[str]) -> list[RunResult]:
             calibration_dataset=encoded["validation"],
             processing_class=tokenizer,
             data_collator=TreeCollator(tokenizer.pad_token_id),
-            optimizers=(build_optimizer(model, args, model_args.embedding_learning_rate), None),
+            optimizers=(build_optimizer(model, args, model_args), None),
         )
         recipe_args.add_callbacks(trainer, encoded["test"])
         trained = trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()
 
         temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
+        predictions = {name: trainer.predict(encoded[name]) for name in ("validation", "test")}
+        save_logits(Path(args.output_dir) / "logits.npz", predictions)
+        result = measure_classifier(trainer, trained, temperature, predictions["test"], splits)
         trainer.save_calibrated()
         trainer.create_model_card(result=result, **data_args.card_names("sentiment trees"))
         if args.process_index == 0:

@@ -53,7 +53,6 @@ def test_the_grid_minimizes_the_error_of_all_entries():
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        (torch.ones(4, 2), {"objective": "nll"}, "the NLL has no minimum"),
         (torch.full((4, 2), -100), {"objective": "nll"}, "labels must have at least one that is not -100 or NaN"),
         (torch.ones(4, 2), {"objective": "ece", "per_label": True}, "objective must be 'nll' with per_label"),
     ],
@@ -61,6 +60,11 @@ def test_the_grid_minimizes_the_error_of_all_entries():
 def test_fits_without_a_result_are_refused(labels, options, message):
     with pytest.raises(ValueError, match=message):
         fit_temperature(torch.ones(4, 2), labels, link="sigmoid", **options)
+
+
+def test_separated_labels_leave_the_logits_as_they_are():
+    with pytest.warns(UserWarning, match="no T can be fitted, so T = 1"):
+        assert fit_temperature(torch.ones(4, 2), torch.ones(4, 2), "nll", link="sigmoid").value == 1
 
 
 READ = """

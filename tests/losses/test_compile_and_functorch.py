@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import grad, hessian, jvp, vmap
 
-from hf_focal.losses import LOSSES, AdaFocalGamma, build_loss, focal_from_cross_entropy
+from hf_focal.losses import LOSSES, AdaFocalGamma, build_loss, focal_from_cross_entropy, linear_loss
 
 CONFIGS = [
     *(name for name in LOSSES if name != "class_balanced"),
@@ -119,3 +119,19 @@ def test_focal_loss_of_cross_entropy_transforms_too():
         (expected,) = torch.autograd.grad(total(ce.requires_grad_()), ce)
         torch.testing.assert_close(grad(total)(ce.detach()), expected)
         torch.testing.assert_close(vmap(grad(total))(ce.detach()[:, None])[:, 0], expected)
+
+
+def test_a_transform_leaves_no_tensor_of_its_own_to_later_calls():
+    policy, p = AdaFocalGamma(11), torch.tensor([0.1, 0.9], dtype=torch.float64)
+    grad(lambda x: (x * policy(p)).sum())(p)
+    torch.testing.assert_close(policy(p), torch.ones_like(p))
+    torch.testing.assert_close(vmap(policy)(p[None]), torch.ones_like(p)[None])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_loss_of_a_linear_head_refuses_transforms(reduction):
+    loss, hidden, weight, labels = build_loss("focal"), torch.ones(2, 3), torch.ones(4, 3), torch.tensor([0, 3])
+    with pytest.raises(NotImplementedError, match=r"must be plain .* of torch\.func: use the loss on logits"):
+        grad(lambda h: linear_loss(loss, h, weight, labels, reduction=reduction).sum())(hidden)
+    with pytest.raises(NotImplementedError, match="must be plain tensors"):
+        vmap(lambda y: linear_loss(loss, hidden, weight, y, reduction=reduction))(labels[None])

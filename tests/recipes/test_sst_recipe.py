@@ -3,13 +3,15 @@
 import random
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_focal import FocalTrainer
+from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.experiments.data.sentiment_trees import TreeCollator, encode_trees
+from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
 
 recipe = import_recipe("papers/sst_trees")
@@ -111,7 +113,44 @@ def test_what_is_refused_before_training(options, message, tmp_path, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-def test_the_config_holds_arguments_of_the_recipe():
-    argv = ["--config", str(FOLDER / "configs" / "sst" / "tree_lstm.yaml"), "--use_cpu", "true"]
+@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+def test_the_papers_setting(tmp_path):
+    options = write_trees(tmp_path)
+    with options["test_file"].open("a") as file:
+        file.write("(3 (2 a) (4 treat))\n")
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("bad -1 0\ngood 1 0\ntreat 2 0\n")
+    paper = {"output_gate": "false", "neutral_class": "true", "embeddings_file": vectors, "embedding_size": 2}
+    sgd = {"embedding_learning_rate": "1e-9", "embedding_sgd": "true", "num_train_epochs": 2}
+    (result,) = run(tmp_path / "out", **options, **paper, **sgd)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert (model.classifier.out_features, model.config.num_labels, model.composer.out_features) == (3, 2, 4 * 6)
+    # A word of the test trees alone has its vector.
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    treat = model.embeddings.weight[tokenizer.convert_tokens_to_ids("treat")]
+    assert treat.tolist() == pytest.approx([2, 0], abs=1e-4)
+    with np.load(tmp_path / "out" / "logits.npz") as saved:
+        assert saved["validation_logits"].shape == (12, 2)
+        error = (saved["test_logits"].argmax(1) != saved["test_labels"]).mean()
+    assert error == pytest.approx(result.pre["error"])
+
+
+def test_plain_sgd_for_the_word_vectors():
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 2))
+    model.get_input_embeddings = lambda: model[0]
+    before = model[0].weight.detach().clone()
+    args = FocalTrainingArguments(output_dir="unused", optim="adagrad", use_cpu=True, report_to="none")
+    optimizer = build_optimizer(model, args, WordVectorArguments(embedding_learning_rate=0.5, embedding_sgd=True))
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.tensor([1, 1, 4])).square().sum().backward()
+        before -= 0.5 * model[0].weight.grad
+        optimizer.step()
+    torch.testing.assert_close(model[0].weight.detach(), before, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "paper"])
+def test_the_config_holds_arguments_of_the_recipe(name):
+    argv = ["--config", str(FOLDER / "configs" / "sst" / f"{name}.yaml"), "--use_cpu", "true"]
     data_args, model_args, _, args = parse_arguments(recipe.ARGUMENTS, argv)
     assert (data_args.text_column, model_args.memory_size, args.optim) == ("tree", 150, "adagrad")

@@ -5,8 +5,6 @@ import re
 import runpy
 import shutil
 import sys
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,7 +104,7 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
         assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
         assert imread(report / "reliability_before.png").std() > 0.1
         assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
-    rows = (compared.folder / "report" / "table.md").read_text().strip().splitlines()[2:]
+    rows = (compared.folder / "report" / "table.md").read_text().strip().splitlines()[2:4]
     assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=3"]
     assert imread(compared.folder / "report" / "comparison.png").std() > 0.1
 
@@ -145,20 +143,12 @@ def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, caps
         run(compared.folder / "cross_entropy", compare="brier,flsd53")
 
 
-class OtherObjective(FocalTrainer):
-    """A network that has learnt nothing has no NLL temperature."""
-
-    def fit_temperature(self, *args, objective, **kwargs):
-        return replace(super().fit_temperature(*args, objective="ece", **kwargs), objective=objective)
-
-
-def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "FocalTrainer", OtherObjective)
+def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(compared.folder / "focal_gamma_3", folder)
     trained_at = (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns
-    (result,) = run(folder, loss="focal:gamma=3", temperature_objective="nll")
-    assert result.temperature.objective == "nll"
+    (result,) = run(folder, loss="focal:gamma=3", temperature_objective="ece")
+    assert result.temperature.objective == "ece"
     assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
     assert RunResult.load(folder / "report" / "metrics.json").temperature == result.temperature
     assert (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns == trained_at
@@ -308,7 +298,7 @@ def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
+@pytest.mark.full
 @pytest.mark.slow
 def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
     (result,) = run(
@@ -461,31 +451,51 @@ def test_errors_come_before_training_and_leave_no_folder(options, error, message
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pretrained_model_is_not_trained_as_the_config_of_another_says(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("config", "model", "message"),
+    [
+        ("own_texts_cnn", "org/encoder", "must be given with the model 'org/encoder', got 1e-3 and 0.0 of --config"),
+        ("own_texts", "gp_cnn", "must be given with the model 'gp_cnn', got 5e-5 and 1.0 of --config"),
+    ],
+)
+def test_a_model_is_not_trained_as_the_config_of_another_kind_says(config, model, message, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    config = ["--config", str(FOLDER / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
-    config += ["--output_dir", str(tmp_path / "out")]
-    model, rate, clip = ["--model_name_or_path", "org/encoder"], ["--learning_rate", "2e-5"], ["--max_grad_norm=1"]
-    message = (
-        r"learning_rate and max_grad_norm must be given .* 'org/encoder', got 1e-3 and 0\.0 of --config, for 'gp_cnn'"
-    )
-    with pytest.raises(ValueError, match=message):
-        recipe.main([*config, *model])
-    with pytest.raises(ValueError, match=r"^max_grad_norm must be given .* got 0\.0 of --config"):
-        recipe.main([*config, *model, *rate])
+    argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true"]
+    argv += ["--output_dir", str(tmp_path / "out")]
+    model, rate, clip = ["--model_name_or_path", model], ["--learning_rate", "2e-4"], ["--max_grad_norm=1"]
+    with pytest.raises(ValueError, match=f"learning_rate and max_grad_norm {re.escape(message)}"):
+        recipe.main([*argv, *model])
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be given"):
+        recipe.main([*argv, *model, *rate])
     for others in ([*model, *rate, *clip], []):
-        argv = [*config, *others]
-        model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
-        recipe.check.fine_tuning(argv, model_args.model_name_or_path, ["gp_cnn"])
+        _, model_args, _, args = parse_arguments(recipe.ARGUMENTS, [*argv, *others])
+        recipe.check.learning_rate([*argv, *others], args, model_args.model_name_or_path, ["gp_cnn"])
+
+
+@pytest.mark.parametrize(("model", "rate", "kind"), [("org/encoder", "1e-3", "high"), ("gp_cnn", "5e-5", "low")])
+def test_a_learning_rate_of_another_kind_of_model_is_warned_about(model, rate, kind, tmp_path, caplog):
+    argv = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--learning_rate", rate]
+    args = parse_arguments(recipe.ARGUMENTS, argv)[-1]
+    recipe.check.learning_rate(argv, args, model, ["gp_cnn"])
+    (warning,) = caplog.messages
+    assert warning.startswith(f"learning_rate {float(rate):g} is unusually {kind} for {model!r}")
 
 
 def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch):
     config = BertConfig(architectures=["BertForSequenceClassification"], num_labels=3)
     config.save_pretrained(tmp_path / "model")
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3$"):
+    with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3"):
         run(tmp_path / "out", model_name_or_path=tmp_path / "model")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_head_of_other_classes_is_replaced_if_told(encoder, tmp_path):
+    config = BertConfig.from_pretrained(encoder, num_labels=3)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    options = {"model_name_or_path": str(tmp_path / "model"), "ignore_mismatched_sizes": True}
+    model = recipe.build_model(recipe.ModelArguments(**options), None, [str(i) for i in range(10)])
+    assert model.classifier.out_features == 10
 
 
 def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path, monkeypatch, capsys):
@@ -528,8 +538,23 @@ def test_a_config_file_under_the_command_line(tmp_path):
     assert (settings["learning_rate"], settings["num_train_epochs"]) == (0.001, 1)
 
 
-@pytest.mark.parametrize("name", ["demo", "own_texts", "sst/encoder"])
-def test_every_config_holds_arguments_of_the_recipe(name):
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("demo", "gp_cnn"),
+        ("own_texts", "answerdotai/ModernBERT-base"),
+        ("own_texts_cnn", "gp_cnn"),
+        ("sst/encoder", "gp_cnn"),
+    ],
+)
+def test_every_config_holds_arguments_of_the_recipe(name, model):
     argv = ["--config", str(FOLDER / "configs" / f"{name}.yaml"), "--use_cpu", "true"]
     model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
-    assert model_args.model_name_or_path == "gp_cnn"
+    assert model_args.model_name_or_path == model
+
+
+@pytest.mark.parametrize("available", [False, True])
+def test_the_config_trains_in_bfloat16_where_the_device_has_it(available, monkeypatch):
+    monkeypatch.setattr("hf_focal.experiments.runs.yaml_arguments.is_torch_bf16_gpu_available", lambda: available)
+    argv = ["--config", str(FOLDER / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
+    assert parse_arguments(recipe.ARGUMENTS, argv)[-1].bf16 is available

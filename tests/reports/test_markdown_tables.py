@@ -1,8 +1,11 @@
 """The exact text of the Markdown tables."""
 
 import pytest
+import torch
+from sklearn.metrics import roc_auc_score
 
-from hf_focal.reports import markdown_table
+from hf_focal import Temperature
+from hf_focal.reports import RunResult, markdown_table, results_table
 
 CROSS_ENTROPY = {
     "loss": "cross_entropy",
@@ -45,9 +48,37 @@ def test_intervals_and_the_true_error():
     }
     title, _, last, other = markdown_table([row, CROSS_ENTROPY]).splitlines()
     assert title.endswith("| MCE % | true ECE % | T |")
-    assert "| **3.00** [2.51, 3.49] → **2.10** [1.00, 3.00] |" in last
+    assert "| **3.00** [2.51, 3.49] → 2.10 [1.00, 3.00] |" in last  # the other's 2.10 is in the interval
     assert last.endswith("| 4.00 → 0.20 | 1.10 |")
     assert other.endswith("| – → – | 2.00 |")
+
+
+def test_a_model_of_one_answer_is_named_beside_the_majority_class():
+    torch.manual_seed(0)
+    labels = (torch.rand(1000) < 0.05).long()
+    always_no = torch.tensor([[3.0, 0.0]]) + 0.01 * torch.randn(1000, 2)
+    useful = torch.nn.functional.one_hot(labels) * 2.0 + torch.randn(1000, 2)
+    temperature = Temperature(2.0, "nll", 0.1, 0.1, 1.0, 1.0, 1000, 15)
+    runs = [
+        RunResult.measure(name, temperature, logits, labels)
+        for name, logits in (("cross_entropy", always_no), ("brier", useful))
+    ]
+    title, _, no, yes, majority, *notes = results_table(runs).replace("**", "").splitlines()
+    share = f"{100 * labels.double().mean():.2f}"
+    assert title.startswith("| Loss | Error % | macro-F1 % | AUROC % | NLL |")
+    assert no.startswith(f"| cross_entropy | {share} |") and majority.startswith(f"| (majority class) | {share} |")
+    assert any(note.startswith("Note: cross_entropy predicts one class for 100.0 %") for note in notes)
+    assert not any(note.startswith("Note: brier predicts") for note in notes)
+    scores = useful[:, 1] - useful[:, 0]
+    assert f"| {100 * roc_auc_score(labels, scores):.2f} |" in yes
+
+
+def test_a_temperature_that_harms_is_told():
+    labels = torch.arange(200) % 2
+    logits = torch.nn.functional.one_hot(labels ^ (torch.arange(200) % 10 == 0)).float() * 2.2
+    temperature = Temperature(4.0, "ece", 0.1, 0.1, 1.0, 1.0, 30, 15)
+    run = RunResult.measure("cross_entropy", temperature, logits, labels)
+    assert "Note: T increases both ECE and NLL of cross_entropy" in results_table([run])
 
 
 def test_what_a_run_lacks_is_a_dash():

@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from matplotlib.image import imread
+from sklearn.metrics import f1_score
 
 from hf_focal import CalibrationMetrics, LossConfig, Temperature, fit_temperature
 from hf_focal.losses import AdaFocalGamma
@@ -39,14 +40,22 @@ def test_measure_is_before_and_after_the_temperature():
     after.update(logits / result.temperature.value, LABELS)
     assert result.loss == "focal:gamma=3"
     assert result.temperature.value != 1
-    assert result.pre == before.compute()
-    assert result.post == after.compute()
-    assert result.pre_intervals == before.bootstrap()
-    assert result.post_intervals == after.bootstrap()
+    predicted = logits.argmax(1)
+    decisions = {"macro_f1": pytest.approx(f1_score(LABELS, predicted, average="macro"))}
+    assert result.pre == before.compute() | decisions
+    assert result.post == after.compute() | decisions
+    for intervals, metrics in ((result.pre_intervals, before), (result.post_intervals, after)):
+        assert intervals.items() >= metrics.bootstrap().items()
+        for name in ("error", "nll"):
+            assert np.mean(intervals[name]) == pytest.approx(metrics.compute()[name], rel=1e-6)
+    low, high = result.pre_intervals["error"]
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(result.pre["error"] * result.pre["accuracy"] / 40))
     np.testing.assert_array_equal(result.pre_bins.accuracy, before.bins().accuracy)
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert result.true_calibration_error is None
-    assert result.details == {"class_balance": {"classes": 4, "smallest": 10, "largest": 10}}
+    assert result.details == {
+        "class_balance": {"classes": 4, "smallest": 10, "largest": 10, "predicted": predicted.bincount().max()}
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -89,8 +98,8 @@ def test_the_report_of_a_run(tmp_path):
     assert strict_json(folder / "metrics.json")["temperature"]["value"] == result.temperature.value
     assert LossConfig.parse(str(folder / "loss.yaml")) == LossConfig.parse(result.loss)
     assert yaml.safe_load((folder / "loss.yaml").read_text())["gammas"] == [5, 3, 2]
-    header, _, row = (folder / "table.md").read_text().strip().splitlines()
-    assert header.startswith("| Loss | Error % | NLL | ECE % |")
+    header, _, row, *_ = (folder / "table.md").read_text().strip().splitlines()
+    assert header.startswith("| Loss | Error % | macro-F1 % |")
     assert row.startswith(f"| {result.loss} | {100 * result.pre['error']:.2f} |")
     low, high = result.pre_intervals["ece"]
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
@@ -122,7 +131,7 @@ def test_the_comparison_of_runs(tmp_path):
     paths = write_comparison(tmp_path / "report", results)
     assert [path.name for path in paths] == ["table.md", "comparison.png"]
     lines = paths[0].read_text().strip().splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:]] == ["| brier", "| focal:gamma=3"]
+    assert [line.split(" | ")[0] for line in lines[2:5]] == ["| brier", "| focal:gamma=3", "| (majority class)"]
     assert "true ECE %" in lines[0]
     assert "10.00 → 5.00" in lines[3]
     assert imread(paths[1]).std() > 0.1

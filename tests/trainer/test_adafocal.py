@@ -323,7 +323,7 @@ def unlabelled(count):
 @pytest.mark.parametrize(
     ("calibration", "message"),
     [
-        (rows(2), "must hold at least one labelled sample for each of the 3 bins, got 2"),
+        (rows(2), "must hold at least one labeled sample for each of the 3 bins, got 2"),
         ([row | {"labels": -100} for row in rows(9)], "for each of the 3 bins, got 0"),
         (unlabelled(9), "must have a column 'label' or 'labels', got"),
         (None, "must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"),

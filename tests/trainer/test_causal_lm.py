@@ -94,7 +94,7 @@ def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_p
     with torch.no_grad():
         logits, labels = tokens_of(model, EVAL)
     assert metrics["eval_loss"] == pytest.approx(float(mean_loss("flsd53", logits, labels)), rel=1e-6)
-    temperature = trainer.fit_temperature()
+    temperature = trainer.fit_temperature(objective="ece")
     assert temperature.value == fit_temperature(logits, labels).value
     assert temperature.num_samples == len(labels)
     metrics, after = trainer.evaluate(), metrics_of(model, EVAL, temperature.value)

@@ -144,7 +144,7 @@ def test_tokens_that_are_ignored_count_for_nothing(tmp_path):
     assert metrics["eval_num_samples"] == kept.sum() == 21 * 6 - 12
     assert metrics["eval_ece"] == pytest.approx(expected.compute()["ece"], rel=0, abs=1e-12)
     assert metrics["eval_loss"] == pytest.approx(loss.item(), rel=0, abs=1e-12)
-    assert trainer.fit_temperature().value == fit_temperature(logits, labels).value
+    assert trainer.fit_temperature().value == fit_temperature(logits, labels, "nll").value
 
 
 def test_evaluate_keeps_no_logits(tmp_path, monkeypatch):
@@ -223,11 +223,12 @@ def test_metrics_that_nothing_defines_are_left_out(tmp_path):
 # The temperature
 
 
-@pytest.mark.parametrize("objective", ["ece", "nll"])
-def test_fit_temperature_and_later_evaluations(objective, tmp_path):
+@pytest.mark.parametrize(("objective", "enough"), [("ece", 500), ("adaece", 500), ("nll", 200)])
+def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, caplog):
     trainer = trainer_of(tmp_path, BagOfWords(), calibration_bins=10, num_train_epochs=30)
     trainer.train()
     fitted = trainer.fit_temperature(objective=objective)
+    assert f"T is fitted on {len(EVAL)} samples: with fewer than {enough}" in caplog.text
     logits, labels = logits_of(trainer.model, EVAL), tensors(EVAL)[1]
     expected = fit_temperature(logits, labels, objective=objective, num_bins=10)
     assert list(fitted.to_dict()) == list(expected.to_dict())

@@ -122,7 +122,7 @@ NO_LOGITS = "model must have logits of the labels' classes in its output, got st
             {"logits": torch.zeros(2, 1)},
             torch.zeros(2),
             ValueError,
-            "class indices.* got torch.float32 .*'regression'",
+            "class indices.* got torch.float32 .*a regression has no probabilities",
         ),
         ({"logits": torch.zeros(2, 1)}, torch.zeros(2).long(), ValueError, "at least 2 classes"),
         (
@@ -131,7 +131,7 @@ NO_LOGITS = "model must have logits of the labels' classes in its output, got st
             ValueError,
             r"got \(2, 3\) for \(2, 9, 4\): .*CTC",
         ),
-        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "several labels a sample"),
+        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "needs loss_func.*sigmoid"),
     ],
     ids=["question answering", "detection", "regression", "regression to integers", "CTC", "multi-label"],
 )

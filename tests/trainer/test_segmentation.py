@@ -117,7 +117,7 @@ def test_evaluate_measures_each_pixel(loss, tmp_path):
     assert found["eval_num_samples"] == (labels >= 0).sum() < 7 * HEIGHT * WIDTH
     for name in ("ece", "nll", "brier", "classwise_ece", "accuracy", "confidence_incorrect"):
         assert found[f"eval_{name}"] == pytest.approx(expected[name], rel=0, abs=1e-12), name
-    assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=1e-3)
+    assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=2e-3)
     kept = labels >= 0
     loss_rows = build_loss(loss)(logits[kept], labels[kept], reduction="none")
     assert found["eval_loss"] == pytest.approx(float(loss_rows.mean()), rel=0, abs=1e-12)
@@ -142,7 +142,7 @@ def test_the_loss_is_the_models_own_and_interpolated_in_float64(tmp_path):
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     monkeypatch.setattr("hf_focal.trainer.focal_trainer.CollectedLogits", None)
-    temperature = trainer.fit_temperature()
+    temperature = trainer.fit_temperature(objective="ece")
     logits, labels, expected = reference(tiny_segformer(), EVAL)
     assert temperature.value == fit_temperature(logits, labels).value != 1
     assert temperature.ece_before == pytest.approx(expected["ece"], abs=1e-6)

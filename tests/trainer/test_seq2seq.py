@@ -293,7 +293,7 @@ def test_the_temperature_is_that_of_all_tokens_logits(family, tmp_path):
     with torch.no_grad():
         logits, labels = tokens_of(model.eval(), held_out)
     expected = fit_temperature(logits, labels)
-    temperature = trainer.fit_temperature()
+    temperature = trainer.fit_temperature(objective="ece")
     assert temperature.value == expected.value
     assert temperature.num_samples == len(labels)
     curves = trainer.temperature_curves

@@ -63,7 +63,7 @@ class DynamicsCallback(TrainerCallback):
 
     Args:
         trainer: a `FocalTrainer` with a classifier.
-        test_dataset: labelled data, or the key of one of several evaluation sets. The default is the trainer's
+        test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
             calibration set, or else its evaluation set.
         num_samples: samples of either set, drawn with `args.seed`. The default is a twentieth of the training set, at
             most 1,000: measuring then takes a few per cent of an epoch's time.

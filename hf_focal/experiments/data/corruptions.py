@@ -29,10 +29,10 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
     - `"speckle_noise"`: x + x N(0, c²), c = 0.06, 0.1, 0.12, 0.16, 0.2;
     - `"contrast"`: (x - m) c + m, where m is the mean of the image's channel, c = 0.75, 0.5, 0.4, 0.3, 0.15;
     - `"brightness"`: c is added to the V of HSV, up to 1, and H and S are kept: each pixel is multiplied by V' / V,
-      and black becomes the grey V', c = 0.05, 0.1, 0.15, 0.2, 0.3.
+      and black becomes the gray V', c = 0.05, 0.1, 0.15, 0.2, 0.3.
 
     Args:
-        images: uint8 (N, H, W, C), C = 3 (RGB) or 1 (grey), on any device; not modified.
+        images: uint8 (N, H, W, C), C = 3 (RGB) or 1 (gray), on any device; not modified.
         name: one of `CORRUPTIONS`.
         severity: 1 to 5.
         seed: seed of the noise, which is drawn image by image: the noise of an image does not depend on those after

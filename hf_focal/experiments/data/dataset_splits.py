@@ -1,4 +1,4 @@
-"""Training, validation and test splits of labelled datasets."""
+"""Training, validation and test splits of labeled datasets."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""Generated images of coloured shapes with a class for each pixel, some a hundred times rarer than others."""
+"""Generated images of colored shapes with a class for each pixel, some a hundred times rarer than others."""
 
 import io
 
@@ -9,8 +9,8 @@ from PIL import Image as PILImage
 # From the most to the least frequent.
 SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")
 
-# Mean colours. Rare shapes resemble a common class: a triangle a square, a ring a disc, a cross the background.
-_COLOURS = np.array(
+# Mean colors. Rare shapes resemble a common class: a triangle a square, a ring a disc, a cross the background.
+_COLORS = np.array(
     [[110, 110, 110], [60, 90, 170], [60, 150, 80], [90, 85, 160], [85, 140, 95], [135, 112, 105]], dtype=float
 )
 # Largest number of the shape in an image, probability of each, and bounds of its half width in pixels at size 64.
@@ -23,13 +23,13 @@ def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, se
 
     Large squares and discs are drawn on the background, and on top of them, in some images, a triangle, a ring or a
     cross. In a thousand images of 64 × 64 pixels, 56 % of the pixels are background, 25 % squares, 17 % discs, 0.8 %
-    triangles, 0.5 % rings and 0.4 % crosses. The colours of shapes vary around the mean of their class, and the values
-    of pixels around the colour of their shape.
+    triangles, 0.5 % rings and 0.4 % crosses. The colors of shapes vary around the mean of their class, and the values
+    of pixels around the color of their shape.
 
     Args:
         num_samples: number of images, at least 1.
         size: height and width in pixels, at least 32.
-        noise: standard deviation of the pixels' values, on the scale 0 … 255; half of it for the shapes' colours.
+        noise: standard deviation of the pixels' values, on the scale 0 … 255; half of it for the shapes' colors.
         seed: seed of the images.
 
     Returns:
@@ -53,7 +53,7 @@ def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, se
 def _draw(size: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw an image, uint8 (size, size, 3), and its mask, uint8 (size, size)."""
     mask = np.zeros((size, size), np.uint8)
-    colours = np.broadcast_to(_colour(0, noise, rng), (size, size, 3)).copy()
+    colors = np.broadcast_to(_color(0, noise, rng), (size, size, 3)).copy()
     y, x = np.mgrid[:size, :size]
     for kinds in (_PLENTY, _RARE):
         drawn = [name for name, (most, share, _, _) in kinds.items() for _ in range(rng.binomial(most, share))]
@@ -63,17 +63,17 @@ def _draw(size: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray
             middle = rng.uniform(half, size - half, size=2)
             inside = _inside(name, y - middle[0], x - middle[1], half)
             mask[inside] = label
-            colours[inside] = _colour(label, noise, rng)
-    colours += rng.normal(0, noise, colours.shape)
-    return colours.clip(0, 255).round().astype(np.uint8), mask
+            colors[inside] = _color(label, noise, rng)
+    colors += rng.normal(0, noise, colors.shape)
+    return colors.clip(0, 255).round().astype(np.uint8), mask
 
 
-def _colour(label: int, noise: float, rng: np.random.Generator) -> np.ndarray:
-    return _COLOURS[label] + rng.normal(0, noise / 2, 3)
+def _color(label: int, noise: float, rng: np.random.Generator) -> np.ndarray:
+    return _COLORS[label] + rng.normal(0, noise / 2, 3)
 
 
 def _inside(name: str, y: np.ndarray, x: np.ndarray, half: float) -> np.ndarray:
-    """Mask of the shape over the pixels at offsets (y, x) from its centre."""
+    """Mask of the shape over the pixels at offsets (y, x) from its center."""
     distance = np.hypot(y, x)
     if name == "square":
         return np.maximum(abs(y), abs(x)) <= half

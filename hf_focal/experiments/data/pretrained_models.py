@@ -26,7 +26,7 @@ def check_head(name: str, num_classes: int, revision: str = "main") -> None:
     if classifier_task(architecture) is not None and config.num_labels != num_classes:
         raise ValueError(
             f"model_name_or_path must have a head of {num_classes} classes, or none, got {name!r}, whose "
-            f"{architecture} has {config.num_labels}"
+            f"{architecture} has {config.num_labels}; with ignore_mismatched_sizes a new head replaces it"
         )
 
 

@@ -70,7 +70,7 @@ def load_mask_splits(
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """Size and normalisation of a model's input images.
+    """Size and normalization of a model's input images.
 
     Attributes:
         size: (height, width) that images and masks are resized to; None keeps their size.
@@ -90,7 +90,7 @@ class ImageFormat:
             size: replaces the processor's size.
 
         Raises:
-            ValueError: the model does not take normalised RGB images (MobileViT), or no size is given and the
+            ValueError: the model does not take normalized RGB images (MobileViT), or no size is given and the
                 processor's size depends on the image.
         """
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)

@@ -213,6 +213,7 @@ def encode_trees(
     tokenizer: PreTrainedTokenizerBase,
     num_labels: int = 2,
     roots_only: bool = False,
+    neutral_class: bool = False,
 ) -> Dataset:
     """Encode trees as samples for `TreeCollator`.
 
@@ -222,8 +223,9 @@ def encode_trees(
         num_labels: 5 keeps the labels. 2 is the binary task: 0 and 1 become 0 (negative), 3 and 4 become 1 (positive),
             and neutral nodes become -100. Trees with a neutral root are left out: of the treebank's 8,544 / 1,101 /
             2,210 trees 6,920 / 872 / 1,821 remain.
-        roots_only: whether only the root of each tree is labelled (for evaluation) or every node (for training
+        roots_only: whether only the root of each tree is labeled (for evaluation) or every node (for training
             [Tai et al. 2015]).
+        neutral_class: of the binary task, whether neutral nodes become 2 instead of -100, for a model with that class.
 
     Returns:
         A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right` and
@@ -242,7 +244,8 @@ def encode_trees(
         if len(got) != len(given):
             raise ValueError(f"tokenizer must give every word one id, got {len(got)} ids of the words {given}")
     if num_labels == 2:
-        labels = [[_BINARY[label] for label in nodes] for nodes in labels]
+        binary = (0, 0, 2, 1, 1) if neutral_class else _BINARY
+        labels = [[binary[label] for label in nodes] for nodes in labels]
     columns = {"input_ids": ids}
     columns |= {name: [getattr(tree, name) for tree in kept] for name in ("left", "right", "height")}
     features = Features({name: List(Value("int32")) for name in columns})
@@ -251,12 +254,14 @@ def encode_trees(
     return Dataset.from_dict(columns, features)
 
 
-def encode_tree_splits(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> DatasetDict:
+def encode_tree_splits(
+    splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, neutral_class: bool = False
+) -> DatasetDict:
     """Encode splits of trees with binary labels: all nodes of "train" are labeled, and the roots of the others.
 
     Args:
         splits: trees in the column "text", and the labels of their roots in "label".
-        tokenizer: as in `encode_trees`.
+        tokenizer, neutral_class: as in `encode_trees`.
 
     Raises:
         ValueError: a label is not that of the tree's root.
@@ -268,8 +273,12 @@ def encode_tree_splits(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase) 
                     "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "
                     f"{label} in {name} for {tree!r}"
                 )
+    options = {"train": {"neutral_class": neutral_class}}
     return DatasetDict(
-        {name: encode_trees(split["text"], tokenizer, roots_only=name != "train") for name, split in splits.items()}
+        {
+            name: encode_trees(split["text"], tokenizer, **options.get(name, {"roots_only": True}))
+            for name, split in splits.items()
+        }
     )
 
 

@@ -76,7 +76,7 @@ def train_bpe_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a byte-pair encoding [Sennrich et al. 2016] shared by both languages of a translation.
 
-    Text is normalised to NFC, and each run of white space (tabs, no-break spaces, line separators) becomes one space,
+    Text is normalized to NFC, and each run of white space (tabs, no-break spaces, line separators) becomes one space,
     or nothing at the ends. Words are split at white space and around punctuation. Normalised text decodes to itself,
     except "▁" (U+2581), which becomes a space. Characters that the texts do not contain become "<unk>", which decoding
     with `skip_special_tokens=True` leaves out. A "</s>" inside a sentence is text.

@@ -88,6 +88,7 @@ class CifarDenseNetForImageClassification(CifarPreTrainedModel):
                 channels += config.growth_rate
             self.stages.append(block)
         self.stages.append(nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(inplace=True)))
+        self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(channels, config.num_labels)
         self.post_init()
 

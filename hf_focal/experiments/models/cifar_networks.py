@@ -1,4 +1,4 @@
-"""Named networks for 32x32 images: those of Mukhoti et al. (NeurIPS 2020) and two small ones."""
+"""Named networks for small images: those of Mukhoti et al. (NeurIPS 2020) and two small ones."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -12,12 +12,15 @@ _basic = partial(CifarResNetConfig, block="basic", stem_width=16)
 _bottleneck = partial(CifarResNetConfig, block="bottleneck", widths=(64, 128, 256, 512), stem_width=64)
 
 # The number in a name counts the layers with weights, except shortcuts. ResNet-110 has bottlenecks, as in Mukhoti et
-# al., not basic blocks, as in He et al. ResNet-20 is that of He et al. with 1x1 convolutions in the shortcuts.
+# al., not basic blocks, as in He et al.; their networks for Tiny ImageNet pool to 2x2 pixels. ResNet-20 is that of He
+# et al. with 1x1 convolutions in the shortcuts.
 CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]] = {
     "resnet8": partial(_basic, layers=(1, 1, 1), widths=(16, 32, 64)),
     "resnet20": partial(_basic, layers=(3, 3, 3), widths=(16, 32, 64)),
     "resnet50": partial(_bottleneck, layers=(3, 4, 6, 3)),
     "resnet110": partial(_bottleneck, layers=(3, 4, 26, 3)),
+    "resnet50_2x2": partial(_bottleneck, layers=(3, 4, 6, 3), pool_size=2),
+    "resnet110_2x2": partial(_bottleneck, layers=(3, 4, 26, 3), pool_size=2),
     "wide_resnet_26_10": partial(_basic, layers=(4, 4, 4), widths=(160, 320, 640)),
     "densenet121": partial(CifarDenseNetConfig, growth_rate=32, layers=(6, 12, 24, 16)),
 }

@@ -26,6 +26,7 @@ class CifarResNetConfig(PreTrainedConfig):
         layers: number of blocks of each stage.
         widths: channels of each stage; of bottlenecks, the channels inside, a quarter of the stage's output.
         stem_width: channels of the first convolution.
+        pool_size: height and width of the pooled feature maps, of which the head sees every pixel.
 
     Raises:
         huggingface_hub.errors.StrictDataclassClassValidationError: an unknown `block`, no stage, `widths` and `layers`
@@ -39,11 +40,12 @@ class CifarResNetConfig(PreTrainedConfig):
     layers: list[int] | tuple[int, ...] = (3, 4, 6, 3)
     widths: list[int] | tuple[int, ...] = (64, 128, 256, 512)
     stem_width: int = 64
+    pool_size: int = 1
 
     def validate_sizes(self) -> None:
         if self.block not in _EXPANSIONS:
             raise ValueError(f"block must be 'basic' or 'bottleneck', got {self.block!r}")
-        for name in ("num_channels", "stem_width"):
+        for name in ("num_channels", "stem_width", "pool_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("layers", "widths"):
@@ -59,7 +61,7 @@ def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
 
 
 class CifarPreTrainedModel(PreTrainedModel):
-    """Base class of networks for small images: `stages(stem(images))`, a mean over the pixels, and `classifier`."""
+    """Base class of networks for small images: `stages(stem(images))`, `pool`, and `classifier`."""
 
     main_input_name = "pixel_values"
     input_modalities = ("image",)
@@ -97,7 +99,7 @@ class CifarPreTrainedModel(PreTrainedModel):
         if min(shape[2:]) < self.smallest_image:
             raise ValueError(f"pixel_values must be at least {self.smallest_image} pixels high and wide, got {shape}")
         hidden = self.stages(self.stem(pixel_values))
-        logits = self.classifier(hidden.mean(dim=(2, 3)))
+        logits = self.classifier(self.pool(hidden).flatten(1))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
@@ -133,7 +135,7 @@ class _Block(nn.Module):
 
 
 class CifarResNetForImageClassification(CifarPreTrainedModel):
-    """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels → linear.
+    """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels (or of each part) → linear.
 
     The stem keeps the size of the image, and each stage except the first halves it. A block ends with a ReLU. If it
     changes the shape, its shortcut is a 1x1 convolution with a batch norm. The head is `classifier`.
@@ -153,7 +155,8 @@ class CifarResNetForImageClassification(CifarPreTrainedModel):
                 blocks.append(_Block(config.block, channels, width, stride=2 if stage and not i else 1))
                 channels = width * _EXPANSIONS[config.block]
             self.stages.append(blocks)
-        self.classifier = nn.Linear(channels, config.num_labels)
+        self.pool = nn.AdaptiveAvgPool2d(config.pool_size)
+        self.classifier = nn.Linear(channels * config.pool_size**2, config.num_labels)
         self.post_init()
 
 

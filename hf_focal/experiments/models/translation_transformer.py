@@ -15,8 +15,8 @@ def transformer_config(
 ) -> MarianConfig:
     """Return the configuration of a Transformer to train from scratch, `MarianMTModel(transformer_config(...))`.
 
-    It has sinusoidal positions, layer normalisation after each residual branch, ReLU, and one matrix for the
-    embeddings of both sides and the head. Weights are initialised from N(0, 1/d_model): embeddings, which are
+    It has sinusoidal positions, layer normalization after each residual branch, ReLU, and one matrix for the
+    embeddings of both sides and the head. Weights are initialized from N(0, 1/d_model): embeddings, which are
     multiplied by √d_model, have standard deviation 1, and square matrices that of Glorot and Bengio (2010).
 
     Args:

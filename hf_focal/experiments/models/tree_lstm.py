@@ -1,6 +1,7 @@
 """Binary constituency Tree-LSTM for sentiment classification [Tai et al., ACL 2015, sections 3.2 and 4.1], which
 Mukhoti et al. (NeurIPS 2020) calibrate on the Stanford Sentiment Treebank."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ class TreeLSTMConfig(PreTrainedConfig):
         embedding_size: width of a word vector.
         memory_size: width of a node's memory cell and hidden state.
         dropout: dropout probability of the head's input.
+        output_gate: whether inner nodes have an output gate. The code of Tai et al. has none: h = tanh(c).
+        neutral_class: whether the head has one more class, the last one, for neutral nodes in training. The logits of
+            the roots are without it.
         pad_token_id: id whose vector stays zero; None for no such id.
 
     Raises:
@@ -34,6 +38,8 @@ class TreeLSTMConfig(PreTrainedConfig):
     embedding_size: int = 300
     memory_size: int = 150
     dropout: float | int = 0.5
+    output_gate: bool = True
+    neutral_class: bool = False
     pad_token_id: int | None = 0
 
     def validate_sizes(self) -> None:
@@ -51,9 +57,10 @@ class _Compose(torch.autograd.Function):
     all T nodes for each height. Here the states and their gradients are one buffer each, and the gradient of the
     weight is one matrix product over all nodes.
 
-    Inputs: memory cells and hidden states of the leaves, (L, M) each; weight (5 M, 2 M) and bias (5 M,) of the gates
-    in the order update, input, left forget, right forget, output; children (T - L, 2), the indices of the children of
-    inner nodes; sizes, the number of nodes of each height from 1. Returns (T + 1, M), with zeros in the last place.
+    Inputs: memory cells and hidden states of the leaves, (L, M) each; weight (G M, 2 M) and bias (G M,) of the G gates
+    in the order update, input, left forget, right forget, and perhaps output; children (T - L, 2), the indices of the
+    children of inner nodes; sizes, the number of nodes of each height from 1. Returns (T + 1, M), with zeros in the
+    last place.
     """
 
     @staticmethod
@@ -72,18 +79,22 @@ class _Compose(torch.autograd.Function):
         hidden[-1] = 0
         cell = leaf_cell.new_empty(num_leaves + num_inner, width)
         cell[:num_leaves] = leaf_cell
-        gates = hidden.new_empty(num_inner, 5, width)
+        num_gates = len(weight) // width
+        gates = hidden.new_empty(num_inner, num_gates, width)
         start = 0
         for size in sizes:
             inner, start = slice(start, start + size), start + size
             rows, pairs = slice(num_leaves + inner.start, num_leaves + inner.stop), children[inner].flatten()
             below = hidden.index_select(0, pairs).view(size, 2 * width)
-            linear = torch.addmm(bias, below.to(weight.dtype), weight.t()).to(hidden.dtype).view(size, 5, width)
+            linear = torch.addmm(bias, below.to(weight.dtype), weight.t()).to(hidden.dtype)
+            linear = linear.view(size, num_gates, width)
             update = torch.tanh(linear[:, 0], out=gates[inner, 0])
-            input_, _, _, output = torch.sigmoid(linear[:, 1:], out=gates[inner, 1:]).unbind(1)
+            input_, _, _, *output = torch.sigmoid(linear[:, 1:], out=gates[inner, 1:]).unbind(1)
             kept = cell.index_select(0, pairs).view(size, 2, width).mul_(gates[inner, 2:4])
             memory = torch.sum(kept, dim=1, out=cell[rows]).addcmul_(input_, update)
-            torch.mul(output, memory.tanh(), out=hidden[rows])
+            torch.tanh(memory, out=hidden[rows])
+            for gate in output:
+                hidden[rows] *= gate
         ctx.save_for_backward(hidden, cell, gates, weight, children)
         ctx.sizes = sizes
         return hidden
@@ -95,25 +106,27 @@ class _Compose(torch.autograd.Function):
         num_inner, _, width = gates.shape
         num_leaves = len(cell) - num_inner
         grad_hidden, grad_cell = grad.clone(), torch.zeros_like(cell)
-        update, input_, _, _, output = gates.unbind(1)
+        update, input_, _, _, *output = gates.unbind(1)
         forget = gates[:, 2:4]
         # Factors of the gates' gradients, for all nodes at once. They are multiplied below by the gradient of the
         # node's memory cell or, for the output gate, of its hidden state.
         tanh = cell[num_leaves:].tanh()
-        cell_of_hidden = output * (1 - tanh**2)
+        cell_of_hidden = 1 - tanh**2
+        for gate in output:
+            cell_of_hidden *= gate
         slopes = torch.empty_like(gates)
         torch.mul(gates[:, 1:], 1 - gates[:, 1:], out=slopes[:, 1:])
         torch.mul(input_, 1 - update**2, out=slopes[:, 0])
         slopes[:, 1] *= update
         slopes[:, 2:4] *= cell.index_select(0, children.flatten()).view(num_inner, 2, width)
-        slopes[:, 4] *= tanh
+        slopes[:, 4:] *= tanh.unsqueeze(1)
         stop = num_inner
         for size in reversed(ctx.sizes):
             inner, stop = slice(stop - size, stop), stop - size
             rows, pairs = slice(num_leaves + inner.start, num_leaves + inner.stop), children[inner].flatten()
             memory = grad_cell[rows].addcmul_(grad_hidden[rows], cell_of_hidden[inner]).unsqueeze(1)
             slopes[inner, :4] *= memory
-            slopes[inner, 4] *= grad_hidden[rows]
+            slopes[inner, 4:] *= grad_hidden[rows].unsqueeze(1)
             below = torch.mm(slopes[inner].flatten(1).to(weight.dtype), weight)
             grad_hidden.index_add_(0, pairs, below.to(grad.dtype).view(2 * size, width))
             # A node has one parent: its gradient is complete.
@@ -127,9 +140,10 @@ class _Compose(torch.autograd.Function):
 class TreeLSTMForSequenceClassification(PreTrainedModel):
     """Embedding → memory cell and hidden state of each leaf, then of each node from its two children → linear.
 
-    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c); the
-    gates i, f_l, f_r, o (sigmoid) and the update u (tanh) are linear in [h_l; h_r]. Every node can be classified;
-    the head is `classifier`. All trees of a batch are computed together, height by height.
+    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c), or
+    h = tanh(c) without an output gate; the gates i, f_l, f_r, o (sigmoid) and the update u (tanh) are linear in
+    [h_l; h_r]. Every node can be classified; the head is `classifier`. All trees of a batch are computed together,
+    height by height.
     """
 
     config_class = TreeLSTMConfig
@@ -140,9 +154,9 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         self.num_labels = config.num_labels
         self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.leaf = nn.Linear(config.embedding_size, 2 * config.memory_size)
-        self.composer = nn.Linear(2 * config.memory_size, 5 * config.memory_size)
+        self.composer = nn.Linear(2 * config.memory_size, (4 + config.output_gate) * config.memory_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.memory_size, config.num_labels)
+        self.classifier = nn.Linear(config.memory_size, config.num_labels + config.neutral_class)
         self.post_init()
 
     @torch.no_grad()
@@ -187,17 +201,20 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
                 of Transformers' classifiers.
 
         Returns:
-            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and num_labels (for padding, the bias of the
-            head), and `loss` if labels are given.
+            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and the number of classes (for
+            padding, the bias of the head), and `loss` if labels are given.
         """
         hidden, places = self._hidden_states(input_ids, left, right, height)
+        num_classes = self.num_labels if nodes is None else self.classifier.out_features
         nodes = height.argmax(1) if nodes is None else nodes
         places = places.gather(1, nodes.view(len(nodes), -1))
         # Logits of all nodes are narrower to index than their hidden states.
         logits = self.classifier(self.dropout(hidden)).index_select(0, places.flatten()).view(*nodes.shape, -1)
+        logits = logits[..., :num_classes]
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+            kind = SimpleNamespace(num_labels=num_classes, problem_type="single_label_classification")
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=kind, **kwargs)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def _hidden_states(self, input_ids: Tensor, left: Tensor, right: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:

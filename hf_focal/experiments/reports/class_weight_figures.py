@@ -35,10 +35,10 @@ def class_weights_figure(
     title: str | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw the normalised focal weight and recall weight of each class, and the ratio of recall to focal weight.
+    """Draw the normalized focal weight and recall weight of each class, and the ratio of recall to focal weight.
 
-    Weights are normalised because a factor that all classes share only scales the gradient. A ratio above 1 marks a
-    class that recall loss weights more than focal loss does. The colour shows the class's number of training samples.
+    Weights are normalized because a factor that all classes share only scales the gradient. A ratio above 1 marks a
+    class that recall loss weights more than focal loss does. The color shows the class's number of training samples.
 
     Args:
         history: the records of `ClassWeightsCallback`, in order: `"epoch"`; `"focal"` and `"recall"`, K weights each,
@@ -48,7 +48,7 @@ def class_weights_figure(
         path: file to save the figure to; its suffix selects the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, colour bar.
+        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, color bar.
 
     Raises:
         ValueError: no records, or `class_counts` of another number of classes.
@@ -68,21 +68,21 @@ def class_weights_figure(
     epochs = [record["epoch"] for record in history]
     counts = np.maximum(class_counts, 1)
     norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
-    # The palest colours are invisible on white.
-    colours = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
+    # The palest colors are invisible on white.
+    colors = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
     figure = Figure(figsize=(10.5, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
     names = ("Focal weight, share", "Recall weight, share", "Recall share / focal share")
     for axes, values, name in zip(panels, (focal, recall, ratio), names, strict=True):
         for index, count in enumerate(counts):
-            axes.plot(epochs, values[:, index], color=colours(norm(count)), linewidth=1.4)
+            axes.plot(epochs, values[:, index], color=colors(norm(count)), linewidth=1.4)
         axes.set_xlabel("Epoch")
         axes.set_ylabel(name)
         highest = np.nanmax(ratio if values is ratio else [focal, recall], initial=0)
         axes.set_ylim(0, 1.05 * highest or 1)
         clean_axes(axes)
     panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
-    figure.colorbar(ScalarMappable(norm, colours), ax=panels, label="Training samples of the class", pad=0.02)
+    figure.colorbar(ScalarMappable(norm, colors), ax=panels, label="Training samples of the class", pad=0.02)
     if title:
         title_above(figure, title)
     return finished(figure, path)
@@ -111,8 +111,8 @@ def training_loss_figure(
     figure = Figure(figsize=(5.6, 3.8), layout="constrained")
     axes = figure.subplots()
     shades = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
-    for (name, curve), colour, style in zip(curves.items(), shades, LINES * len(curves), strict=False):
-        axes.plot(*zip(*curve, strict=True), color=colour, linestyle=style, linewidth=1.6, label=name)
+    for (name, curve), color, style in zip(curves.items(), shades, LINES * len(curves), strict=False):
+        axes.plot(*zip(*curve, strict=True), color=color, linestyle=style, linewidth=1.6, label=name)
     axes.set_xlabel("Epoch")
     axes.set_ylabel("Training loss")
     axes.set_ylim(bottom=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...metrics import ReliabilityBins
-from ...reports.figure_style import ACCURACY, COLOURS, GAP, GREY, LINES, clean_axes, finished, title_above, wrapped
+from ...reports.figure_style import ACCURACY, COLORS, GAP, GREY, LINES, clean_axes, finished, title_above, wrapped
 from ...reports.reliability_figures import draw_reliability, draw_shares
 
 if TYPE_CHECKING:
@@ -90,18 +90,18 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
     figure = Figure(figsize=(9.6, 5.4), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True)
     for panel, split in zip(axes[0], ("train", "test"), strict=False):
-        for measure, colour in (("nll", GAP), ("entropy", ACCURACY)):
+        for measure, color in (("nll", GAP), ("entropy", ACCURACY)):
             for suffix, style in (("", "-"), ("_correct", "--"), ("_incorrect", ":")):
                 name = f"{split}_{measure}{suffix}"
                 words = {"": "", "_correct": ", right", "_incorrect": ", wrong"}[suffix]
-                _draw(panel, history, name, colour, style, label=measure.replace("nll", "NLL") + words)
+                _draw(panel, history, name, color, style, label=measure.replace("nll", "NLL") + words)
         panel.set_ylabel(f"{split.capitalize()} NLL and entropy, nats")
         _from_0(panel)
     figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     panel = axes[0, 2]
     for split, style in (("train", "--"), ("test", "-")):
-        for measure, words, colour in (("error", "error", GREY), ("ece", "ECE", GAP)):
-            _draw(panel, history, f"{split}_{measure}", colour, style, 100, label=f"{split} {words}")
+        for measure, words, color in (("error", "error", GREY), ("ece", "ECE", GAP)):
+            _draw(panel, history, f"{split}_{measure}", color, style, 100, label=f"{split} {words}")
     panel.set_ylabel("Error and ECE, %")
     _from_0(panel)
     panel.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
@@ -124,9 +124,9 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
     axes = figure.subplots(2, 4, sharex=True)
     for number, (run, history) in enumerate(histories.items()):
         _check(history)
-        colour, style = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
+        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
         for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
-            _draw(panel, history, name, colour, style, factor, label=wrapped(run, 40))
+            _draw(panel, history, name, color, style, factor, label=wrapped(run, 40))
             panel.set_ylabel(label)
     _finish(axes)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
@@ -169,14 +169,14 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
     counts = [entry["gradient_norms"]["count"] for history in histories.values() for entry in history]
     seen = np.nonzero(np.sum(counts, axis=0))
     for number, (run, history) in enumerate(histories.items()):
-        colour, style = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
+        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
         for entry in history:
             panel = axes[epochs.index(entry["epoch"])]
             count = np.array(entry["gradient_norms"]["count"])
             handles[wrapped(run, 40)] = panel.stairs(
                 100 * count / count.sum(),
                 entry["gradient_norms"]["edges"],
-                color=colour,
+                color=color,
                 linestyle=style,
                 linewidth=1.4,
             )
@@ -195,14 +195,14 @@ def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
 
 
 def _draw(
-    panel: "Axes", history: History, name: str, colour: str, style: str, factor: float = 1, label: str | None = None
+    panel: "Axes", history: History, name: str, color: str, style: str, factor: float = 1, label: str | None = None
 ) -> None:
     """Draw a measure by epoch; the line is interrupted where the measure is undefined."""
     values = [factor * entry.get(name, np.nan) for entry in history]
     if not np.isnan(values).all():
         marker = "." if len(values) < 20 else None
         epochs = [entry["epoch"] for entry in history]
-        panel.plot(epochs, values, color=colour, linestyle=style, linewidth=1.4, marker=marker, label=label)
+        panel.plot(epochs, values, color=color, linestyle=style, linewidth=1.4, marker=marker, label=label)
 
 
 def _from_0(panel: "Axes") -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...metrics.input_checks import Array, check_positive
-from ...reports.figure_style import COLOURS, GREY, MARKERS, clean_axes, finished, wrapped
+from ...reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
 from ...reports.markdown_tables import (
     before_after,
     check_results,
@@ -332,7 +332,7 @@ def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure",
 
 
 def _draw_line(axes: "Axes", number: int, x: Numbers, y: Numbers, **style: Any) -> None:
-    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+    look = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
     axes.plot(x, y, **look, markersize=5, markerfacecolor="white", linewidth=1.4, **style)
 
 

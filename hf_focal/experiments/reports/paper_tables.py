@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...reports import RunResult, TranslationResult
 from ...reports.markdown_tables import MISSING, columns_table
 
-# (dataset, model, loss), and the runs of each by seed.
-Name = tuple[str, str, str]
-Results = Mapping[Name, Mapping[int, RunResult | TranslationResult]]
+Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
+Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
 
 # Metric of a paper's CSV -> its title, our name, and the factor to the printed unit.
 METRICS = {
@@ -30,9 +28,7 @@ METRICS = {
     "s99_accuracy": ("accuracy of S99 %", "s99_accuracy", 100),
     "bleu": ("BLEU", "bleu", 1),
 }
-_STAGES = {"pre_t": "", "post_t": " after T"}
-# The note of a number in the CSV whose dot, bracket or digit had to be filled in.
-_READ_FROM = "read from "
+_STAGES = {"pre_t": "before", "post_t": "after"}  # the keys of a record
 
 
 @dataclass(frozen=True)
@@ -94,105 +90,73 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
     return tables
 
 
-def measured(result: RunResult | TranslationResult, metric: str, stage: str) -> float:
-    """Return a run's value of a printed metric, in the printed unit; NaN if it was not measured.
+def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
+    """Return a record's value of a printed metric, in the printed unit; NaN if it was not measured.
 
     Args:
-        result: the run.
+        record: of a run. Its "ece_em" after T is for the T that minimizes it, as in table 1 of Ghosh et al. 2022.
         metric: a key of `METRICS`.
         stage: "pre_t" or "post_t".
     """
     _, name, factor = METRICS[metric]
-    if name == "bleu":
-        if not isinstance(result, TranslationResult):
-            return math.nan
-        return factor * result.bleu.get(1.0 if stage == "pre_t" else result.temperature.value, math.nan)
-    return factor * (result.pre if stage == "pre_t" else result.post).get(name, math.nan)
+    metrics = record[_STAGES[stage]]
+    if metric == "ece_em":
+        name, metrics = _STAGES[stage], record["equal_mass"] or {}
+    value = metrics.get(name)
+    return math.nan if value is None else factor * value
 
 
-def _temperatures(runs: Mapping[int, RunResult | TranslationResult]) -> list[float]:
-    return [run.temperature.value for run in runs.values() if run.temperature.is_fitted]
-
-
-def _values(runs: Mapping[int, RunResult | TranslationResult], cell: PaperCell) -> list[float]:
-    values = [measured(run, cell.metric, cell.stage) for run in runs.values()]
-    return [value for value in values if not math.isnan(value)]
-
-
-def _mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
+def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
+    """Format "mean ± standard deviation (n - 1)" of the values that are not NaN."""
+    values = [value for value in values if not math.isnan(value)]
     if not values:
         return MISSING
     mean = f"{np.mean(values):.{decimals}f}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
 
 
-def reproduction_table(cells: Sequence[PaperCell], results: Results) -> str:
-    """Format the printed values with ours beside each: mean ± standard deviation (n - 1) over seeds.
-
-    Each line is a dataset, model and loss. If the paper prints temperatures, there are two columns for them. Marks
-    behind the printed values refer to the notes below the table.
+def beside_the_paper(
+    runs: Runs,
+    cells: Sequence[PaperCell],
+    columns: Sequence[tuple[str, str]],
+    titles: Mapping[str, str],
+) -> str:
+    """Format our mean ± standard deviation over seeds with the paper's cell beside it.
 
     Args:
-        cells: the cells of one table, in the paper's order.
-        results: the available runs.
+        runs: the records of a task.
+        cells: the paper's cells of its dataset and model.
+        columns: metric and stage of each pair of columns. A last pair has the temperatures.
+        titles: loss -> the first column, in the order of the lines. "adafocal_20", with an update of γ every 20 steps,
+            is compared with the paper's "adafocal". Losses without runs and cells are left out.
 
     Returns:
         Markdown that ends in a newline.
-
-    Raises:
-        ValueError: no cells.
     """
-    if not cells:
-        raise ValueError("cells must hold at least one cell, got none")
-    columns = list(dict.fromkeys((cell.metric, cell.stage) for cell in cells))
-    with_temperatures = any(cell.temperature is not None for cell in cells)
-    printed = {(cell.name, cell.metric, cell.stage): cell for cell in cells}
-    notes = list(dict.fromkeys(cell.note for cell in cells if cell.note and not cell.note.startswith(_READ_FROM)))
+    printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
+    equal_mass = any(metric == "ece_em" for metric, _ in columns)
     rows = []
-    for name in dict.fromkeys(cell.name for cell in cells):
-        runs = results.get(name, {})
-        row = [f"{name[0]}, {name[1]}", name[2]]
-        for metric, stage in columns:
-            cell = printed.get((name, metric, stage))
-            if cell is None:
-                row += [MISSING, MISSING]
-                continue
-            mark = "°" if cell.note.startswith(_READ_FROM) else f" [{notes.index(cell.note) + 1}]" if cell.note else ""
-            row += [f"{cell.value:.2f}{mark}", _mean_and_deviation(_values(runs, cell))]
-        if with_temperatures:
-            own = [cell.temperature for cell in cells if cell.name == name and cell.temperature is not None]
-            row += [f"{own[0]:g}" if own else MISSING, _mean_and_deviation(_temperatures(runs))]
-        rows.append([*row, str(len(runs))])
-    titles = ["Row", "Loss"]
+    for loss, title in titles.items():
+        of_seeds = list(runs.get(loss, {}).values())
+        theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
+        if not of_seeds and not any((loss, *column) in printed for column in columns):
+            continue
+        row = [title, str(len(of_seeds))]
+        for (metric, stage), cell in zip(columns, theirs, strict=True):
+            values = [measured(record, metric, stage) for record in of_seeds]
+            printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
+            row += [mean_and_deviation(values), printed_value]
+        fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
+        values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
+        temperatures = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
+        row += [mean_and_deviation(values), f"{temperatures[0]:g}" if temperatures else MISSING]
+        rows.append(row)
+    names = ["Loss", "seeds"]
     for metric, stage in columns:
-        titles += [f"{METRICS[metric][0]}{_STAGES[stage]}, paper", "ours"]
-    titles += ["T, paper", "ours"] if with_temperatures else []
-    lines = [columns_table([*titles, "seeds"], list(zip(*rows, strict=True)))]
-    if any(cell.note.startswith(_READ_FROM) for cell in cells):
-        lines.append("° A dot, bracket or digit of the printed number was lost and has been filled in; see the CSV.\n")
-    lines += [f"[{number}] {note}\n" for number, note in enumerate(notes, start=1)]
-    return "\n".join(lines)
-
-
-def write_reproduction_csv(path: str | Path, cells: Sequence[PaperCell], results: Results) -> None:
-    """Write the printed cells with ours as CSV: the columns of `PaperCell`, then four of ours.
-
-    "ours" is the mean, "ours_deviation" the standard deviation (n - 1) over seeds, "ours_temperature" the mean T of a
-    cell after T, and "seeds" the seeds. Values are empty if there are too few runs.
-
-    Args:
-        path: the file.
-        cells: the cells of one table, in the paper's order.
-        results: the available runs.
-    """
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        own = ["ours", "ours_deviation", "ours_temperature", "seeds"]
-        writer.writerow([*(field.name for field in fields(PaperCell)), *own])
-        for cell in cells:
-            runs = results.get(cell.name, {})
-            values, temperatures = _values(runs, cell), _temperatures(runs) if cell.stage == "post_t" else []
-            ours = [np.mean(values) if values else "", np.std(values, ddof=1) if len(values) > 1 else ""]
-            ours += [np.mean(temperatures) if temperatures else "", " ".join(map(str, runs))]
-            printed = [getattr(cell, field.name) for field in fields(PaperCell)]
-            writer.writerow(["" if value is None else value for value in (*printed, *ours)])
+        names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
+    table = columns_table([*names, "T", "paper"], list(zip(*rows, strict=True)))
+    return table + (
+        "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
+        if "°" in table
+        else ""
+    )

@@ -20,7 +20,7 @@ from ...reports.run_results import scaled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Layout of the figure of examples: inches; font size in points; characters in a line of names; text colours.
+# Layout of the figure of examples: inches; font size in points; characters in a line of names; text colors.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
 _FONT_SIZE, _NAME_WIDTH, _LABEL_WIDTH = 8.5, 28, 13
 _RIGHT, _WRONG = ACCURACY, "#A84300"

@@ -1,9 +1,10 @@
 """Results of classifiers: test metrics and training details."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
@@ -17,6 +18,15 @@ from ..callbacks.training_dynamics import dynamics_history
 from ..data.generated_topics import true_errors
 from ..reports.class_tables import class_table, per_class_table
 from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
+
+
+def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
+    """Save the logits and labels of each split, with which other metrics and temperatures can be computed later."""
+    arrays: dict[str, Any] = {}
+    for name, output in predictions.items():
+        arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def measure_classifier(

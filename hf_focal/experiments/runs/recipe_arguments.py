@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from ...calibration.temperature import OBJECTIVES
+from ...calibration.temperature import STREAM_OBJECTIVES
 from ...hub.hub_publishing import repository_of
 from ...losses import LossConfig
 from ...trainer import FocalTrainer, FocalTrainingArguments
@@ -86,13 +86,13 @@ class RecipeArguments:
         default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
     )
     temperature_objective: str = field(
-        default="ece", metadata={"help": "What the temperature minimizes: 'ece' (the papers' grid search) or 'nll'."}
+        default="nll", metadata={"help": "What the temperature minimizes: 'nll', or 'ece' (the papers' grid search)."}
     )
 
     def __post_init__(self) -> None:
-        if self.temperature_objective not in OBJECTIVES:
+        if self.temperature_objective not in STREAM_OBJECTIVES:
             raise ValueError(
-                f"temperature_objective must be {' or '.join(map(repr, OBJECTIVES))}, "
+                f"temperature_objective must be {' or '.join(map(repr, STREAM_OBJECTIVES))}, "
                 f"got {self.temperature_objective!r}"
             )
 

@@ -1,5 +1,6 @@
 """Checks of recipes' arguments; a recipe uses them as `check.at_least(1, self, "max_length")`."""
 
+import logging
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ from ...losses import LossConfig
 from ...metrics import CalibrationMetrics, ConfusionMatrix
 from ...trainer import FocalTrainingArguments
 from .yaml_arguments import overridden_config
+
+_logger = logging.getLogger(__name__)
 
 
 def at_least(low: int, arguments: Any, *names: str) -> None:
@@ -51,23 +54,33 @@ def model_name(name: str, own: Sequence[str]) -> None:
         )
 
 
-def fine_tuning(argv: Sequence[str], name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` if a pretrained model would be trained with a config's settings for a model from scratch.
+def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: Sequence[str]) -> None:
+    """Refuse a config's settings for another kind of model, and warn about a learning rate that suits another kind.
 
     Args:
         argv: the command line.
+        args: what it says.
         name: of the model.
-        own: names of the models that are trained from scratch.
+        own: names of the models that are trained from scratch; others are pretrained.
+
+    Raises:
+        ValueError: the learning rate or the clipping comes from a config whose model is of the other kind.
     """
     overridden, config = overridden_config(argv)
     model = overridden.get("model_name_or_path")
     wrong = [argument for argument in ("learning_rate", "max_grad_norm") if argument in config]
-    if model in own and name not in own and wrong:
+    usual = "to train it from scratch, learning_rate 1e-3 and max_grad_norm 0 are usual"
+    if name not in own:
+        usual = "to fine-tune it, learning_rate 5e-5 and max_grad_norm 1 are usual"
+    if model is not None and (model in own) != (name in own) and wrong:
         values = " and ".join(config[argument] for argument in wrong)
         raise ValueError(
-            f"{' and '.join(wrong)} must be given with the pretrained model {name!r}, got {values} of --config, for "
-            f"{model!r}: to fine-tune, learning_rate 2e-5 and max_grad_norm 1 are usual"
+            f"{' and '.join(wrong)} must be given with the model {name!r}, got {values} of --config, for {model!r}: "
+            f"{usual}"
         )
+    if args.optim.startswith("adam") and (args.learning_rate < 2e-4 if name in own else args.learning_rate > 3e-4):
+        kind = "low" if name in own else "high"
+        _logger.warning("learning_rate %g is unusually %s for %r: %s", args.learning_rate, kind, name, usual)
 
 
 def training_arguments(args: TrainingArguments) -> None:

@@ -29,6 +29,10 @@ class WordVectorArguments:
         },
     )
 
+    embedding_sgd: bool = field(
+        default=False, metadata={"help": "Update the word vectors by plain SGD, if the other weights have AdaGrad."}
+    )
+
     def __post_init__(self) -> None:
         check.at_least(1, self, "embedding_size")
         check.at_least(0, self, "embedding_learning_rate")
@@ -47,10 +51,11 @@ def load_word_vectors(
 
 
 def build_optimizer(
-    model: PreTrainedModel, args: FocalTrainingArguments, embedding_learning_rate: float | None
+    model: PreTrainedModel, args: FocalTrainingArguments, arguments: WordVectorArguments
 ) -> torch.optim.Optimizer | None:
     """Trainer's optimizer with another learning rate for the word vectors, which 0 freezes; None without one."""
-    if embedding_learning_rate is None:
+    learning_rate = arguments.embedding_learning_rate
+    if learning_rate is None:
         return None
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
     model.to(args.device)  # Adagrad creates its state at once, on the device of the weights
@@ -58,10 +63,12 @@ def build_optimizer(
     assert isinstance(vectors, nn.Parameter)
     rest = [parameter for parameter in model.parameters() if parameter is not vectors]
     groups = [{"params": rest, "weight_decay": args.weight_decay}]
-    if embedding_learning_rate == 0:
+    if learning_rate == 0:
         vectors.requires_grad_(False)
+    elif arguments.embedding_sgd:  # AdaGrad divides by its root of squares plus eps; so large an eps makes it constant
+        groups.append({"params": [vectors], "lr": 1e6 * learning_rate, "eps": 1e6, "weight_decay": 0.0})
     else:
-        groups.append({"params": [vectors], "lr": embedding_learning_rate, "weight_decay": 0.0})
+        groups.append({"params": [vectors], "lr": learning_rate, "weight_decay": 0.0})
     if kind is torch.optim.Adagrad:  # fused halves the time of a Tree-LSTM's step; Trainer does not ask for it
         options["fused"] = args.device.type == "cpu"
     return kind(groups, **options)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers.utils import is_torch_bf16_gpu_available
 
 from ...cli.main import OneLineParser
 
@@ -47,7 +48,8 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     """Parse a command line into dataclasses; ``--config FILE.yaml`` gives defaults.
 
     A value in the file means what the same text means on the command line, so that ``save_strategy: no`` is "no".
-    A mapping becomes JSON text, and a list for an argument that takes a single text is joined with commas.
+    A mapping becomes JSON text, and a list for an argument that takes a single text is joined with commas. ``bf16:
+    auto`` in the file is true where the device computes in bfloat16.
 
     Args:
         dataclass_types: as for `transformers.HfArgumentParser`.
@@ -117,6 +119,8 @@ def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
             if not all(isinstance(item, str) for item in written[key]):
                 raise ValueError(f"--config {path}: {key} must be a value or a flat list, got {value}")
             argv += [f"--{key}", *written[key]] if actions[key].nargs else [f"--{key}={','.join(written[key])}"]
+        elif (key, value) == ("bf16", "auto"):
+            argv.append(f"--bf16={is_torch_bf16_gpu_available()}")
         elif isinstance(value, Mapping):
             argv.append(f"--{key}={json.dumps(value)}")
         elif value is not None:

@@ -23,6 +23,7 @@ from hf_focal.experiments.models import (
 SMALL = {
     "basic": CifarResNetConfig(block="basic", layers=[1, 2], widths=[4, 6], stem_width=5, num_labels=3),
     "bottleneck": CifarResNetConfig(block="bottleneck", layers=[2, 1], widths=[4, 6], stem_width=16, num_labels=3),
+    "2x2 pixels": CifarResNetConfig(block="basic", layers=[1, 1], widths=[4, 6], stem_width=5, pool_size=2),
     "dense": CifarDenseNetConfig(growth_rate=3, layers=[2, 3, 1], bottleneck=2, num_labels=3),
     "dense, four channels": CifarDenseNetConfig(num_channels=4, growth_rate=3, layers=[1, 2], compression=0.3),
 }
@@ -68,7 +69,8 @@ class Reference:
         return (x - mean) / torch.sqrt(variance + 1e-5) * weight + bias
 
     def head(self, x):
-        pooled = F.adaptive_avg_pool2d(x, 1).flatten(1)
+        size = math.isqrt(self.state["classifier.weight"].shape[1] // x.shape[1])
+        pooled = F.adaptive_avg_pool2d(x, size).flatten(1)
         return pooled @ self.state["classifier.weight"].T + self.state["classifier.bias"]
 
     def block(self, name, x, stride, bottleneck):
@@ -157,7 +159,7 @@ def num_resnet_parameters(config) -> int:
             if channels != out or (stage > 0 and i == 0):
                 count += channels * out + 2 * out
             channels = out
-    return count + (channels + 1) * config.num_labels
+    return count + (channels * config.pool_size**2 + 1) * config.num_labels
 
 
 def num_densenet_parameters(config) -> int:
@@ -182,6 +184,8 @@ def num_densenet_parameters(config) -> int:
         ("resnet20", 272_474, 20),
         ("resnet50", 23_520_842, 50),
         ("resnet110", 45_864_522, 110),
+        ("resnet50_2x2", 23_582_282, 50),
+        ("resnet110_2x2", 45_925_962, 110),
         ("wide_resnet_26_10", 36_481_434, 26),
         ("densenet121", 6_956_298, 121),
     ],
@@ -203,6 +207,12 @@ def test_named_network_has_its_size(name, num_parameters, num_layers):
         assert maps.pop() == (size // 2 ** (len(config.layers) - 1),) * 2
 
 
+def test_resnet_50_for_tiny_imagenet_has_the_size_of_the_official_one():
+    with torch.device("meta"):
+        model = AutoModelForImageClassification.from_config(cifar_config("resnet50_2x2", num_labels=200))
+    assert model.num_parameters() == 25_138_952
+
+
 @EVERY_SMALL
 def test_small_network_has_its_size(config):
     formula = num_resnet_parameters if config.model_type == "cifar_resnet" else num_densenet_parameters
@@ -215,6 +225,8 @@ def test_every_network_is_counted():
         "resnet20",
         "resnet50",
         "resnet110",
+        "resnet50_2x2",
+        "resnet110_2x2",
         "wide_resnet_26_10",
         "densenet121",
     ]

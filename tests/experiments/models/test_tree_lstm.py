@@ -15,6 +15,7 @@ from hf_focal.experiments.models import TreeLSTMConfig, TreeLSTMForSequenceClass
 
 SMALL = {"vocab_size": 40, "embedding_size": 5, "memory_size": 4, "num_labels": 3, "dropout": 0.0}
 WORDS = ["good", "bad", "not", "film", "a", ",", "."]
+WORDS_AS_TREES = [f"(2 {word})" for word in WORDS]
 
 
 def make_model(dtype=torch.float64, **options) -> TreeLSTMForSequenceClassification:
@@ -47,15 +48,16 @@ def some_trees(seed: int = 0) -> list[str]:
 
 
 def encode(trees: list[str], num_labels: int = 5, roots_only: bool = False) -> list[dict]:
-    return list(encode_trees(trees, train_leaf_tokenizer([f"(2 {word})" for word in WORDS]), num_labels, roots_only))
+    return list(encode_trees(trees, train_leaf_tokenizer(WORDS_AS_TREES), num_labels, roots_only))
 
 
 def recursive(model, row: dict) -> torch.Tensor:
     """The logits of a tree's nodes (S, K) in post-order: the paper's equations, node by node from the root down."""
     words = iter(model.embeddings(torch.tensor(row["input_ids"])))
+    size, gated = model.config.memory_size, model.config.output_gate
     gates = [
         [(weight[:, : model.config.memory_size], weight[:, model.config.memory_size :]), bias]
-        for weight, bias in zip(model.composer.weight.chunk(5), model.composer.bias.chunk(5), strict=True)
+        for weight, bias in zip(model.composer.weight.split(size), model.composer.bias.split(size), strict=True)
     ]
     leaf_gates = list(zip(model.leaf.weight.chunk(2), model.leaf.bias.chunk(2), strict=True))
     hidden = {}
@@ -69,11 +71,11 @@ def recursive(model, row: dict) -> torch.Tensor:
         else:
             h_left, c_left = state(row["left"][node])
             h_right, c_right = state(row["right"][node])
-            u, i, f_left, f_right, o = (
+            u, i, f_left, f_right, *o = (
                 of_left @ h_left + of_right @ h_right + bias for (of_left, of_right), bias in gates
             )
             c = torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(f_left) * c_left + torch.sigmoid(f_right) * c_right
-            h = torch.sigmoid(o) * torch.tanh(c)
+            h = torch.sigmoid(o[0]) * torch.tanh(c) if gated else torch.tanh(c)
         hidden[node] = h
         return h, c
 
@@ -101,9 +103,10 @@ PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e
 
 @PRECISIONS
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("output_gate", [True, False])
 @torch.no_grad()
-def test_logits_are_those_of_recursion(seed, dtype, tolerance):
-    check_against_recursion(make_model(dtype), encode(some_trees(seed)), tolerance)
+def test_logits_are_those_of_recursion(seed, output_gate, dtype, tolerance):
+    check_against_recursion(make_model(dtype, output_gate=output_gate), encode(some_trees(seed)), tolerance)
 
 
 @PRECISIONS
@@ -142,8 +145,9 @@ def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("trees", [some_trees(1), [left_chain(501), right_chain(501)]])
-def test_gradients_are_those_of_recursion(trees, dtype):
-    model, rows = make_model(dtype), encode(trees)
+@pytest.mark.parametrize("output_gate", [True, False])
+def test_gradients_are_those_of_recursion(trees, output_gate, dtype):
+    model, rows = make_model(dtype, output_gate=output_gate), encode(trees)
     targets = [torch.randn(len(row["left"]), 3, dtype=dtype) for row in rows]
     logits = logits_of(model, rows)
     loss = sum((target * got[: len(target)]).sum() for target, got in zip(targets, logits, strict=True))
@@ -201,6 +205,20 @@ def test_roots_and_chosen_nodes():
     firsts = torch.tensor([[0, 0]] * len(trees))
     assert torch.equal(model(**batch, nodes=firsts).logits, nodes[:, [0, 0]])
     assert isinstance(model(**batch, return_dict=False), tuple)
+
+
+def test_the_neutral_class_is_for_training_only():
+    model, trees = make_model(num_labels=2, neutral_class=True), some_trees()
+    rows = list(encode_trees(trees, train_leaf_tokenizer(WORDS_AS_TREES), neutral_class=True))
+    assert {label for row in rows for label in row["labels"]} == {0, 1, 2}
+    batch = TreeCollator()(rows)
+    output = model(**batch)
+    logits, labels = torch.cat([recursive(model, row) for row in rows]), batch["labels"]
+    assert logits.shape[1] == 3
+    torch.testing.assert_close(output.loss, F.cross_entropy(logits, labels[labels >= 0]))
+    del batch["nodes"], batch["labels"]
+    roots = torch.stack([recursive(model, row)[-1] for row in rows])
+    torch.testing.assert_close(model(**batch).logits, roots[:, :2])
 
 
 def test_loss_leaves_out_neutral_nodes_and_padding():

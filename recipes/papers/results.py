@@ -1,0 +1,126 @@
+"""Write the results of the committed runs beside the papers': tables, tests over seeds, and figures. Takes seconds.
+
+    python recipes/papers/results.py [--record 20_newsgroups out/reproduce/20_newsgroups]
+
+The figures of each run are in docs/results/runs/TASK/LOSS_sSEED.json. `--record` adds the finished runs below
+folders to those of a task. The printed tables are in `recipes/papers/tables`.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+from hf_focal import losses
+from hf_focal.experiments.reports.claims_tests import claims_table
+from hf_focal.experiments.reports.paper_tables import Runs, beside_the_paper, read_paper_tables
+from hf_focal.experiments.reports.run_records import bins_of, record_of, write_record
+from hf_focal.reports.reliability_figures import draw_reliability
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
+
+# Task -> its title, the row of the papers' tables, and the page with its tables.
+TASKS = {
+    "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
+    "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
+    "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
+}
+LOSSES = {
+    "cross_entropy": "cross-entropy",
+    "brier": "Brier",
+    "mmce": "MMCE, weighted",
+    "label_smoothing_0.05": "label smoothing 0.05",
+    "focal_1": "focal, γ = 1",
+    "focal_2": "focal, γ = 2",
+    "focal_3": "focal, γ = 3",
+    "flsc_532": "FLSc-532",
+    "flsd_532": "FLSD-532",
+    "flsd_53": "FLSD-53",
+    "adafocal": "AdaFocal, γ updated every epoch",
+    "adafocal_20": "AdaFocal, γ updated every 20 steps",
+}
+HERO = {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"}
+
+
+def name_of(task: str, record: dict) -> str:
+    """A run's loss under its name in the papers' tables, or under its own; AdaFocal's with the steps of an update."""
+    rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
+    specs = rows["losses"] | rows["datasets"][TASKS[task][1][0]].get("losses", {})
+    names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
+    loss = str(losses.LossConfig.parse(record["loss"]))
+    steps = record["settings"].get("gamma_update_steps")
+    return names.get(loss, re.sub(r"[^\w.]+", "_", loss)) + (f"_{steps}" if steps else "")
+
+
+def record_runs(task: str, folder: Path) -> None:
+    """Write the records of the finished runs below a folder."""
+    for result in sorted(folder.rglob("report/metrics.json")):
+        record = record_of(result.parents[1])
+        path = DOCS / "runs" / task / f"{name_of(task, record)}_s{record['seed']}.json"
+        write_record(record, path)
+        print(path.relative_to(ROOT))
+
+
+def replace_section(page: Path, name: str, text: str) -> None:
+    """Replace what a page has between the comments "name" and "end of name"."""
+    start, end = f"<!-- {name}: written by recipes/papers/results.py -->\n", f"<!-- end of {name} -->"
+    above, _, rest = page.read_text(encoding="utf-8").partition(start)
+    _, found, below = rest.partition(end)
+    if not found:
+        raise ValueError(f"{page} must have the comments {start.strip()} and {end}")
+    page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
+
+
+def draw_hero(runs: Runs, path: Path) -> None:
+    """Draw the reliability of three losses before T, for the first seed that all have."""
+    from matplotlib.figure import Figure
+
+    seed = min(set.intersection(*(set(runs[loss]) for loss in HERO)))
+    figure = Figure(figsize=(5.2, 2.6), layout="constrained")
+    for axes, (loss, title) in zip(figure.subplots(1, 3, sharey=True), HERO.items(), strict=True):
+        draw_reliability(axes, bins_of(runs[loss][seed]), font_size=11)
+        axes.set_title(title, fontsize=12)
+        axes.set_xticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
+        axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
+    figure.supxlabel("Confidence", fontsize=12)
+    figure.supylabel("Accuracy", fontsize=12)
+    figure.savefig(path, dpi=200)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", nargs="+", default=[], action="append", metavar=("TASK", "FOLDER"))
+    for task, *folders in parser.parse_args(argv).record:
+        for folder in folders:
+            record_runs(task, Path(folder))
+
+    papers = {path.stem: read_paper_tables(path) for path in TABLES.glob("*.csv")}
+    tasks: dict[str, Runs] = {}
+    for task, (title, row, page) in TASKS.items():
+        runs: dict = {}
+        for file in sorted((DOCS / "runs" / task).glob("*.json")):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            runs.setdefault(name_of(task, record), {})[record["seed"]] = record
+        tasks[title] = runs
+        cells = {
+            paper: [cell for table in tables.values() for cell in table if cell.name[:2] == row]
+            for paper, tables in papers.items()
+        }
+        columns = [("error", "pre_t"), ("ece", "pre_t"), ("ece", "post_t")]
+        text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
+        measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
+        if measured and cells["adafocal2022"]:
+            columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
+            table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
+            text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
+        replace_section(DOCS / page, "results", text)
+    for page in (ROOT / "README.md", DOCS / "reproduction.md"):
+        replace_section(page, "tests", claims_table(tasks))
+    draw_hero(tasks["20 Newsgroups"], DOCS / "hero.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The committed runs, and the pages that are written from them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from recipe_modules import import_recipe
+
+results = import_recipe("papers/results")
+PAGES = ["README.md", "docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
+PAGES += ["docs/results/reproduction.md"]
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the pages and runs, for the script to write into."""
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(results.ROOT / page, tmp_path / page)
+    shutil.copytree(results.DOCS / "runs", tmp_path / "docs" / "results" / "runs")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "DOCS", tmp_path / "docs" / "results")
+    return tmp_path
+
+
+def test_the_pages_are_those_of_the_committed_runs(copy):
+    root = Path(__file__).parents[2]
+    results.main([])
+    for page in PAGES:
+        assert (copy / page).read_text(encoding="utf-8") == (root / page).read_text(encoding="utf-8"), page
+    assert (copy / "docs" / "results" / "hero.png").stat().st_size > 10_000
+
+
+def test_every_committed_run_is_in_its_file(copy):
+    for task in results.TASKS:
+        for file in (results.DOCS / "runs" / task).glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
+    assert {path.name for path in (results.DOCS / "runs").iterdir()} <= set(results.TASKS)
+
+
+def test_a_page_must_have_the_section(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "above\n<!-- results: written by recipes/papers/results.py -->\nold\n<!-- end of results -->\nbelow\n"
+    )
+    results.replace_section(page, "results", "new")
+    results.replace_section(page, "results", "newer\n")
+    assert page.read_text().splitlines() == [
+        "above",
+        "<!-- results: written by recipes/papers/results.py -->",
+        "",
+        "newer",
+        "",
+        "<!-- end of results -->",
+        "below",
+    ]
+    with pytest.raises(ValueError, match=r"page.md must have the comments <!-- tests: written by"):
+        results.replace_section(page, "tests", "new")
