@@ -15,7 +15,7 @@ from .closed_form_gradients import (
     refuse_second_derivative,
     with_gradient,
 )
-from .label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .logit_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
 from .number_checks import at_least_0, finite, require, require_tensors
 
 SIGMOID_OPTIONS = {
