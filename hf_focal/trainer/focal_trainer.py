@@ -140,11 +140,15 @@ class FocalTrainer(Trainer):
     def build_loss(self) -> None:
         """Build `loss` from `args.loss`, anew for each training run."""
         self.loss_config = LossConfig.parse(self.args.loss)
-        self.loss = build_loss(self.loss_config)
+        self.loss = build_loss(self.loss_config, self.link)
         self._auxiliary = AuxiliaryLoss(self.model)
         shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
         self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    @property
+    def link(self) -> str:
+        return "sigmoid" if self.head is Head.LABELS else "softmax"
 
     # Training
 
@@ -371,7 +375,7 @@ class FocalTrainer(Trainer):
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
-        return self.collect(self.held_out_dataset(), TopConfidences(1, classwise=False))
+        return self.collect(self.held_out_dataset(), TopConfidences(self.link))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
@@ -393,7 +397,7 @@ class FocalTrainer(Trainer):
 
     # Temperature
 
-    def fit_temperature(self, dataset: Any = None, objective: str = "nll") -> Temperature:
+    def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
@@ -401,15 +405,17 @@ class FocalTrainer(Trainer):
             objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
                 `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
                 grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
+            per_label: of a model of several labels, one T a label, by NLL.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
-        if self.head is Head.CLASSES:
+        if self.head in (Head.CLASSES, Head.LABELS):
             logits, labels = self.collect(dataset, CollectedLogits())
-            self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+            options: Any = {"link": self.link, "per_label": per_label}
+            self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
             enough = ENOUGH_SAMPLES[objective]
             if self.temperature.num_samples < enough and self.args.should_log:
                 _logger.warning(
