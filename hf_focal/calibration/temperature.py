@@ -2,7 +2,7 @@
 
 `softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. Over resamples of the
 calibration set, the T of the ECE varies about twice as much as that of the NLL, which is convex in 1/T.
-`temperature_grid` tells how both follow from the gaps `d = max z - z` of a sample.
+`temperature_grid_sums` tells how both follow from the gaps `d = max z - z` of a sample.
 """
 
 import json
@@ -30,7 +30,7 @@ from ..metrics.input_checks import (
     probability_tolerance,
 )
 from ..utils.atomic_write import write_whole
-from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
+from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 

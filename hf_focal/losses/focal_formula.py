@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .closed_form_gradients import ClosedForm, Entries, SampleStatistics, with_gradient
 from .gamma_policies import ConstantGamma, GammaPolicy, ScheduledGamma
-from .label_checks import accumulation_dtype, check_logits, raise_unless
+from .logit_and_label_checks import accumulation_dtype, check_logits, raise_unless
 from .number_checks import at_least_0, require, require_tensors
 
 

@@ -10,7 +10,7 @@ import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from .label_checks import constant
+from .logit_and_label_checks import constant
 from .number_checks import at_least_0, finite, increasing, require
 
 

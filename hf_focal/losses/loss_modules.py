@@ -18,7 +18,7 @@ from .gamma_policies import (
     ScheduledGamma,
     gamma_for_threshold,
 )
-from .label_checks import accumulation_dtype, check_labels
+from .logit_and_label_checks import accumulation_dtype, check_labels
 from .mmce import mmce, mmce_of_all_processes
 from .number_checks import at_least_0, finite, increasing, require
 

@@ -15,7 +15,7 @@ from .closed_form_gradients import (
     refuse_second_derivative,
     with_gradient,
 )
-from .label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .logit_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
 from .number_checks import at_least_0, finite, require, require_tensors
 
 SIGMOID_OPTIONS = {
@@ -25,8 +25,9 @@ SIGMOID_OPTIONS = {
     ),
 }
 
-# Entries in a block: few enough that all intermediate results stay in a CPU's cache.
-_BLOCK_ELEMENTS_CPU = 1 << 16
+# Entries in a block: few enough that the intermediate results stay in a CPU's caches, many enough that the
+# cost of a call does not count.
+_BLOCK_ELEMENTS_CPU = 1 << 17
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 24
 
 _NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoid"

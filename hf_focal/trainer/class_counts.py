@@ -15,8 +15,8 @@ from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced
-from .model_heads import Head
-from .trainer_checks import labels_of
+from .head_kinds import Head
+from .setup_and_dataset_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 

@@ -35,16 +35,23 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
 from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
-from .batch_samplers import seed_by_epoch
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .ignored_labels import num_measured_samples, without_ignored, without_repeats
+from .head_kinds import Head, check_model, head_of
+from .ignored_and_repeated_samples import num_measured_samples, without_ignored, without_repeats
 from .loss_function import LossFunction
-from .model_heads import Head, check_model, head_of
-from .model_publishing import fold_saved, push_checkpoint, weight_files, write_model_card
-from .trainer_checks import check_held_out, check_measurable, check_not_empty, check_setup, evaluation_set, labels_of
+from .saving_and_pushing import fold_saved, push_checkpoint, weight_files, write_model_card
+from .seeded_and_token_batches import seed_by_epoch
+from .setup_and_dataset_checks import (
+    check_held_out,
+    check_measurable,
+    check_not_empty,
+    check_setup,
+    evaluation_set,
+    labels_of,
+)
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, TrainingCallback
 

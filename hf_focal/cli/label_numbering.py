@@ -10,8 +10,8 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..trainer.model_heads import MULTI_LABEL
+from .column_options import InputOptions
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
-from .input_options import InputOptions
 
 # The inputs of each task: the option that names the column, its name here, and what it holds.
 _INPUTS = {

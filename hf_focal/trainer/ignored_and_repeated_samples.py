@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
-from .model_heads import Head
+from .head_kinds import Head
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
