@@ -49,6 +49,9 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
         arrays = {f"{part}_logits": torch.cat([sides, -sides], 1).numpy() for part in ("validation", "test")}
         labels = torch.bernoulli((-sides.squeeze(1)).sigmoid()).long().numpy()
         np.savez("logits.npz", **arrays, validation_labels=labels, test_labels=labels)
+    if page.stem == "multi_label":
+        names["logits"] = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        names["labels"] = torch.bernoulli(names["logits"].sigmoid())
     capsys.readouterr()
     for example in examples:
         run_example(example, page, names)
@@ -77,7 +80,7 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
 def test_guides_with_examples():
     assert {page.stem for page in GUIDES} == {
         *("adafocal", "decisions", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation"),
-        *("exactness", "launching"),
+        *("exactness", "launching", "multi_label"),
     }
 
 

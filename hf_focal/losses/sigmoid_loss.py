@@ -25,8 +25,9 @@ SIGMOID_OPTIONS = {
     ),
 }
 
-# Entries in a block: few enough that all intermediate results stay in a CPU's cache.
-_BLOCK_ELEMENTS_CPU = 1 << 16
+# Entries in a block: few enough that the intermediate results stay in a CPU's caches, many enough that the
+# cost of a call does not count.
+_BLOCK_ELEMENTS_CPU = 1 << 17
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 24
 
 _NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoid"

@@ -32,6 +32,7 @@ class LabelMetrics(CalibrationMetrics):
         self._label_bins: Any = 0.0  # (3, L, M): count, confidences, ones
         self._label_sums: Any = 0.0  # (5, L): NLL, Brier score, and at ½ true and false positives, false negatives
         self._num_rows = 0
+        self.label_counts = np.zeros(0, np.int64)  # a sample has no one class
         self._rows: list[np.ndarray] = []  # keys (N, L)
 
     def update(self, logits: Array, labels: Array) -> None:
