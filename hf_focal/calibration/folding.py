@@ -1,5 +1,6 @@
 """Folding of a temperature into a model's weights."""
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ _HEADS = (
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 # Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
+# In the names of parameters of an adapter's own copy of a module, PEFT's `modules_to_save`.
+OF_COPY = re.compile(r"\.modules_to_save\.[^.]+\.")
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 
 
@@ -48,14 +51,16 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
-            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place.
+            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place. In a
+            PEFT classifier the adapter's own copy of the head is divided; the base model stays as it is.
         temperature: a `Temperature` or a number.
 
     Raises:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
             model is then unchanged); a model for regression, several labels at once or a single label.
-        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; PEFT adapters
-            that are not merged; logits that do not follow the weights (a soft cap), for which there is
+        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; a PEFT
+            classifier whose adapter has no copy of the head, or a language model with PEFT adapters that are not
+            merged; logits that do not follow the weights (a soft cap), for which there is
             `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
@@ -66,7 +71,7 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     if generates:
         _fold_generative(model, value)
     else:
-        _fold_classifier(model, value)
+        fold_layers(classifier_layers(model), value)
 
     earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
     if earlier is not None:
@@ -97,11 +102,23 @@ def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -
     return calibration.get("temperature") if calibration.get("folded", not generates) else None
 
 
-def _fold_classifier(model: Any, value: float) -> None:
+def classifier_layers(model: Any) -> list[nn.Module]:
+    """The layers of a classifier that T is folded into; raises if it cannot be."""
     _check_classifier(model)
     layers = last_layers(model)
     parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, parameters)
+    if hasattr(model, "peft_config") and not all(map(OF_COPY.search, _uses(model, parameters))):
+        raise TypeError(
+            f"the adapter must have a copy of the head (modules_to_save), got a {type(model).__name__} without one: "
+            "only adapters are saved"
+        )
+    return layers
+
+
+def fold_layers(layers: Sequence[nn.Module], value: float) -> None:
+    """Divide the outputs of layers, whose mean or concatenation are logits, by a temperature; raise on overflow."""
+    parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     features = [_features(layer) for layer in layers]
 
     @torch.no_grad()
@@ -187,6 +204,8 @@ def _part(model: Any, path: str) -> Any:
 
 
 def _last_layer(head: nn.Module, model: Any) -> nn.Module:
+    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's wrapper of an original and copies
+        head = head.modules_to_save[head.active_adapters[0]]
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
     else:

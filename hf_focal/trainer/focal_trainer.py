@@ -446,7 +446,7 @@ class FocalTrainer(Trainer):
         self.forget_folded_temperature()
         if self.temperature is not None and self.is_world_process_zero():
             self.temperature.save(folder / "temperature.json")
-            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, self.temperature, earlier)
+            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.temperature, earlier)
 
     def create_model_card(
         self,
