@@ -204,8 +204,9 @@ def _part(model: Any, path: str) -> Any:
 
 
 def _last_layer(head: nn.Module, model: Any) -> nn.Module:
-    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's wrapper of an original and copies
-        head = head.modules_to_save[head.active_adapters[0]]
+    wrapper: Any = head
+    if hasattr(model, "peft_config") and hasattr(wrapper, "modules_to_save"):  # PEFT's, of an original and its copies
+        head = wrapper.modules_to_save[wrapper.active_adapters[0]]
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
     else:

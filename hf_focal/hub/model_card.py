@@ -70,6 +70,7 @@ def model_card(
     own_code: bool = False,
     adapter: bool = False,
     num_labels: int | None = None,
+    sft: bool = False,
     measured_on: str = "test",
     fitted_on: str = "validation",
     test_dataset: str | None = None,
@@ -95,6 +96,7 @@ def model_card(
         fine_tuned: whether `base_model` was trained, and not only measured and corrected with `dataset`.
         own_code: whether loading the model requires `import hf_focal.models`.
         adapter: whether it is a PEFT adapter, and num_labels how many classes it has.
+        sft: whether FocalSFTTrainer trained it.
         measured_on, fitted_on: the splits of the results and of the temperature.
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
@@ -140,7 +142,11 @@ def model_card(
         not_lowered=" or ".join(not_lowered),
         config=config,
         spec=config and LOSSES[config.name],
-        trainer="FocalSeq2Seq" if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM" else "Focal",
+        trainer="FocalSFT"
+        if sft
+        else "FocalSeq2Seq"
+        if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
+        else "Focal",
         table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
         intervals=[side.get("ece") for side in intervals],
         balance=result.details.get("class_balance"),

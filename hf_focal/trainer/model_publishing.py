@@ -133,6 +133,7 @@ def write_model_card(
         earlier=None if fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
         adapter=model is not wrapped,
+        sft=trainer._arguments.__name__ == "FocalSFTConfig",
         num_labels=getattr(getattr(model, "config", None), "num_labels", None),
         **named,
     )

@@ -119,7 +119,9 @@ def test_folding_in_memory_divides_the_adapters_head_alone(tmp_path):
 
 def test_an_adapter_without_a_head_is_not_folded(tmp_path, caplog):
     model = with_adapter(tiny_bert(), tmp_path, None)
-    with pytest.raises(TypeError, match=r"must have a copy of the head \(modules_to_save\), got a PeftModel without one"):
+    with pytest.raises(
+        TypeError, match=r"must have a copy of the head \(modules_to_save\), got a PeftModel without one"
+    ):
         fold_temperature(model, T)
     trainer = trainer_of(model, tmp_path)
     trainer.fit_temperature()
@@ -146,4 +148,7 @@ def test_the_temperature_of_a_language_models_adapter_is_the_generations(tmp_pat
     assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
     trainer.create_model_card()
     card = (tmp_path / "adapter" / "README.md").read_text()
-    assert 'generation_config=GenerationConfig.from_pretrained("adapter")' in card and "calibrated_generation(1.7)" in card
+    assert (
+        'generation_config=GenerationConfig.from_pretrained("adapter")' in card
+        and "calibrated_generation(1.7)" in card
+    )
