@@ -1,12 +1,12 @@
 # Everything runs in .venv, which the first target that needs it creates.
 VENV ?= .venv
 PYTHON ?= python3
-# The version that the tests and figures last ran with. Any torch >= 2.11 works: make demo TORCH=torch
+# The version that the tests and figures last ran with. Any torch >= 2.6 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all coverage fuzz test-lowest dist lint format bench bench-peers docs digits shapes tags newsgroups multi30k sst \
-	cifar10 imbalance reproduce reproduce-runs clean
+.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-peers docs digits shapes \
+	tags newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs clean
 
 # One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
@@ -37,6 +37,12 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL)
 
+# The tests that need timm, TRL, PEFT, DeepSpeed, or Chromium, with the newest versions, in a separate environment of
+# 6 GB. DeepSpeed compiles with the environment's ninja.
+FULL_VENV ?= .venv-full
+test-full: $(FULL_VENV)/.installed
+	PATH="$(abspath $(FULL_VENV))/bin:$$PATH" $(FULL_VENV)/bin/python -m pytest $(PARALLEL) -m full
+
 # The lines of hf_focal that the tests run, including in the processes that they start.
 coverage: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term-missing:skip-covered --cov-fail-under 95
@@ -47,16 +53,18 @@ fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --minutes $(FUZZ_MINUTES)
 
 # The tests with the oldest versions that pyproject.toml allows, resolved by uv, in a separate environment.
-# Transformers 5.17 needs torchvision for its image processors; later releases do not.
+# The oldest Transformers needs torchvision for its image processors.
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.26"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.21"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # The files of a release, in dist/.
 dist: $(VENV)/.installed-test
+	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -175,5 +183,11 @@ $(PEERS_VENV)/.installed: pyproject.toml
 	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[peers]"
 	touch $@
 
+$(FULL_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(FULL_VENV)
+	$(FULL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(FULL_VENV)/bin/uv pip install --quiet --python $(FULL_VENV) -e ".[test,full]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) .venv-lowest out site build dist *.egg-info .coverage
+	rm -rf $(VENV) $(PEERS_VENV) $(FULL_VENV) .venv-lowest out site build dist *.egg-info .coverage

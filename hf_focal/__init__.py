@@ -6,19 +6,29 @@ The names below are loaded when they are first used: a loss needs no Transformer
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
+    from .calibration import AffineScaling as AffineScaling
+    from .calibration import CalibrationFit as CalibrationFit
     from .calibration import Temperature as Temperature
     from .calibration import TemperatureStream as TemperatureStream
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
     from .calibration import calibrated_generation as calibrated_generation
+    from .calibration import fit_calibration as fit_calibration
+    from .calibration import fit_matrix_scaling as fit_matrix_scaling
     from .calibration import fit_temperature as fit_temperature
+    from .calibration import fit_vector_scaling as fit_vector_scaling
+    from .calibration import fold_calibration as fold_calibration
     from .calibration import fold_temperature as fold_temperature
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
     from .metrics import CalibrationMetrics as CalibrationMetrics
+    from .metrics import augrc as augrc
+    from .metrics import aurc as aurc
+    from .metrics import e_aurc as e_aurc
+    from .metrics import smooth_ece as smooth_ece
     from .reports import reliability_diagram as reliability_diagram
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
@@ -29,6 +39,8 @@ if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
     from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
 
 _MODULES = {
+    "AffineScaling": "calibration",
+    "CalibrationFit": "calibration",
     "CalibrationMetrics": "metrics",
     "FocalSeq2SeqTrainer": "trainer",
     "FocalSeq2SeqTrainingArguments": "trainer",
@@ -38,13 +50,21 @@ _MODULES = {
     "Temperature": "calibration",
     "TemperatureStream": "calibration",
     "apply_calibrated_generation": "calibration",
+    "augrc": "metrics",
+    "aurc": "metrics",
     "build_loss": "losses",
     "calibrated_generation": "calibration",
+    "e_aurc": "metrics",
+    "fit_calibration": "calibration",
+    "fit_matrix_scaling": "calibration",
     "fit_temperature": "calibration",
+    "fit_vector_scaling": "calibration",
+    "fold_calibration": "calibration",
     "fold_temperature": "calibration",
     "gamma_for_threshold": "losses",
     "loss_func": "trainer",
     "reliability_diagram": "reports",
+    "smooth_ece": "metrics",
 }
 # Not in `__all__`, since they need TRL.
 _OPTIONAL = {"FocalSFTConfig": "trainer.sft_trainer", "FocalSFTTrainer": "trainer.sft_trainer"}

@@ -5,7 +5,9 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from documented import ROOT, classifier, examples_of, run_example
 from recipe_modules import import_recipe
@@ -20,7 +22,7 @@ API = sorted((DOCS / "api").glob("*.md"))
 # Its first example trains for 16 minutes; `test_guide.py` runs the others.
 ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
 # These guides build their own model and data; the others continue from an existing model and splits.
-COMPLETE = ("first_model", "gamma", "losses", "reliability_diagram", "translation")
+COMPLETE = ("first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
 
@@ -42,6 +44,11 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
         names["trainer"] = FocalTrainer(
             names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
         )
+    if page.stem == "decisions":
+        sides = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)) * 3
+        arrays = {f"{part}_logits": torch.cat([sides, -sides], 1).numpy() for part in ("validation", "test")}
+        labels = torch.bernoulli((-sides.squeeze(1)).sigmoid()).long().numpy()
+        np.savez("logits.npz", **arrays, validation_labels=labels, test_labels=labels)
     capsys.readouterr()
     for example in examples:
         run_example(example, page, names)
@@ -69,7 +76,7 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
 
 def test_guides_with_examples():
     assert {page.stem for page in GUIDES} == {
-        *("adafocal", "first_model", "gamma", "losses", "reliability_diagram", "translation"),
+        *("adafocal", "decisions", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation"),
         *("exactness", "launching"),
     }
 

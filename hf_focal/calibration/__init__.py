@@ -1,16 +1,24 @@
-"""Temperature scaling: fitting, folding into the weights, generation."""
+"""Corrections: temperature, vector and matrix scaling, folding into the weights, generation."""
 
+from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
-from .folding import fold_temperature
+from .cross_fitting import CalibrationFit, fit_calibration
+from .folding import fold_calibration, fold_temperature
 from .streaming_temperature import TemperatureCurves, TemperatureStream
 from .temperature import Temperature, fit_temperature
 
 __all__ = [
+    "AffineScaling",
+    "CalibrationFit",
     "Temperature",
     "TemperatureCurves",
     "TemperatureStream",
     "apply_calibrated_generation",
     "calibrated_generation",
+    "fit_calibration",
+    "fit_matrix_scaling",
     "fit_temperature",
+    "fit_vector_scaling",
+    "fold_calibration",
     "fold_temperature",
 ]

@@ -1,13 +1,9 @@
 """Generation from softmax(z / T): beam search whose scores are normalized again at every step.
 
-Beam search starts from log_softmax of the logits, and Transformers' `temperature` only acts with `do_sample`. A
-temperature among the logits processors alone multiplies the scores of all hypotheses by the same number, which changes
-nothing. The scores must be normalized again after the division: `log_softmax(log_softmax(z) / T) = log_softmax(z /
-T)`. `generate` takes both, the processor and the normalization, as arguments.
-
-The temperature is in `config.calibration`: `save_pretrained` refuses a `temperature` in the config, and in the
-generation config without `do_sample`, and a generation config holds no processors. If the weights may change,
-`fold_temperature` makes all of this unnecessary.
+Beam search starts from log_softmax of the logits. A temperature among the logits processors alone multiplies the
+scores of all hypotheses by the same number, so they must be normalized again after the division:
+`log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. The temperature is in `config.calibration`, because
+`save_pretrained` refuses it elsewhere. `fold_temperature` makes all of this unnecessary.
 """
 
 import functools
@@ -38,8 +34,7 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
         source: T, or a model with `config.calibration["temperature"]`, which is used unless `folded` into the weights.
 
     Returns:
-        `logits_processor`, to which more can be appended, and `renormalize_logits`; empty for T = 1 and without a
-        temperature.
+        `logits_processor`, to which more can be appended, and `renormalize_logits`; empty without a T or for T = 1.
     """
     if hasattr(source, "config"):
         calibration = getattr(source.config, "calibration", None) or {}

@@ -1,6 +1,5 @@
-"""Folding of a temperature into a model's weights."""
+"""Folding of a temperature, or of vector or matrix scaling, into a model's weights."""
 
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 
 from ..metrics.input_checks import check_positive
+from .affine_scaling import AffineScaling
 from .temperature import Temperature
 
 Model = TypeVar("Model", bound=Any)
@@ -29,25 +29,20 @@ _HEADS = (
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 # Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
-# In the names of parameters of an adapter's own copy of a module, PEFT's `modules_to_save`.
-OF_COPY = re.compile(r"\.modules_to_save\.[^.]+\.")
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
 
 
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
 
-    The logits become `logits / T` up to the rounding of the weights' dtype. Predictions change only in near-ties:
-    hardly ever in float32, up to about 1 % in half precision with 1,000 classes. A warning says what share of the
-    predictions on random inputs changes; if that matters, load and save the model in float32.
+    Predictions change only in near-ties, by rounding: hardly ever in float32, up to about 1 % in half precision with
+    1,000 classes. A warning says what share of the predictions on random inputs changes.
 
-    T is recorded in `model.config.calibration` with ECE and NLL of its fit. Folding again records only the product of
-    the temperatures, to which the ECE and NLL of neither fit apply.
-
-    In a classifier the last layer is divided. In a language model it is the head, or if embeddings share its weight
-    the norm before it (which keeps the weights tied), and always `final_logits_bias`; a trial on two tokens first
-    checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does nothing. A
-    temperature that `apply_calibrated_generation` recorded is not in the weights: T replaces it.
+    T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
+    the temperatures. In a classifier the last layer is divided. In a language model it is the head, or if embeddings
+    share its weight the norm before it (which keeps the weights tied), and `final_logits_bias`; a trial on two tokens
+    first checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does
+    nothing. T replaces a temperature that `apply_calibrated_generation` recorded, which is not in the weights.
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
@@ -59,19 +54,15 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
             model is then unchanged); a model for regression, several labels at once or a single label.
         TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; a PEFT
-            classifier whose adapter has no copy of the head, or a language model with PEFT adapters that are not
-            merged; logits that do not follow the weights (a soft cap), for which there is
-            `apply_calibrated_generation`.
+            classifier without a copy of the head, or a language model's adapters that are not merged; logits that do
+            not follow the weights (a soft cap), for which there is `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
-    if not hasattr(model, "config"):
-        raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
-    _check_whole(model)
-    generates = hasattr(model, "can_generate") and model.can_generate()
+    generates = _check_whole(model)
     if generates:
         _fold_generative(model, value)
     else:
-        fold_layers(classifier_layers(model), value)
+        _fold_classifier(model, value)
 
     earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
     if earlier is not None:
@@ -83,42 +74,86 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     return model
 
 
-def calibration_record(temperature: Temperature | float) -> dict[str, Any]:
-    """What `model.config.calibration` records: T, and ECE and NLL of its fit if there was one."""
+def fold_calibration(model: Model, correction: Temperature | AffineScaling | float) -> Model:
+    """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
+
+    A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with
+    `A' = A (I - 11ᵀ/K) / T` the layer's weight W becomes A' W and its bias c becomes A' c + b, computed in float64.
+    The method and NLL of the fit are recorded in `model.config.calibration`. Some heads, such as Llama's, have no
+    bias: then b is left out with a warning, and a fit with `bias=False` is better.
+
+    Args:
+        model: as for `fold_temperature`. Changed in place.
+        correction: a `Temperature`, a number, or what `fit_vector_scaling` or `fit_matrix_scaling` returned.
+
+    Raises:
+        ValueError, TypeError: as `fold_temperature`; for vector and matrix scaling also a language model, or another
+            number of classes.
+    """
+    if not isinstance(correction, AffineScaling):
+        return fold_temperature(model, correction)
+    if _check_whole(model):
+        raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
+    _check_classifier(model)
+    layers = last_layers(model)
+    tensors = [parameter for layer in layers for parameter in _parameters(layer)]
+    _check_foldable(model, tensors)
+    num_classes = len(correction.bias)
+    if any(len(tensor) != num_classes for tensor in tensors):
+        raise ValueError(f"correction must have the model's {len(tensors[0])} classes, got one of {num_classes}")
+    if len(tensors) < 2 * len(layers) and correction.bias.any():
+        warnings.warn(
+            f"the head of {type(model).__name__} has no bias, so the bias of the {correction.method} scaling is left "
+            "out: fit with bias=False",
+            stacklevel=2,
+        )
+    folded = [_corrected(tensor, correction) for tensor in tensors]
+    if not all(tensor.isfinite().all() for tensor in folded):
+        raise ValueError(f"correction must keep weights finite in {tensors[0].dtype}, got {correction}")
+    _restore(tensors, folded)
+    model.config.calibration = correction.to_dict()
+    return model
+
+
+@torch.no_grad()
+def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
+    """A' W of a weight (K, ...), or A' c + b of a bias (K,), in its dtype."""
+    wide = tensor.double()
+    wide = (wide - wide.mean(0)) / correction.temperature
+    wide = (correction.matrix.to(wide.device) @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
+    if tensor.ndim == 1:
+        wide += correction.bias.to(wide.device)
+    return wide.to(tensor.dtype)
+
+
+def calibration_record(temperature: Temperature | AffineScaling | float) -> dict[str, Any]:
+    if isinstance(temperature, AffineScaling):
+        return temperature.to_dict()
     fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}
     fields.pop("value", None)
     return {"temperature": check_positive("temperature", temperature), **fields}
 
 
 def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights, or None.
+    """Return the temperature that is in a model's weights, or None, from its `config.calibration`.
 
-    Args:
-        calibration: `model.config.calibration`, if there is one.
-        generates: whether it is a language model: its recorded temperature is in the weights only if also recorded as
-            `folded`. A classifier's is, unless recorded as not folded.
+    That of a language model (`generates`) is in the weights only if recorded as `folded`, a classifier's unless
+    recorded as not folded.
     """
     calibration = calibration or {}
     return calibration.get("temperature") if calibration.get("folded", not generates) else None
 
 
-def classifier_layers(model: Any) -> list[nn.Module]:
-    """The layers of a classifier that T is folded into; raises if it cannot be."""
+def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
+    """Whether a correction is in a model's weights, from its `config.calibration`."""
+    return bool(calibration and calibration.get("folded", not generates))
+
+
+def _fold_classifier(model: Any, value: float) -> None:
     _check_classifier(model)
     layers = last_layers(model)
     parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, parameters)
-    if hasattr(model, "peft_config") and not all(map(OF_COPY.search, _uses(model, parameters))):
-        raise TypeError(
-            f"the adapter must have a copy of the head (modules_to_save), got a {type(model).__name__} without one: "
-            "only adapters are saved"
-        )
-    return layers
-
-
-def fold_layers(layers: Sequence[nn.Module], value: float) -> None:
-    """Divide the outputs of layers, whose mean or concatenation are logits, by a temperature; raise on overflow."""
-    parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     features = [_features(layer) for layer in layers]
 
     @torch.no_grad()
@@ -146,7 +181,8 @@ def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Cal
     dtype, before, kept = tensors[0].dtype, probe(), [tensor.detach().clone() for tensor in tensors]
     _divide(tensors, value, offset)
     after = probe()
-    if not all(map(_stays_finite, [before, *kept], [after, *tensors])):
+    pairs = zip([before, *kept], [after, *tensors], strict=True)
+    if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
         _restore(tensors, kept)
         raise ValueError(f"temperature must keep weights and logits finite in {dtype}, got {value!r}")
     changed = before.argmax(-1) != after.argmax(-1)
@@ -157,10 +193,6 @@ def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Cal
             "random inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
             stacklevel=4,
         )
-
-
-def _stays_finite(before: torch.Tensor, after: torch.Tensor) -> bool:
-    return bool((after.isfinite() | ~before.isfinite()).all())
 
 
 @torch.no_grad()
@@ -191,7 +223,7 @@ def last_layers(model: Any) -> list[nn.Module]:
         looked_for = ", ".join(name for names in _HEADS for name in names)
         raise TypeError(
             f"model must generate or have a classification head ({looked_for} or timm_model), "
-            f"got {type(model).__name__}, which has none"
+            f"got {type(model).__name__}"
         )
     return [_last_layer(head, model) for head in heads]
 
@@ -203,10 +235,9 @@ def _part(model: Any, path: str) -> Any:
     return model
 
 
-def _last_layer(head: nn.Module, model: Any) -> nn.Module:
-    wrapper: Any = head
-    if hasattr(model, "peft_config") and hasattr(wrapper, "modules_to_save"):  # PEFT's, of an original and its copies
-        head = wrapper.modules_to_save[wrapper.active_adapters[0]]
+def _last_layer(head: Any, model: Any) -> nn.Module:
+    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's, of an original and its copies
+        head = head.modules_to_save[head.active_adapters[0]]
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
     else:
@@ -331,10 +362,19 @@ def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
     return [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
 
 
+def check_copied(model: Any, names: Sequence[str]) -> None:
+    """Raise unless an adapter has copies (`modules_to_save`) of all parameters with these names in a PEFT model."""
+    if not all(".modules_to_save." in name for name in names):
+        name = type(model).__name__
+        raise TypeError(f"the adapter must have a copy of the head (modules_to_save), got a {name} without one")
+
+
 def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
     uses = _uses(model, parameters)
     if len(uses) != len(parameters):
         raise TypeError(f"the weights that T is folded into must be their layer's own, got shared ones: {uses}")
+    if hasattr(model, "peft_config"):
+        check_copied(model, uses)
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:
             raise TypeError(f"the weights that T is folded into must be floating, got {parameter.dtype}")
@@ -342,10 +382,13 @@ def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
             raise TypeError("the weights that T is folded into must be in memory, got some on the meta device")
 
 
-def _check_whole(model: Any) -> None:
-    """Raise if FSDP or ZeRO-3 shards the model."""
+def _check_whole(model: Any) -> bool:
+    """Whether it is a language model; raise without a config, or if FSDP or ZeRO-3 shards the model."""
+    if not hasattr(model, "config"):
+        raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
+    generates = hasattr(model, "can_generate") and model.can_generate()
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return
+        return generates
     from torch.distributed.fsdp import FSDPModule
 
     # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
@@ -354,3 +397,4 @@ def _check_whole(model: Any) -> None:
             f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
             "fold what from_pretrained loads"
         )
+    return generates

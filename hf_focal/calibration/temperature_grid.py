@@ -32,7 +32,6 @@ _COUNT_BIT = 40
 
 @lru_cache(maxsize=8)
 def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.device) -> "Interpolated | Binned":
-    """The object that computes S(1/T) for this number of classes; cached, as it is the same for every batch."""
     method = Binned if num_classes >= _BINNED_FROM else Interpolated
     return method(np.array(temperatures), num_classes, device)
 
@@ -85,7 +84,6 @@ class GridSums:
         self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
     def cpu(self) -> "GridSums":
-        """The same sums on the CPU."""
         return GridSums(self.surplus.cpu(), self.near.cpu(), self.log_sums.cpu(), self.label_gap.cpu(), self.count)
 
     def __add__(self, other: "GridSums") -> "GridSums":
@@ -98,7 +96,6 @@ class GridSums:
         )
 
     def ece(self) -> Tensor:
-        """ECE at each temperature (T,), float64."""
         # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
         return self.surplus.abs().sum(1) / self.count
 
@@ -111,7 +108,6 @@ class GridSums:
         return error + 2 * self.near / self.count
 
     def nll(self, temperatures: Tensor) -> Tensor:
-        """Mean NLL at each temperature (T,), float64 nats."""
         return (self.log_sums + self.label_gap / temperatures) / self.count
 
 
@@ -164,7 +160,6 @@ class Binned:
         return packed.scatter_add_(1, bins, fractions)
 
     def __call__(self, gaps: Tensor) -> Tensor:
-        """S(1/T), (T, n) float64, of gaps (n, K) float32."""
         # Counting is fastest with few samples, whose bins stay in a CPU's cache, the matrix product with many.
         size = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
         packed = torch.cat([self._pack(block) for block in gaps.split(size)])
@@ -176,7 +171,7 @@ class Binned:
 class Interpolated:
     """S(1/T) for few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
 
-    error (T,): how far a confidence can be off; see `interpolation`.
+    error (T,): how far a confidence can be off.
     """
 
     block_elements = None  # as many as stay in cache

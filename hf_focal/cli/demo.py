@@ -22,8 +22,6 @@ from ..trainer import FocalTrainer, FocalTrainingArguments
 _LOSSES = ("cross_entropy", "flsd53")
 _TOPICS = ["art", "food", "music", "sports"]
 _NUM_WORDS = 30  # of a text
-
-
 _WORDS = [f"w{i}" for i in range(1000)] + [f"{topic}{i}" for topic in _TOPICS for i in range(60)]
 
 

@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from datasets import Dataset
 
 from ..calibration.calibrated_generation import apply_calibrated_generation
-from ..calibration.folding import fold_temperature
+from ..calibration.cross_fitting import METHODS
+from ..calibration.folding import fold_calibration, fold_temperature
 from ..calibration.temperature import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
@@ -43,6 +45,10 @@ def evaluate_model(
     batch_size: int = 16,
     num_bins: int = 15,
     output: str | Path | None = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    threshold_dataset: str | None = None,
+    threshold_split: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
@@ -56,6 +62,9 @@ def evaluate_model(
         batch_size: per device.
         num_bins: bins of the calibration errors.
         output: a new folder for the report, which is written to ``report`` in it.
+        precision, coverage: find the confidence from which on the model answers, so that its precision or coverage is
+            at least this; see `CalibrationMetrics.threshold_for`.
+        threshold_dataset, threshold_split: the data to choose it on, by default `dataset` and "validation".
         on_result: called with the result in every process before anything is written.
         **options: the fields of `InputOptions`.
 
@@ -63,13 +72,31 @@ def evaluate_model(
         NotPublishedError: the report could not be written; the error has the result.
         InputError: any other error that the user can correct; its message is one line.
     """
+    wants_threshold = (precision, coverage) != (None, None)
+    threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
+    if wants_threshold:
+        with explained():
+            if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
+                raise InputError("threshold_dataset must hold other samples than dataset, got the same ones")
     with _new_folder(output):
         trained = TrainedModel(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
         before, _ = trained.measure(trained.encode(source, samples))
         notes = trained.calibration_notes(": measured as it is", ": measured without it")
         notes = [*trained.truncation_notes, *notes]
-        result = trained.result(None, before, None, measured_on=source, notes=notes)
+        details: dict[str, Any] = {}
+        if wants_threshold:
+            chosen_on, held_out = trained.load(*threshold_data)
+            chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
+            with explained():
+                threshold = chosen.threshold_for(precision=precision, coverage=coverage)
+            reached = threshold.measure(before)
+            details["threshold"] = asdict(threshold) | {
+                "chosen_on": chosen_on,
+                "test_coverage": reached.coverage,
+                "test_precision": reached.precision,
+            }
+        result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
         if on_result is not None:
             on_result(result)
         if output is not None and trained.args.process_index == 0:
@@ -86,6 +113,7 @@ def calibrate_model(
     test_dataset: str | None = None,
     test_split: str | None = None,
     objective: str = "nll",
+    calibration: str = "temperature",
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -104,7 +132,8 @@ def calibrate_model(
         dataset, split: the data to fit the temperature to; the split "validation" by default.
         test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
             the temperature is fitted to, whose results are optimistic.
-        objective: "nll" or "ece".
+        objective: "nll" or "ece", of a temperature.
+        calibration: "temperature"; "vector", "matrix" or "auto" fit a classifier by NLL, see `fit_calibration`.
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
             model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
             has T, for `apply_calibrated_generation`.
@@ -118,6 +147,8 @@ def calibrate_model(
     """
     with explained():
         check_objective(objective, STREAM_OBJECTIVES)
+        if calibration not in (*METHODS, "auto"):
+            raise InputError(f"calibration must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -143,12 +174,17 @@ def calibrate_model(
             with explained():
                 repository = create_repository(push_to_hub, private=private)
 
-        temperature = trained.fit(encoded, objective)
+        temperature = trained.fit(encoded, objective, calibration)
         before, after = trained.measure(encoded_test)
-        product = trained.calibration.get("temperature", 1.0) * temperature.value
+        details = trained.fit_details()
+        if temperature is None:  # vector and matrix scaling are measured as part of the model
+            before, after = after or before, None
+        product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
         notes += [*trained.truncation_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
-        result = trained.result(temperature, before, after, fitted_on=source, measured_on=test_source, notes=notes)
+        result = trained.result(
+            temperature, before, after, fitted_on=source, measured_on=test_source, notes=notes, **details
+        )
         try:
             folded = saves and is_main and _correct(trained, result)
         finally:
@@ -232,7 +268,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            fold_temperature(trained.model, result.temperature)
+            fold_calibration(trained.model, trained.trainer.correction or 1.0)
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:
@@ -262,8 +298,10 @@ def _save(
     """
     trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
-    result.temperature.save(folder / "temperature.json")
+    if result.temperature.is_fitted:
+        result.temperature.save(folder / "temperature.json")
     fitted_on, measured_on = locations
+    times = ("before", "after") if result.temperature.is_fitted else ("before",)
     # The card names one dataset; of two files it says "validation set" and "test set".
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
@@ -272,7 +310,7 @@ def _save(
         task=PIPELINES.get(trained.task, trained.task),
         base_model=trained.name,
         dataset=dataset,
-        figures=[f"report/reliability_{when}.png" for when in ("before", "after")],
+        figures=[f"report/reliability_{when}.png" for when in times],
         folded=folded,
         fine_tuned=False,
         own_code=type(trained.model).__module__.startswith("hf_focal."),

@@ -268,9 +268,20 @@ class TrainedModel:
             )
         return encoded
 
-    def fit(self, encoded: Dataset, objective: str) -> Temperature:
+    def fit(self, encoded: Dataset, objective: str, calibration: str) -> Temperature | None:
+        """Fit a correction, which is the trainer's from now on; returns the temperature if it is one."""
         with self._measured():
-            return self.trainer.fit_temperature(encoded, objective)
+            if calibration == "temperature":
+                return self.trainer.fit_temperature(encoded, objective)
+            if self.generates:
+                raise InputError(f"calibration must be 'temperature' for a language model, got {calibration!r}")
+            self.trainer.fit_calibration(encoded, calibration)
+            return self.trainer.temperature
+
+    def fit_details(self) -> dict[str, Any]:
+        """The details of results that `fit` adds."""
+        fit = self.trainer.calibration_fit
+        return {} if fit is None else {"calibration": fit.to_dict()}
 
     def measure(self, encoded: Dataset) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():

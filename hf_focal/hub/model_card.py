@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
+_METRICS |= {"smooth_ece": "Smooth ECE", "aurc": "AURC"}
 _BEFORE = " before temperature scaling"
 # A temperature helps if it lowers both.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
@@ -123,6 +124,8 @@ def model_card(
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += ["Guo et al. 2017"] * fitted.is_fitted
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
+    calibration = result.details.get("calibration")
+    scaled = calibration is not None and calibration["method"] != "temperature"
     count = result.pre.get("num_samples", nan)
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
@@ -150,6 +153,8 @@ def model_card(
         table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
         intervals=[side.get("ece") for side in intervals],
         balance=result.details.get("class_balance"),
+        calibration=calibration,
+        scaled=scaled,
         figures=[quote(path.replace("\\", "/")) for path in figures],
         citations=citations(sources),
     )

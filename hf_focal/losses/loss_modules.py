@@ -18,6 +18,7 @@ from .gamma_policies import (
     ScheduledGamma,
     gamma_for_threshold,
 )
+from .label_checks import accumulation_dtype, check_labels
 from .mmce import mmce, mmce_of_all_processes
 from .number_checks import at_least_0, finite, increasing, require
 
@@ -239,6 +240,34 @@ class InverseFocal(CrossEntropyFamily):
 
     def __post_init__(self) -> None:
         self.policy = ConstantGamma(-at_least_0("gamma", self.gamma))
+
+
+@register
+class DualFocal(Loss):
+    """-(1 - p + p_j)^γ log p, with p_j the largest probability below p, or 0 if there is none.
+
+    The gradient goes through p_j as well, as in the authors' code. So it is large where another class is close, which
+    counters the low confidence of focal loss.
+    """
+
+    name, summary = "dual_focal", "(1-p+p_j)^γ · -log p, p_j the largest probability below p"
+    source = "Tao et al. 2023"
+    gamma: float = option(5.0, "γ, at least 0", always_shown=True)
+
+    def __post_init__(self) -> None:
+        self.gamma = at_least_0("gamma", self.gamma)
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        index, ignored = check_labels(logits, labels)
+        shifted = logits.to(accumulation_dtype(logits))
+        shifted = shifted - shifted.detach().amax(-1, keepdim=True)
+        label_logit, e = shifted.gather(-1, index.unsqueeze(-1)), shifted.exp()
+        others = e.scatter(-1, index.unsqueeze(-1), 0.0).sum(-1)
+        sample = SampleStatistics.of(label_logit.squeeze(-1), others)
+        p_j = e.masked_fill(shifted >= label_logit, 0.0).max(-1).values / sample.normalizer
+        # Where 1 - p is 0, so is the loss, and a power below 1 would have an infinite slope.
+        distance = (sample.one_minus_p + p_j).clamp(min=torch.finfo(e.dtype).tiny)
+        return (distance**self.gamma * sample.ce).masked_fill(ignored, 0.0)
 
 
 @register

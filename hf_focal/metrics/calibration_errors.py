@@ -1,10 +1,10 @@
 """Calibration errors and scores, one function each.
 
 All but the last two take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
-arrays, and return a Python float; calibration errors are fractions in [0, 1]. Samples with label `ignore_index` are
-left out; without samples the result is NaN. bfloat16 and float16 are computed in float32, float64 in float64.
-`inputs="probabilities"` takes probabilities instead of logits; logits that all lie in [0, 1] and sum to 1 for every
-sample are refused if this cannot be chance (from two samples on in float32, from more in half precision).
+arrays, and return a Python float. Samples with label `ignore_index` are left out; without samples the result is NaN.
+bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"` takes probabilities instead
+of logits; logits that all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two
+samples on in float32, from more in half precision).
 
 Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers and a
 num_bins that is not an int; ValueError for shapes that do not match, labels out of range, probabilities given as
@@ -20,6 +20,8 @@ from .equal_mass_bins import adaptive_error, pack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
+from .selective_prediction import RiskCoverageCurve, grouped
+from .smooth_calibration_error import smooth_error
 
 
 def expected_calibration_error(
@@ -30,6 +32,8 @@ def expected_calibration_error(
     Confidence 0 is in the first bin, 1 in the last. With two classes, too, the top label's confidence is binned, not
     the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
     Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("ece", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -37,21 +41,30 @@ def expected_calibration_error(
 def maximum_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015."""
+    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_width("mce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def average_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """ACE: the mean |accuracy_b - confidence_b| of ECE's non-empty bins. Neumann et al., *Relaxed Softmax*, 2018."""
+    """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE. Neumann et al., *Relaxed Softmax*, 2018.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_width("ace", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
 def root_mean_squared_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE. Hendrycks et al., ICLR 2019."""
+    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE. Hendrycks et al., ICLR 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_width("rmsce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
 
@@ -63,6 +76,8 @@ def adaptive_calibration_error(
     If a bin edge falls among samples of equal confidence, they are shared between the two bins in proportion, each
     with the mean gap of all samples of that confidence: the order of the samples does not matter. Nguyen and O'Connor,
     EMNLP 2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_mass(num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -74,6 +89,8 @@ def classwise_calibration_error(
 
     Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
@@ -85,31 +102,97 @@ def classwise_calibration_error(
     return classwise_error(cells[0].cpu().numpy(), size)
 
 
+def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """Smooth ECE: as ECE, but with the gaps smoothed by a kernel of the width that equals the result, without bins.
+
+    Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _smooth(*_top_labels(inputs, logits, labels, ignore_index))
+
+
+def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """AURC: the mean error rate of the k most confident samples, over k; see `RiskCoverageCurve.areas`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _area("aurc", inputs, logits, labels, ignore_index)
+
+
+def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """E-AURC: the AURC above that of the best order, in which all errors come last.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _area("e_aurc", inputs, logits, labels, ignore_index)
+
+
+def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+    """AUGRC: the mean share of wrong answers among all samples if the k most confident are answered, over k.
+
+    Returns a fraction in [0, 1/2]; see the module for shapes and errors.
+    """
+    return _area("augrc", inputs, logits, labels, ignore_index)
+
+
 def negative_log_likelihood(
     logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """NLL: the mean of -log p(label), in nats; inf if a label has probability 0."""
+    """NLL: the mean of -log p(label), in nats; inf if a label has probability 0.
+
+    Returns nats per sample; see the module for shapes and errors.
+    """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
 
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950."""
+    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950.
+
+    Returns a number in [0, 2]; see the module for shapes and errors.
+    """
     return _mean("brier", inputs, logits, labels, ignore_index)
 
 
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out."""
+    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out.
+
+    Returns nats per sample, in [0, log K]; see the module for shapes and errors.
+    """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1."""
+    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`."""
+    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
+
+
+def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
+    """Smooth ECE, as `smooth_ece`, of confidences and hits, as for `ece_from_confidences`.
+
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    """
+    return _smooth(*check_confidences(confidence, correct))
+
+
+def _smooth(confidence: Tensor, correct: Tensor) -> float:
+    return smooth_error(grouped(confidence.numpy(), correct.numpy()))
+
+
+def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
+    confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
+    return RiskCoverageCurve.of(grouped(confidence.numpy(), correct.numpy())).areas()[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,14 @@ from .equal_mass_bins import NUM_CELLS, adaptive_error, adaptive_error_of_cells,
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
+from .selective_prediction import (
+    RiskCoverageCurve,
+    Threshold,
+    grouped,
+    threshold_for_coverage,
+    threshold_for_precision,
+)
+from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_reliability
 
 # What is summed of each sample, separately for incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
@@ -133,15 +141,17 @@ class CalibrationMetrics:
     def compute(self) -> dict[str, float]:
         """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
 
-        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, nll, brier: see the functions of this
-        package. accuracy, error, top5_accuracy (with more than 5 classes), confidence, entropy: means. nll, entropy
-        and confidence with _correct or _incorrect: means over the samples predicted so. s99, s99_accuracy: the share
-        of samples with confidence of at least 0.99, and their accuracy. num_samples. With ``keep_samples=False`` also
-        adaece_error, the bound of adaece's error.
+        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, smooth_ece, nll, brier, aurc, e_aurc, augrc:
+        see the functions of this package. accuracy, error, top5_accuracy (with more than 5 classes), confidence,
+        entropy: means. nll, entropy and confidence with _correct or _incorrect: means over the samples predicted so.
+        s99, s99_accuracy: the share of samples with confidence of at least 0.99, and their accuracy. num_samples. With
+        ``keep_samples=False`` also adaece_error, the bound of adaece's error.
         """
         incorrect, correct = self._scores
         total = incorrect + correct
         metrics = self._calibration_errors() | _means(total)
+        groups, curve = self._groups(), self.risk_coverage()
+        metrics |= {"smooth_ece": smooth_error(groups), **curve.areas()}
         if (self.num_classes or 0) <= 5:
             del metrics["top5_accuracy"]
         metrics |= {"accuracy": _ratio(correct[0], total[0]), "error": _ratio(incorrect[0], total[0])}
@@ -173,6 +183,41 @@ class CalibrationMetrics:
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             means = {"confidence": confidence / count, "accuracy": hits / count}
         return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
+
+    def risk_coverage(self) -> RiskCoverageCurve:
+        """Return the risk at each coverage; without the samples, for the cells of the fine histogram."""
+        return RiskCoverageCurve.of(self._groups())
+
+    def _groups(self) -> np.ndarray:
+        if self.keep_samples:
+            return grouped(*unpack(joined(self._keys)))
+        return self._histogram[:, self._histogram[0] > 0]
+
+    def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
+        """Return the smooth reliability curve with its band; raise ValueError if samples are not kept."""
+        return smooth_reliability(*unpack(self._kept("smooth_reliability")), num_resamples, level)
+
+    def threshold_for(
+        self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
+    ) -> Threshold:
+        """Return the confidence from which on to answer, so that precision or coverage is at least what is given.
+
+        For a precision (the accuracy of the answers), the threshold that answers most; for a coverage (the share that
+        gets an answer), the one with the highest precision. Over draws of these samples, which must not be the test
+        set, the promise holds with probability `level`, by the bound of Clopper and Pearson.
+
+        Raises ValueError unless exactly one of the two is given, in (0, 1); if these samples cannot show it; and if
+        samples are not kept.
+        """
+        confidence, correct = unpack(self._kept("threshold_for"))
+        for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
+            if value is not None and not 0 < value < 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {value}")
+        if precision is not None and coverage is None:
+            return threshold_for_precision(confidence, correct, precision, level)
+        if coverage is not None and precision is None:
+            return threshold_for_coverage(confidence, correct, coverage, level)
+        raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0

@@ -5,6 +5,7 @@ from .gamma_figure import gamma_heatmap
 from .html_page import comparison_page
 from .markdown_tables import markdown_table, results_table, translation_table
 from .reliability_figures import comparison_figure, reliability_diagram
+from .risk_coverage_figure import risk_coverage_figure
 from .run_report import write_comparison, write_report
 from .run_results import RunResult, TranslationResult, read_result
 
@@ -18,6 +19,7 @@ __all__ = [
     "read_result",
     "reliability_diagram",
     "results_table",
+    "risk_coverage_figure",
     "temperature_curves",
     "translation_table",
     "write_comparison",

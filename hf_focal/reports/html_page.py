@@ -52,7 +52,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     """
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
-    runs = _read_runs([place for folder in folders for place in _report_folders(Path(folder))])
+    runs = _read_runs([file for folder in folders for file in _metrics_files(Path(folder))])
     classifiers = [run for run in runs.values() if isinstance(run, RunResult)]
     translations = [run for run in runs.values() if isinstance(run, TranslationResult)]
     shown, gammas = [], []
@@ -97,13 +97,11 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     return path
 
 
-def _report_folders(folder: Path) -> list[Path]:
-    """Return the report folders of a run, or of the runs of a comparison."""
-    own = [folder / "report", folder]
-    children = sorted(child for child in folder.iterdir() if child.is_dir()) if folder.is_dir() else []
-    for places in (own, [*(child / "report" for child in children), *children]):
-        if found := [place for place in places if (place / "metrics.json").is_file()]:
-            return found
+def _metrics_files(folder: Path) -> list[Path]:
+    """Return the metrics.json of a run or a report, or those of the runs of a comparison."""
+    for patterns in (("report/metrics.json", "metrics.json"), ("*/report/metrics.json", "*/metrics.json")):
+        if files := [file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file()]:
+            return files
     raise ValueError(
         f"folder must be the folder of a run, a report or a comparison, got {folder}, which has no metrics.json"
     )
@@ -117,23 +115,21 @@ def _errors_of(file: Path) -> Iterator[None]:
         raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
 
 
-def _read_runs(places: Sequence[Path]) -> dict[Path, MeasuredRun]:
-    """Read each report's metrics.json once. The loss of each run becomes its unique name."""
-    places = list({place.resolve(): place for place in places}.values())
+def _read_runs(files: Sequence[Path]) -> dict[Path, MeasuredRun]:
+    """Read each file once. The loss of each run becomes its unique name."""
     runs = {}
-    for file in (place / "metrics.json" for place in places):
+    for file in {file.resolve(): file for file in files}.values():
         with _errors_of(file):
             runs[file] = read_result(file)
-    losses = [" ".join(run.loss.split()) for run in runs.values()]
-    names = dict(zip(runs, _unique_names(losses, places), strict=True))
-    return {file: replace(run, loss=names[file]) for file, run in runs.items()}
+    names = _unique_names([" ".join(run.loss.split()) for run in runs.values()], list(runs))
+    return {file: replace(run, loss=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
 
 
-def _unique_names(losses: Sequence[str], places: Sequence[Path]) -> list[str]:
+def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
     """Append to each repeated loss as much of its folder's path as tells the runs apart, or else a number."""
     names = list(losses)
-    folders = [place.resolve().parts[1:] for place in places]
-    folders = [parts[:-1] if parts[-1] == "report" else parts for parts in folders]
+    folders = [file.resolve().parts[1:-1] for file in files]
+    folders = [parts[:-1] if parts[-1:] == ("report",) else parts for parts in folders]
     for loss in {loss for loss in losses if losses.count(loss) > 1}:
         alike = [number for number, other in enumerate(losses) if other == loss]
         paths = [folders[number] for number in alike]

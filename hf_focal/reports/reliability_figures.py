@@ -31,6 +31,7 @@ def reliability_diagram(
     num_bins: int = 15,
     temperature: Temperature | float | None = None,
     title: str | None = None,
+    smooth: bool = False,
     path: str | Path | None = None,
 ) -> "Figure":
     """Draw accuracy against confidence, with the ECE, above a histogram of the confidences.
@@ -44,6 +45,7 @@ def reliability_diagram(
         num_bins: equal-width bins, for logits and labels.
         temperature: divides the logits; finite and positive. Not with `metrics`.
         title: a line above the diagram.
+        smooth: draw a smooth curve with its 95 % bootstrap band instead of the bars, and the smooth ECE.
         path: also save the figure here; the suffix determines the format.
 
     Returns:
@@ -70,9 +72,14 @@ def reliability_diagram(
 
     figure = Figure(figsize=(4, 5.4), layout="constrained")
     diagram, histogram = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.1))
-    draw_reliability(diagram, bins, font_size=11)
+    if smooth:
+        if isinstance(metrics, ReliabilityBins):
+            raise TypeError("metrics must be CalibrationMetrics for a smooth curve, got ReliabilityBins")
+        _draw_smooth(diagram, metrics, font_size=11)
+    else:
+        draw_reliability(diagram, bins, font_size=11)
+        _legend_above(diagram, *_reliability_legend())
     diagram.set_ylabel("Accuracy")
-    _legend_above(diagram, *_reliability_legend())
     _draw_histogram(histogram, bins)
     if title:
         title_above(figure, title)
@@ -138,6 +145,28 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.set_ylim(0, _HEADROOM)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     clean_axes(axes)
+
+
+def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) -> None:
+    """Draw the smooth curve where there are samples, wider where there are more, its band, and the diagonal."""
+    from matplotlib.collections import LineCollection
+
+    curve = metrics.smooth_reliability()
+    seen = curve.density > 0.01
+    confidence, accuracy = curve.confidence[seen], curve.accuracy[seen]
+    band = axes.fill_between(confidence, curve.low[seen], curve.high[seen], color=ACCURACY, alpha=0.25, linewidth=0)
+    points = np.stack([confidence, accuracy], 1)
+    widths = 1 + 4 * np.sqrt(curve.density[seen] / curve.density.max())
+    segments = np.stack([points[:-1], points[1:]], 1)
+    line = axes.add_collection(LineCollection(segments, linewidths=widths, colors=ACCURACY, capstyle="round"))
+    (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
+    text = f"smooth ECE {100 * curve.smooth_ece:.1f} %"
+    axes.text(0.02, (1 + _HEADROOM) / 2, text, fontsize=font_size, va="center")
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, _HEADROOM)
+    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    clean_axes(axes)
+    _legend_above(axes, [line, band, diagonal], ["accuracy", "95 % band", "calibrated"])
 
 
 def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,10 @@ from pathlib import Path
 import yaml
 
 from .gamma_figure import gamma_heatmap
-from .markdown_tables import results_table
+from .markdown_tables import escaped, results_table
 from .reliability_figures import comparison_figure, reliability_diagram
 from .run_results import MeasuredRun, RunResult, known_loss
+from .text_summary import decision_lines
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png")
 
@@ -21,7 +22,8 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     no diagram after T; if `LossConfig.parse` does not know the loss there is no loss.yaml. Returns the files;
     metrics.json is written last: if it exists, the report is complete.
     """
-    paths = write_run_files(Path(folder), result, results_table([result]))
+    decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result.details))
+    paths = write_run_files(Path(folder), result, results_table([result]) + decisions)
     result.save(Path(folder, "metrics.json"))
     return [*paths, Path(folder, "metrics.json")]
 

@@ -1,5 +1,8 @@
 """Text summary of a measured model, as the commands print it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from .markdown_tables import format_interval, format_number
 from .run_results import RunResult
 
@@ -26,6 +29,7 @@ def summary(result: RunResult) -> str:
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {details['fitted_on']}"]
     lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
     lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
+    lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
             f"T was fitted on these same {unit}, so the results after T are optimistic. For unbiased results, pass a "
@@ -37,6 +41,32 @@ def summary(result: RunResult) -> str:
             f"or on {unit} that the model was trained on."
         )
     return "\n".join(lines)
+
+
+def decision_lines(details: Mapping[str, Any]) -> list[str]:
+    """What `details["calibration"]` and `details["threshold"]` say, if they are there: of a `CalibrationFit`, and of a
+    `Threshold` with its `SelectiveAccuracy` on the test data."""
+    lines = []
+    if fit := details.get("calibration"):
+        before, after = fit["before"], fit["after"]
+        lines.append(
+            f"{fit['method']} scaling, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
+            f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
+            f"-> {100 * after['ece']:.2f} %; {fit['changed_predictions']:,} predictions change."
+        )
+        lines += [
+            f"{title} {before[name]:.4f} = {parts[0]:.4f} calibration + {parts[1]:.4f} refinement."
+            for name, title in (("nll", "NLL"), ("brier", "Brier score"))
+            for parts in [fit["decomposition"][name]]
+        ]
+    if threshold := details.get("threshold"):
+        lines.append(
+            f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g} % of the samples, "
+            f"right on {format_number(threshold['test_precision'], 100, 1)} % of them ({threshold['target']} >= "
+            f"{100 * threshold['goal']:g} % with {100 * threshold['level']:g} % confidence, chosen on "
+            f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
+        )
+    return lines
 
 
 def _table(result: RunResult) -> str:

@@ -12,6 +12,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from ..calibration.affine_scaling import AffineScaling
 from ..calibration.streaming_temperature import TemperatureStream
 from ..calibration.temperature import Temperature
 from ..losses import Loss
@@ -23,17 +24,22 @@ _INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # metrics th
 class StreamedEvaluation:
     """Sums for the loss and the calibration metrics, without the logits. Soft targets count as their likeliest class.
 
-    With a `temperature` also those of softmax(z / T), under the metrics' names with the suffix ``_post_t``; if
+    With a `correction` also those of the corrected logits, under the metrics' names with the suffix ``_post_t``; if
     `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix.
     """
 
     def __init__(
-        self, loss: Loss, num_bins: int, temperature: Temperature | None, classwise: bool, keep_samples: bool
+        self,
+        loss: Loss,
+        num_bins: int,
+        correction: Temperature | AffineScaling | None,
+        classwise: bool,
+        keep_samples: bool,
     ):
-        self.loss, self.temperature, self.classwise = loss, temperature, classwise
+        self.loss, self.correction, self.classwise = loss, correction, classwise
         options = {"classwise": classwise, "keep_samples": keep_samples}
         self.before = CalibrationMetrics(num_bins, **options)
-        self.after = None if temperature is None else CalibrationMetrics(num_bins, **options)
+        self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
         self.loss_sum: Tensor | float = 0.0
 
@@ -41,10 +47,10 @@ class StreamedEvaluation:
     def update(self, logits: Tensor, labels: Tensor) -> None:
         classes = class_indices(logits, labels)
         self.before.update(logits, classes)
-        if self.temperature is not None and self.after is not None:
+        if self.correction is not None and self.after is not None:
             # Division in half precision would round.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            self.after.update(self.temperature.apply(exact), classes)
+            self.after.update(self.correction.apply(exact), classes)
         if self.classwise and classes.ndim > 1:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
@@ -72,10 +78,12 @@ class StreamedEvaluation:
         metrics = {"loss": float(self.loss_sum) / before["num_samples"], **before}
         if self.confusion is not None:
             metrics |= self.confusion.compute()
-        if self.temperature is not None and self.after is not None:
+        if self.correction is not None and self.after is not None:
             after = self.after.compute()
-            metrics |= {f"{name}_post_t": after[name] for name in after if name not in _INVARIANT}
-            metrics["temperature"] = self.temperature.value
+            same = _INVARIANT if isinstance(self.correction, Temperature) else ("num_samples",)
+            metrics |= {f"{name}_post_t": after[name] for name in after if name not in same}
+            if isinstance(self.correction, Temperature):
+                metrics["temperature"] = self.correction.value
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 

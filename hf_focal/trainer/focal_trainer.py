@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
-from ..calibration.folding import folded_temperature
+from ..calibration.affine_scaling import AffineScaling
+from ..calibration.cross_fitting import CalibrationFit, fit_calibration
+from ..calibration.folding import folded_temperature, last_layers
 from ..calibration.streaming_temperature import TemperatureCurves
 from ..calibration.temperature import (
     ENOUGH_SAMPLES,
@@ -31,6 +33,7 @@ from ..hub.hub_publishing import HubError, create_repository, publish, repositor
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
+from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
 from .batch_samplers import seed_by_epoch
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
@@ -120,6 +123,7 @@ class FocalTrainer(Trainer):
             raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
         self.label_names = ["labels"]  # also for models that do not take labels
         self.temperature: Temperature | None = None
+        self.calibration_fit: CalibrationFit | None = None
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
@@ -150,7 +154,7 @@ class FocalTrainer(Trainer):
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
-        self.temperature = None
+        self.temperature = self.calibration_fit = None
         if self.calibration():  # of the weights before this training run
             del self.model.config.calibration
         try:
@@ -326,7 +330,7 @@ class FocalTrainer(Trainer):
         classwise = not self.head.generates  # a vocabulary has too many classes for metrics of each
         # There are too many pixels to keep a number of each, unless AdaFocal needs them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.temperature, classwise, keep_samples)
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, classwise, keep_samples)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
@@ -416,17 +420,52 @@ class FocalTrainer(Trainer):
         else:
             self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
             self.temperature = self.temperature_curves.fit(objective)
+        self.calibration_fit = None
         self._calibration_when_fitted = self.calibration()
         return self.temperature
+
+    def fit_calibration(self, dataset: Any = None, method: str = "auto") -> CalibrationFit:
+        """Fit a temperature, vector or matrix scaling to a classifier's logits; it replaces an earlier temperature.
+
+        Later evaluations also measure after the correction, and `save_calibrated` folds it into the weights. With
+        vector and matrix scaling, predictions may change. The result tells how good the correction is on samples that
+        it was not fitted on.
+
+        Args:
+            dataset: see `held_out_dataset`. The logits are kept in memory.
+            method: "temperature", "vector", "matrix" or "auto"; see `hf_focal.fit_calibration`.
+
+        Raises:
+            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model whose logits are too many
+                to keep, of tokens or pixels, for which there is `fit_temperature`.
+        """
+        if self.head is not Head.CLASSES:
+            raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
+        logits, labels = self.collect(self.held_out_dataset(dataset, "dataset"), CollectedLogits())
+        try:
+            bias = all(layer.bias is not None for layer in last_layers(self.model))
+        except TypeError:  # a head that nothing can be folded into
+            bias = True
+        fit = fit_calibration(logits, labels, method, num_bins=self.args.calibration_bins, bias=bias)
+        self.calibration_fit = fit
+        self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
+        self._calibration_when_fitted = self.calibration()
+        return fit
+
+    @property
+    def correction(self) -> Temperature | AffineScaling | None:
+        """What was fitted last, by `fit_temperature` or `fit_calibration`."""
+        return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
 
     def calibration(self) -> dict[str, Any]:
         """A copy of `model.config.calibration`, which `fold_temperature` writes; empty without one."""
         return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
 
     def forget_folded_temperature(self) -> None:
-        """Reset the temperature if it has been folded into the model since it was fitted."""
-        if self.folded_temperature() is not None and self.calibration() != self._calibration_when_fitted:
-            self.temperature = None
+        """Reset the correction if it has been folded into the model since it was fitted."""
+        folded = self.folded_temperature() is not None or "method" in self.calibration()
+        if folded and self.calibration() != self._calibration_when_fitted:
+            self.temperature = self.calibration_fit = None
 
     def folded_temperature(self) -> float | None:
         """The temperature in the model's weights, None if there is none."""
@@ -444,9 +483,12 @@ class FocalTrainer(Trainer):
         earlier = weight_files(folder)
         self.save_model(_internal_call=True)  # without a push
         self.forget_folded_temperature()
-        if self.temperature is not None and self.is_world_process_zero():
-            self.temperature.save(folder / "temperature.json")
-            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.temperature, earlier)
+        if self.correction is not None and self.is_world_process_zero():
+            if self.temperature is not None:
+                self.temperature.save(folder / "temperature.json")
+            if self.calibration_fit is not None:
+                write_json(folder / "calibration.json", self.calibration_fit.to_dict())
+            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
 
     def create_model_card(
         self,
@@ -520,7 +562,7 @@ class FocalTrainer(Trainer):
         private = self.args.hub_private_repo if private is None else private
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_calibrated()
-        if self.temperature is None and not self.calibration():
+        if self.correction is None and not self.calibration():
             _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
         if self.hub_model_id is None:
             with suppress(HubError):  # which `publish` raises again, when all files are written

@@ -16,8 +16,9 @@ from transformers import PreTrainedModel, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import HubStrategy
 
-from ..calibration.adapter_folding import adapter_temperature, fold_saved_adapter
-from ..calibration.folding import calibration_record, fold_temperature, folded_temperature
+from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
+from ..calibration.affine_scaling import AffineScaling
+from ..calibration.folding import calibration_record, fold_calibration, is_folded
 from ..calibration.temperature import Temperature
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card
@@ -58,8 +59,13 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def fold_saved(model: Any, folder: Path, temperature: Temperature, earlier: dict[Path, tuple[int, int]]) -> None:
-    """Fold a temperature into a saved model, or record it in the configuration, with a warning, if that fails.
+def fold_saved(
+    model: Any,
+    folder: Path,
+    correction: Temperature | AffineScaling,
+    earlier: dict[Path, tuple[int, int]],
+) -> None:
+    """Fold a correction into a saved model, or record it in the configuration, with a warning, if that fails.
 
     `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory. Of
     a model with an adapter only that is saved: what it cannot hold is recorded in the generation's configuration.
@@ -70,7 +76,7 @@ def fold_saved(model: Any, folder: Path, temperature: Temperature, earlier: dict
         if weight_files(folder) == earlier:
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
         if adapter:
-            return fold_saved_adapter(model, folder, temperature)
+            return fold_saved_adapter(model, folder, correction)
         name = model_class.__name__.removeprefix("FSDP")
         model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
         if not issubclass(model_class, PreTrainedModel):
@@ -79,20 +85,20 @@ def fold_saved(model: Any, folder: Path, temperature: Temperature, earlier: dict
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
             unset_hf_deepspeed_config()
-        fold_temperature(model_class.from_pretrained(folder), temperature).save_pretrained(folder)
+        fold_calibration(model_class.from_pretrained(folder), correction).save_pretrained(folder)
     except (TypeError, OSError, ImportError) as error:
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class
             values = json.loads(config.read_text(encoding="utf-8"))
-            values["calibration"] = calibration_record(temperature) | {"folded": False}
+            values["calibration"] = calibration_record(correction) | {"folded": False}
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
-        elif adapter and head_of(model).generates:
+        elif adapter and head_of(model).generates and isinstance(correction, Temperature):
             generation = copy.deepcopy(model.generation_config)
-            generation.update(do_sample=True, temperature=temperature.value)
+            generation.update(do_sample=True, temperature=correction.value)
             generation.save_pretrained(folder)
         _logger.warning(
-            "T = %.6g is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
-            temperature.value,
+            "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
+            f"T = {correction.value:.6g}" if isinstance(correction, Temperature) else correction,
             error,
         )
 
@@ -128,8 +134,7 @@ def write_model_card(
             name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
         },
         figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
-        folded=folded_temperature(saved.get("calibration"), trainer.head.generates) is not None
-        or adapter_temperature(folder) is not None,
+        folded=is_folded(saved.get("calibration"), trainer.head.generates) or adapter_calibration(folder) is not None,
         earlier=None if fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
         adapter=model is not wrapped,
@@ -146,6 +151,10 @@ def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     before, after = trainer.measure(dataset)
     details = {"gamma_history": gamma_history(trainer.state.log_history)}
     samples, loss = trainer.head is Head.CLASSES and trainer.confusion is None, str(trainer.loss_config)
+    if trainer.calibration_fit is not None:
+        details["calibration"] = trainer.calibration_fit.to_dict()
+        if trainer.temperature is None:  # vector and matrix scaling are measured as part of the model
+            before, after = after or before, None
     result = RunResult.of(loss, trainer.temperature, before, after, details=details, intervals=samples)
     if trainer.is_world_process_zero():
         write_report(Path(trainer.args.output_dir) / "report", result)

@@ -26,6 +26,7 @@ DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
 TASKS = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
+    "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
 LOSSES = {
     "cross_entropy": "cross-entropy",
@@ -110,7 +111,8 @@ def main(argv: list[str] | None = None) -> None:
         }
         columns = [("error", "pre_t"), ("ece", "pre_t"), ("ece", "post_t")]
         text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
-        if cells["adafocal2022"]:
+        measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
+        if measured and cells["adafocal2022"]:
             columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"

@@ -22,7 +22,8 @@ FOUR_LAYERS = {"image_size": 32, "num_hidden_layers": 4}
 RESNET = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4, "layer_type": "basic"}
 BACKBONE = transformers.ResNetConfig(**RESNET, out_features=["stage1", "stage2", "stage3", "stage4"])
 SEGMENTATION = {
-    "SegformerForSemanticSegmentation": {"hidden_sizes": [8] * 4, "depths": [1] * 4, "decoder_hidden_size": 8},
+    "SegformerForSemanticSegmentation": {"hidden_sizes": [8] * 4, "depths": [1] * 4, "decoder_hidden_size": 8}
+    | {"num_attention_heads": [1] * 4},
     "UperNetForSemanticSegmentation": {"backbone_config": BACKBONE, "hidden_size": 8, "use_auxiliary_head": False},
     "BeitForSemanticSegmentation": IMAGE | FOUR_LAYERS | {"intermediate_size": 16, "out_indices": [1, 2, 3, 4]},
     "DPTForSemanticSegmentation": IMAGE

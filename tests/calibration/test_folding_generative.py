@@ -125,6 +125,8 @@ def test_a_folded_model_generates_with_its_temperature(name):
     training = {module: module.training for module in model.modules()}
     kept, divided = copy.deepcopy(model).eval(), MODELS[name][2]
     before, shared = logits_of(kept), tied_names(model)
+    if name == "marian-two-vocabularies" and not shared:  # some releases of Transformers do not tie this head
+        divided = "lm_head.weight"
     assert fold_temperature(model, 1.7) is model
 
     changed = {key for key, value in model.state_dict().items() if not torch.equal(value, kept.state_dict()[key])}

@@ -297,8 +297,6 @@ def test_what_cannot_be_merged_is_named():
     ):
         with pytest.raises(ValueError, match=message):
             stream.merge(other)
-    with pytest.raises(TypeError, match="other must be a TemperatureStream, got dict"):
-        stream.merge({})
     assert stream.merge(TemperatureStream()).compute().num_samples == 20
     assert TemperatureStream().merge(stream).fit() == stream.fit()
 
@@ -317,11 +315,11 @@ def test_probabilities_are_told_from_logits_however_they_are_cut():
 def test_errors_name_the_argument_and_the_value():
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         TemperatureStream(num_bins=0)
-    with pytest.raises(ValueError, match="grid must hold finite positive temperatures, got"):
+    with pytest.raises(ValueError, match="grid must hold temperatures from 1e-30"):
         TemperatureStream(grid=[1.0, -1.0])
     with pytest.raises(ValueError, match="the stream must have samples, got no label that counts"):
         TemperatureStream().compute()
-    with pytest.raises(ValueError, match="did you mean 'nll'"):
+    with pytest.raises(ValueError, match=r"must be .ece. or .nll."):
         stream_of(*tokens(20, 10)).fit("nnl")
     with pytest.raises(ValueError, match="objective must be 'ece' or 'nll', got 'adaece'"):
         stream_of(*tokens(20, 10)).fit("adaece")

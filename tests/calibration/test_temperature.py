@@ -270,18 +270,24 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS[:, 0], LABELS, {}, ValueError, r"shape \(30,\) for logits of shape \(30,\)"),
         (LOGITS, LABELS + 4, {}, ValueError, r"labels must be in \[0, 4\) or .* -100, got [4-7]"),
         (LOGITS, LABELS - 1, {}, ValueError, r"labels must be in \[0, 4\) or .* -100, got -1"),
-        (LOGITS, torch.full_like(LABELS, -100), {}, ValueError, "got none of 30"),
-        (LOGITS[:0], LABELS[:0], {}, ValueError, "got none of 0"),
+        (LOGITS, torch.full_like(LABELS, -100), {}, ValueError, "ignore_index -100, got none"),
+        (LOGITS[:0], LABELS[:0], {}, ValueError, "ignore_index -100, got none"),
         (LOGITS.where(LABELS[:, None] > 0, torch.nan), LABELS, {}, ValueError, "finite largest value .* got nan"),
         (LOGITS.where(LABELS[:, None] > 0, torch.inf), LABELS, {}, ValueError, "finite largest value .* got inf"),
         (LOGITS.where(LABELS[:, None] > 0, -torch.inf), LABELS, {}, ValueError, "finite largest value .* got -inf"),
-        (LOGITS, LABELS, {"objective": "nnl"}, ValueError, "did you mean 'nll'"),
-        (LOGITS, LABELS, {"objective": "ECE"}, ValueError, "did you mean 'ece'"),
+        (LOGITS, LABELS, {"objective": "nnl"}, ValueError, "got 'nnl'"),
+        (LOGITS, LABELS, {"objective": "ECE"}, ValueError, "got 'ECE'"),
         (LOGITS, LABELS, {"num_bins": 0}, ValueError, "num_bins must be at least 1, got 0"),
         (LOGITS, LABELS, {"grid": []}, ValueError, "non-empty"),
-        (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "finite positive"),
-        (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "finite positive"),
-        (LOGITS, LABELS, {"grid": [1e-300, 1.0]}, ValueError, r"grid must hold temperatures from 1e-30.*got 1e-300$"),
+        (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "from 1e-30 to 1e"),
+        (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "from 1e-30 to 1e"),
+        (
+            LOGITS,
+            LABELS,
+            {"grid": [1e-300, 1.0]},
+            ValueError,
+            r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]",
+        ),
         (LOGITS, None, {}, TypeError, "labels must be a tensor or an array of numbers, got NoneType"),
         (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
         (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
@@ -338,9 +344,9 @@ def test_files_from_before_the_mark_still_load(tmp_path):
 def test_other_keys_are_named():
     fields = FITTED.to_dict()
     del fields["num_bins"]
-    with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got no 'num_bins'$"):
+    with pytest.raises(ValueError, match=r"fields .* must be value, objective, .* got value, objective, "):
         Temperature.from_dict(fields)
-    with pytest.raises(ValueError, match="got no 'num_bins', unknown 'bins'"):
+    with pytest.raises(ValueError, match=r"got .*, bins$"):
         Temperature.from_dict(fields | {"bins": 15})
 
 

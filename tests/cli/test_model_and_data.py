@@ -21,8 +21,7 @@ from transformers import (
 )
 
 from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.model_and_data import loss_of, public_name, task_of, trained_model
+from hf_focal.cli.model_and_data import TrainedModel, loss_of, public_name, task_of
 from hf_focal.reports.run_results import known_loss
 
 
@@ -90,9 +89,9 @@ def several_languages(tmp_path):
 
 
 def encoded_by(folder, **options):
-    with trained_model(folder, None, 1, 15, options) as trained:
-        source, rows = trained.load("dataset", str(folder / "rows.json"), None, "test")
-        return trained.processor, trained.encode(source, rows)[0]
+    trained = TrainedModel(folder, None, 1, 15, options)
+    source, rows = trained.load("dataset", str(folder / "rows.json"), None, "test")
+    return trained.processor, trained.encode(source, rows)[0]
 
 
 def test_texts_are_marked_with_their_languages(several_languages):
@@ -128,9 +127,9 @@ def test_words_of_a_byte_level_model_begin_with_spaces(tmp_path):
     for part in (tokenizer, RobertaForTokenClassification(RobertaConfig(vocab_size=len(cut.get_vocab()), **sizes))):
         part.save_pretrained(tmp_path)
     (tmp_path / "rows.json").write_text(json.dumps({"tokens": ["cat", "xyz", "mat"], "tags": [0, 1, 0]}))
-    with trained_model(tmp_path, None, 1, 15, vars(InputOptions(max_length=50))) as trained:
-        source, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
-        (encoded,) = trained.encode(source, rows)
+    trained = TrainedModel(tmp_path, None, 1, 15, {"max_length": 50})
+    source, rows = trained.load("dataset", str(tmp_path / "rows.json"), None, "test")
+    (encoded,) = trained.encode(source, rows)
     # As in "cat xyz mat" within a text; only the first token of a word has its label.
     assert encoded["input_ids"] == tokenizer(" cat xyz mat")["input_ids"]
     assert [label for label in encoded["labels"] if label != -100] == [0, 1, 0]

@@ -20,7 +20,7 @@ from hf_focal.reports.markdown_tables import escaped
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
-SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score"]
+SIDES = ["Accuracy", "ECE", "AdaECE", "NLL", "Brier score", "Smooth ECE", "AURC"]
 BEFORE = [f"{name} before temperature scaling" for name in SIDES[1:]]
 
 
@@ -65,7 +65,7 @@ def test_the_card_reads_back_equal(task, folded, tmp_path):
         assert again.data.eval_results == card.data.eval_results
         assert again.data.to_dict() == card.data.to_dict() == front_matter(card)
         assert again.text == card.text
-    assert len(card.data.eval_results) == (6 if task == "translation" else 9)
+    assert len(card.data.eval_results) == (6 if task == "translation" else 13)
 
 
 def test_the_results_in_the_metadata_are_those_of_the_run():
@@ -73,7 +73,7 @@ def test_the_results_in_the_metadata_are_those_of_the_run():
     data = card_of(result, dataset="SetFit/20_newsgroups", base_model="org/base", license="mit", language="en").data
     values = {entry.metric_name: entry.metric_value for entry in data.eval_results}
     assert list(values) == SIDES + BEFORE
-    keys = ("accuracy", "ece", "adaece", "nll", "brier")
+    keys = ("accuracy", "ece", "adaece", "nll", "brier", "smooth_ece", "aurc")
     assert [values[name] for name in SIDES] == [result.post[key] for key in keys]
     assert [values[name] for name in BEFORE] == [result.pre[key] for key in keys[1:]]
     assert {entry.metric_type for entry in data.eval_results} == set(keys)
@@ -114,7 +114,7 @@ def test_nothing_but_what_was_measured_is_in_the_metadata():
     result = run_of()
     undefined = replace(result, pre=dict.fromkeys(result.pre, math.nan), post={**result.post, "nll": math.inf})
     data = card_of(undefined).data
-    assert [entry.metric_name for entry in data.eval_results] == ["Accuracy", "ECE", "AdaECE", "Brier score"]
+    assert [entry.metric_name for entry in data.eval_results] == [name for name in SIDES if name != "NLL"]
     card = card_of(replace(undefined, post={}))
     assert card.data.eval_results is None
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()

@@ -16,7 +16,13 @@ import transformers
 from test_folding import TINY
 from test_folding_generative import BART, GEMMA
 
-from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
+from hf_focal import (
+    apply_calibrated_generation,
+    calibrated_generation,
+    fit_matrix_scaling,
+    fold_calibration,
+    fold_temperature,
+)
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
 from hf_focal.experiments.models import (
     CifarDenseNetConfig,
@@ -29,12 +35,6 @@ from hf_focal.experiments.models import (
     cifar_config,
     transformer_config,
 )
-
-try:
-    import timm
-except Exception:  # it is not installed, or torchvision is not the one that torch needs
-    timm = None
-needs_timm = pytest.mark.skipif(timm is None, reason="needs timm and its torchvision")
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +140,28 @@ def make_confident(model):
                 parameter.mul_(scale)
 
 
+def scaling_of(model):
+    """Matrix scaling of three classes, without a bias for heads that have none."""
+    labels = torch.arange(300) % 3
+    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(1)) * torch.tensor([0.5, 1.0, 2.0])
+    logits[torch.arange(300), labels] += 1.5
+    logits[:, 0] += 1
+    return fit_matrix_scaling(logits, labels, bias=not isinstance(model, transformers.LlamaPreTrainedModel))
+
+
+def save_scaled(model, folder) -> dict:
+    """As `save_folded`, with matrix scaling."""
+    task, scaling = {"auto": auto_class(model), "inputs": inputs_of(model)}, scaling_of(model)
+    with torch.no_grad():
+        logits = model(**task["inputs"]).logits.double()
+    expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.to_dict()}
+    expected["probabilities"] = scaling.apply(logits).softmax(-1)
+    expected["num_parameters"] = model.num_parameters()
+    fold_calibration(model, scaling).save_pretrained(folder)
+    torch.save(task, folder / "task.pt")
+    return expected
+
+
 def save_folded(model, folder) -> dict:
     """Save the model with T folded in, and the task for the other process; return what that has to find."""
     task = {"auto": auto_class(model), "inputs": inputs_of(model)}
@@ -180,12 +202,12 @@ def in_a_fresh_process(folder, *modules) -> dict:
     return torch.load(folder / "predictions.pt")
 
 
-def round_trips(folder, models, *modules) -> tuple[dict, list]:
+def round_trips(folder, models, *modules, save=save_folded) -> tuple[dict, list]:
     """For each model what its checkpoint has to give and what it gives; and the modules of hf_focal imported there."""
     expected = {}
     for name, model in models.items():
         (folder / name).mkdir()
-        expected[name] = save_folded(model, folder / name)
+        expected[name] = save(model, folder / name)
     found = in_a_fresh_process(folder, *modules)
     both = {name: (expected[name], found["predictions"][name], folder / name) for name in models}
     return both, found["imported"]
@@ -193,7 +215,7 @@ def round_trips(folder, models, *modules) -> tuple[dict, list]:
 
 @pytest.fixture(scope="module")
 def of_transformers(tmp_path_factory):
-    models = {name: build_classifier(name) for name in (*CLASSIFIERS, *(["timm"] if timm else []))}
+    models = {name: build_classifier(name) for name in CLASSIFIERS}
     for model in models.values():
         make_confident(model)
     models |= {name: build_generative(name) for name in (*GENERATIVE, *NOT_FOLDABLE)}
@@ -216,6 +238,12 @@ def assert_calibrated(expected, found):
     assert (expected["uncalibrated"] - expected["probabilities"]).abs().max() > 1e-3
 
 
+def assert_calibrated_classifier(expected, found):
+    assert_calibrated(expected, found)
+    assert expected["probabilities"].amax(-1).mean() > 0.6  # of three labels
+    assert found["calibration"] == {"temperature": T}
+
+
 def test_the_processes_know_nothing_of_hf_focal_but_its_models(of_transformers, of_ours):
     assert of_transformers[1] == []
     assert "hf_focal.models" in of_ours[1]
@@ -223,20 +251,40 @@ def test_the_processes_know_nothing_of_hf_focal_but_its_models(of_transformers, 
     assert [name for name in set(of_ours[1]) - packages if not name.startswith("hf_focal.experiments.models")] == []
 
 
-@pytest.mark.parametrize("name", [*CLASSIFIERS, pytest.param("timm", marks=needs_timm)])
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name, of_transformers):
-    expected, found, _ = of_transformers[0][name]
-    assert_calibrated(expected, found)
-    assert expected["probabilities"].amax(-1).mean() > 0.6  # of three labels
-    assert found["calibration"] == {"temperature": T}
+    assert_calibrated_classifier(*of_transformers[0][name][:2])
+
+
+@pytest.mark.full
+def test_a_classifier_of_timm(tmp_path):
+    model = build_classifier("timm")
+    make_confident(model)
+    assert_calibrated_classifier(*round_trips(tmp_path, {"timm": model})[0]["timm"][:2])
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_our_classifiers(name, of_ours):
-    expected, found, _ = of_ours[0][name]
-    assert_calibrated(expected, found)
-    assert expected["probabilities"].amax(-1).mean() > 0.6
-    assert found["calibration"] == {"temperature": T}
+    assert_calibrated_classifier(*of_ours[0][name][:2])
+
+
+SCALED = [
+    *("BertForSequenceClassification", "DistilBertForSequenceClassification"),
+    *("LlamaForSequenceClassification", "ViTForImageClassification"),
+]
+
+
+@pytest.mark.parametrize("names", [SCALED, list(OWN), pytest.param(["timm"], marks=pytest.mark.full)])
+def test_matrix_scaling(names, tmp_path):
+    own = names == list(OWN)
+    models = {name: build_classifier(name) for name in names}
+    for model in models.values():
+        make_confident(model)
+    both, imported = round_trips(tmp_path, models, *(["hf_focal.models"] if own else []), save=save_scaled)
+    assert own or imported == []
+    for expected, found, _ in both.values():
+        assert_calibrated(expected, found)
+        assert found["calibration"] == expected["calibration"]
 
 
 def test_the_scores_of_a_pipeline(of_transformers):

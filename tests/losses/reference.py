@@ -34,6 +34,20 @@ def inverse_focal(z, y, gamma):
     return (1 + p) ** gamma * ce, g * minus_one_hot(z, y)
 
 
+def dual_focal(z, y, gamma):
+    """(1 - p + q)^γ · ce with q = p_j, the largest probability below p, and dp_k = p_k (δ - softmax)."""
+    p, u, ce = true_class(z, y)
+    s = softmax(z)
+    below = [k for k in range(len(z)) if z[k] < z[y]]
+    j = max(below, key=lambda k: z[k]) if below else None
+    q = s[j] if below else Real(0)
+    by_q = gamma * (u + q) ** (gamma - 1) * ce
+    gradient = (u + q) ** gamma * minus_one_hot(z, y)
+    for k in range(len(z)):
+        gradient[k] += by_q * (q * (Real(k == j) - s[k]) - p * (u if k == y else -s[k]))
+    return (u + q) ** gamma * ce, gradient
+
+
 def minus_one_hot(z, y):
     """softmax - onehot, the gradient of cross-entropy."""
     s = softmax(z)

@@ -39,6 +39,7 @@ STRINGS = [
     "flsd:thresholds=0.2/0.5,gammas=5/3/2",
     "flsd:thresholds=0.25,p0=0.2/0.25",
     "inverse_focal:gamma=2",
+    "dual_focal:gamma=5",
     "adafocal",
     "adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1",
 ]
@@ -201,7 +202,7 @@ def configs(draw):
         thresholds = draw(increasing)
         gammas = draw(st.lists(non_negative, min_size=len(thresholds) + 1, max_size=len(thresholds) + 1))
         options = {"thresholds": thresholds, "gammas": gammas}
-    elif name == "inverse_focal":
+    elif name in ("inverse_focal", "dual_focal"):
         options = {"gamma": draw(non_negative)}
     elif name == "adafocal":
         options = {"bins": draw(st.integers(1, 100)), "lam": draw(non_negative), "switch": draw(st.floats(0.01, 1))}

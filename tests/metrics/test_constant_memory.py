@@ -34,10 +34,12 @@ def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
     kept, streamed = (metrics.compute() for metrics in both(batch_of(20_000, scale=scale), num_bins=num_bins))
     error = streamed.pop("adaece_error")
     difference = abs(streamed.pop("adaece") - kept.pop("adaece"))
+    for name in ("smooth_ece", "aurc", "e_aurc", "augrc"):  # samples in a cell count as ties
+        assert streamed.pop(name) == pytest.approx(kept.pop(name), abs=1e-4)
     assert streamed == pytest.approx(kept, rel=0, abs=0, nan_ok=True)
     # In units of the last place of the confidences' sums, beside the error.
     assert difference <= error + 1e-9
-    assert difference < 1e-3
+    assert difference < 2e-3
     assert error < (0.02 if num_bins <= 15 else 0.1)  # of 100 bins, whose edges may be in a few of the cells
 
 

@@ -57,12 +57,6 @@ REPORT = {
 # 140 for training and 40 for validation.
 NUM_TRAIN, NUM_TEST = 180, 61
 
-try:
-    import timm
-except Exception:  # it is not installed, or torchvision is not the one that torch needs
-    timm = None
-needs_timm = pytest.mark.skipif(timm is None, reason="needs timm and its torchvision")
-
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
@@ -385,9 +379,12 @@ def test_a_local_model_is_fine_tuned(kind, digits, tmp_path, trainers):
     assert sum(moved) > len(moved) / 2
 
 
-@needs_timm
+@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
 def test_a_timm_architecture_from_scratch_and_then_fine_tuned(name, digits, tmp_path, trainers):
+    import timm
+
     options = digits.files | {"model_name_or_path": name, "num_train_epochs": 1, "learning_rate": 0.01}
     size = 160 if name == "test_vit" else 32
     options |= {"image_size": size, "crop_pct": 0.9, "image_mean": [0.1, 0.2, 0.3], "max_steps": 2}
@@ -416,7 +413,8 @@ def test_a_timm_architecture_from_scratch_and_then_fine_tuned(name, digits, tmp_
     check_saved(tmp_path / "tuned", logits, digits.test)
 
 
-@needs_timm
+@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("crop_pct", [1.0, 0.9, 0.75, 0.5])
 def test_the_image_processor_of_a_timm_model_gives_the_same_pixels(crop_pct, digits, tmp_path):
     options = digits.files | {"model_name_or_path": "test_resnet", "crop_pct": crop_pct, "image_size": 18}

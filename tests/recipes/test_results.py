@@ -8,7 +8,8 @@ import pytest
 from recipe_modules import import_recipe
 
 results = import_recipe("papers/results")
-PAGES = ["README.md", "docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/reproduction.md"]
+PAGES = ["README.md", "docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
+PAGES += ["docs/results/reproduction.md"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import re
 import runpy
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -299,7 +298,7 @@ def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
+@pytest.mark.full
 @pytest.mark.slow
 def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
     (result,) = run(

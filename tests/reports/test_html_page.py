@@ -287,6 +287,7 @@ class Browser:
         os.close(self._receive)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_shows_the_page(everything, tmp_path):

@@ -13,9 +13,10 @@ from tiny_models import NUM_LABELS, rows, settings, tiny_bert, weights
 from transformers import BertForTokenClassification, GenerationConfig
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
-from hf_focal.calibration.adapter_folding import adapter_temperature
+from hf_focal.calibration.adapter_folding import adapter_calibration
 
 peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.full
 
 T = 1.7
 LOAD = """
@@ -70,7 +71,6 @@ def token_rows(count, seed=0):
     return [{"input_ids": row["input_ids"], "labels": row["input_ids"] % NUM_LABELS} for row in rows(count, seed)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["SequenceClassification", "TokenClassification"])
 def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     torch.manual_seed(0)
@@ -84,7 +84,7 @@ def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
     trainer.fit_temperature()
     trainer.save_calibrated()
     trainer.create_model_card()
-    assert adapter_temperature(tmp_path / "adapter") == T
+    assert adapter_calibration(tmp_path / "adapter")["temperature"] == T
     assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
     card = (tmp_path / "adapter" / "README.md").read_text()
     assert "folded into the weights of the adapter's own head" in card and "library_name: peft" in card

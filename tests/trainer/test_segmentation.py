@@ -117,7 +117,7 @@ def test_evaluate_measures_each_pixel(loss, tmp_path):
     assert found["eval_num_samples"] == (labels >= 0).sum() < 7 * HEIGHT * WIDTH
     for name in ("ece", "nll", "brier", "classwise_ece", "accuracy", "confidence_incorrect"):
         assert found[f"eval_{name}"] == pytest.approx(expected[name], rel=0, abs=1e-12), name
-    assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=1e-3)
+    assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=2e-3)
     kept = labels >= 0
     loss_rows = build_loss(loss)(logits[kept], labels[kept], reduction="none")
     assert found["eval_loss"] == pytest.approx(float(loss_rows.mean()), rel=0, abs=1e-12)

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 from hf_focal import FocalSFTConfig, FocalSFTTrainer  # noqa: E402
 from hf_focal.trainer import FocalTrainingArguments  # noqa: E402
 
+pytestmark = pytest.mark.full
 WORDS = ["[PAD]", "</s>", "[UNK]", *(f"w{i}" for i in range(21))]
 
 

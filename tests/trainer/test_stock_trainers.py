@@ -88,10 +88,12 @@ def llama():
     return LlamaForCausalLM(LlamaConfig(vocab_size=16, pad_token_id=0, eos_token_id=1, **sizes)).double()
 
 
+@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`compute_loss_func` is deprecated:FutureWarning")
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_sft_trainer_trains_as_a_plain_loop(accumulation, tmp_path):
-    trl = pytest.importorskip("trl")
+    import trl
     from datasets import Dataset
 
     batch = 6 // accumulation  # steps of 6 and of 1 text

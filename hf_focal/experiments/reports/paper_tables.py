@@ -139,7 +139,7 @@ def beside_the_paper(
     for loss, title in titles.items():
         of_seeds = list(runs.get(loss, {}).values())
         theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
-        if not of_seeds and not any(theirs):
+        if not of_seeds and not any((loss, *column) in printed for column in columns):
             continue
         row = [title, str(len(of_seeds))]
         for (metric, stage), cell in zip(columns, theirs, strict=True):

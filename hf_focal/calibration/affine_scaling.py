@@ -1,0 +1,220 @@
+"""Structured vector and matrix scaling: corrections of each class that still fold into the last linear layer.
+
+After T by NLL, the centered logits x = (z - mean z) / T become A x + b [SVS and SMS of Berta, Holzmüller, Jordan and
+Bach, *Structured Matrix Scaling for Multi-Class Calibration*, 2025, which use log-probabilities; those are not linear
+in z]. A ridge penalty keeps A near the identity and b near 0, so few samples give nearly the temperature alone. The
+penalized mean NLL is convex.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from ..metrics.input_checks import Array
+from .temperature import CalibrationSamples, nll_temperature, refuse_probabilities
+
+ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
+
+# Elements of a block of samples: 2 MiB of float64 for a CPU's cache, more on accelerators.
+_CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
+# The norm of the gradient at which the search ends, and above which the result gets a warning.
+_GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class AffineScaling:
+    """softmax(A (z - mean z) / T + b), fitted by `fit_vector_scaling` or `fit_matrix_scaling`.
+
+    Attributes:
+        method: "vector" or "matrix".
+        temperature: T, the minimum of the NLL without A and b.
+        scale: `(K,)`, the diagonal of A, a float64 tensor on the CPU, like all tensors here.
+        bias: `(K,)`, b.
+        matrix: `(K, K)`, A, whose other entries are 0 for vector scaling.
+        nll_before, nll_after: mean NLL of the calibration set, nats, without penalty.
+        num_samples: how many samples were used.
+    """
+
+    method: str
+    temperature: float
+    bias: Tensor
+    matrix: Tensor
+    nll_before: float
+    nll_after: float
+    num_samples: int
+
+    @property
+    def scale(self) -> Tensor:
+        return self.matrix.diagonal()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method} scaling of {len(self.bias)} classes (T = {self.temperature:.4g}): "
+            f"NLL {self.nll_before:.3f} -> {self.nll_after:.3f}"
+        )
+
+    def apply(self, logits: ArrayT) -> ArrayT:
+        """Correct logits (..., K), a torch tensor or a NumPy array of a floating dtype, which is kept."""
+        if isinstance(logits, np.ndarray):
+            return self.apply(torch.from_numpy(logits)).numpy()
+        wide = logits.double()
+        centered = (wide - wide.mean(-1, keepdim=True)) / self.temperature
+        bias = self.bias.to(logits.device)
+        if self.method == "vector":
+            return (centered * self.scale.to(logits.device) + bias).to(logits.dtype)
+        return (centered @ self.matrix.to(logits.device).T + bias).to(logits.dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `model.config.calibration` records: the figures of the fit, without the numbers of each class."""
+        names = ("method", "nll_before", "nll_after", "num_samples")
+        return {name: getattr(self, name) for name in names}
+
+
+def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
+    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
+
+    Predictions may change, unlike with a temperature; `fit_calibration` tells how many, and whether this is better
+    than a temperature on samples that it was not fitted on.
+
+    Args:
+        logits: `(..., K)`, any floating dtype, on any device, all finite.
+        labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
+        bias: False for b = 0, for a head without a bias.
+        ignore_index: the label to leave out.
+
+    Raises:
+        TypeError, ValueError: as `fit_temperature` with `objective="nll"`, and for infinite logits.
+    """
+    return _fit(logits, labels, "vector", bias, ignore_index)
+
+
+def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
+    """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), with M off the diagonal and the penalty K(K-1)/N Σ M².
+
+    The rest is as in `fit_vector_scaling`.
+    """
+    return _fit(logits, labels, "matrix", bias, ignore_index)
+
+
+def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: int) -> AffineScaling:
+    samples = CalibrationSamples(logits, labels, ignore_index)
+    refuse_probabilities(samples.evidence)
+    if not len(samples):
+        raise ValueError(f"labels must have one that is not ignore_index {ignore_index}, got none")
+    features = samples.logits().double()
+    if not features.isfinite().all():
+        raise ValueError(f"logits must be finite for {method} scaling, got -inf: use a temperature for masked classes")
+    nll_before = float(torch.nn.functional.cross_entropy(features, samples.labels))
+    temperature = 1.0 if samples.are_constant else nll_temperature(samples)
+    features = (features - features.mean(1, keepdim=True)).div_(temperature)
+
+    objective = _PenalizedNLL(features, samples.labels, method == "matrix", bias)
+    matrix, b = objective.minimum()
+    nll_after = objective.nll(matrix, b)
+    matrix = matrix.cpu() if method == "matrix" else matrix.cpu().diag()
+    return AffineScaling(method, temperature, b.cpu(), matrix, nll_before, nll_after, len(samples))
+
+
+class _PenalizedNLL:
+    """The mean NLL of softmax(A x + b) and its penalty, as a function of one vector with b and A - I.
+
+    Of vector scaling, A is its diagonal. The labels' part is linear in A and b, so only its coefficients are kept, and
+    a pass over the samples needs nothing but the probabilities.
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor, full: bool, bias: bool) -> None:
+        self._features, self._full, self._bias = features, full, bias
+        size, num_classes = features.shape
+        counts = torch.bincount(labels, minlength=num_classes).to(features) / size
+        if full:
+            of_labels = features.new_zeros(num_classes, num_classes).index_add_(0, labels, features) / size
+            self._identity = torch.eye(num_classes).to(features)
+            penalty = torch.full_like(self._identity, num_classes * (num_classes - 1) / size)
+            penalty.fill_diagonal_(num_classes / size)
+        else:
+            own = features.gather(1, labels[:, None]).squeeze(1)
+            of_labels = features.new_zeros(num_classes).index_add_(0, labels, own) / size
+            self._identity = torch.ones_like(of_labels)
+            penalty = torch.full_like(of_labels, num_classes / size)
+        self._counts, self._of_labels, self._penalty = counts, of_labels, penalty
+        self._bias_penalty = num_classes / size
+        block = _CPU_BLOCK if features.device.type == "cpu" else _DEVICE_BLOCK
+        self._step = max(1, block // num_classes)
+
+    def minimum(self) -> tuple[Tensor, Tensor]:
+        """A, or its diagonal, and b."""
+        # Divided by the root of the Hessian's diagonal at the start, the unknowns are about equally curved.
+        scale = self._curvature().rsqrt_().cpu().numpy()
+        last: list[float] = []
+
+        def scaled(unknowns: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self(unknowns * scale)
+            last[:] = [float(np.linalg.norm(gradient))]
+            return value, gradient * scale
+
+        # Each entry of the scaled gradient is below gtol at the end, so the gradient's norm below _GRADIENT_NORM.
+        gtol = _GRADIENT_NORM * scale.min() / len(scale) ** 0.5
+        options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol}
+        found = minimize(scaled, np.zeros(len(scale)), jac=True, method="L-BFGS-B", options=options)
+        unknowns = found.x * scale
+        norm = float(np.linalg.norm(self(unknowns)[1]))
+        if norm > _LARGEST_GRADIENT_NORM:
+            warnings.warn(f"the fit ended at a gradient of {norm:.2g}: {found.message}", stacklevel=5)
+        return self._split(unknowns)
+
+    def nll(self, matrix: Tensor, b: Tensor) -> float:
+        """The mean NLL, without penalty."""
+        nll, _, _ = self._pass(matrix, b)
+        return nll
+
+    def __call__(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
+        matrix, b = self._split(unknowns)
+        nll, by_matrix, by_bias = self._pass(matrix, b)
+        change = matrix - self._identity
+        value = nll + float((self._penalty * change.square()).sum() + self._bias_penalty * b.square().sum())
+        by_matrix += 2 * self._penalty * change
+        by_bias = by_bias + 2 * self._bias_penalty * b if self._bias else torch.zeros_like(b)
+        return value, torch.cat([by_bias, by_matrix.flatten()]).cpu().numpy()
+
+    def _split(self, unknowns: np.ndarray) -> tuple[Tensor, Tensor]:
+        values = torch.from_numpy(unknowns).to(self._features)
+        b, change = values[: len(self._counts)], values[len(self._counts) :]
+        return self._identity + change.view_as(self._identity), b
+
+    def _pass(self, matrix: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The mean NLL and its gradients by A and b."""
+        size = len(self._features)
+        log_sums = torch.zeros((), dtype=torch.float64, device=b.device)
+        by_matrix, by_bias = torch.zeros_like(matrix), torch.zeros_like(b)
+        for block in self._features.split(self._step):
+            logits = torch.addmm(b, block, matrix.T) if self._full else torch.addcmul(b, block, matrix)
+            peak = logits.amax(1, keepdim=True)
+            terms = logits.sub_(peak).exp_()
+            sums = terms.sum(1)
+            log_sums += sums.log().sum() + peak.sum()
+            weights = sums.reciprocal_().div_(size)
+            if self._full:
+                terms.mul_(weights[:, None])
+                by_bias += terms.sum(0)
+                by_matrix.addmm_(terms.T, block)
+            else:
+                by_bias.addmv_(terms.T, weights)
+                by_matrix.addmv_(terms.mul_(block).T, weights)
+        label_part = float((self._of_labels * matrix).sum() + self._counts @ b)
+        return float(log_sums) / size - label_part, by_matrix - self._of_labels, by_bias - self._counts
+
+    def _curvature(self) -> Tensor:
+        """The diagonal of the Hessian where A = I and b = 0, in the order of the unknowns."""
+        by_matrix, by_bias = torch.zeros_like(self._identity), torch.zeros_like(self._counts)
+        for block in self._features.split(self._step):
+            probabilities = block.softmax(1)
+            spread = probabilities.sub_(probabilities.square()).div_(len(self._features))
+            by_bias += spread.sum(0)
+            squares = block.square()
+            by_matrix += spread.T @ squares if self._full else squares.mul_(spread).sum(0)
+        return torch.cat([by_bias + 2 * self._bias_penalty, (by_matrix + 2 * self._penalty).flatten()])

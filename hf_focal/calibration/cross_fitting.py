@@ -1,0 +1,158 @@
+"""Choosing a correction, and measuring it on samples that it was not fitted on."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..metrics.input_checks import Array, check_scores
+from ..metrics.metrics_accumulator import CalibrationMetrics
+from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
+from .temperature import Temperature, fit_temperature
+
+METHODS = ("temperature", "vector", "matrix")
+# "auto" does not try matrix scaling with more classes, as its K² numbers would need as many samples, nor with two, for
+# which it is vector scaling.
+_MOST_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class CalibrationFit:
+    """A correction, fitted on all samples, and its scores by cross-fitting: of each fold, after a fit on the others.
+
+    Attributes:
+        correction: a `Temperature` or an `AffineScaling`; `fold_calibration` takes either.
+        method: "temperature", "vector" or "matrix".
+        before, after: "nll" (nats), "brier" and "ece" (fractions) of the logits as they are, and after the correction.
+        nll_by_method: the cross-fitted NLL of each method that was tried.
+        changed_predictions: how many predictions of the samples the correction changes.
+        num_samples, num_folds: of the calibration set.
+    """
+
+    correction: Temperature | AffineScaling
+    method: str
+    before: dict[str, float]
+    after: dict[str, float]
+    nll_by_method: dict[str, float]
+    changed_predictions: int
+    num_samples: int
+    num_folds: int
+
+    def decomposition(self) -> dict[str, tuple[float, float]]:
+        """NLL and Brier score, each as its calibration and refinement parts, which sum to the score before.
+
+        The calibration part is what the correction gains on samples that it was not fitted on, 0 if nothing: how much
+        better the probabilities can be made without another model.
+        """
+        gains = {name: max(0.0, self.before[name] - self.after[name]) for name in ("nll", "brier")}
+        return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("method", "before", "after", "nll_by_method", "changed_predictions", "num_samples", "num_folds")
+        return {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
+
+    def __str__(self) -> str:
+        before, after = self.before, self.after
+        return (
+            f"{self.method} scaling, cross-fitted on {self.num_samples:,} samples: "
+            f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
+            f"ECE {100 * before['ece']:.1f} % -> {100 * after['ece']:.1f} %; "
+            f"{self.changed_predictions:,} predictions change"
+        )
+
+
+def fit_calibration(
+    logits: Array,
+    labels: Array,
+    method: str = "auto",
+    *,
+    num_folds: int = 5,
+    num_bins: int = 15,
+    bias: bool = True,
+    ignore_index: int = -100,
+) -> CalibrationFit:
+    """Fit a correction by NLL, and measure it by cross-fitting.
+
+    Args:
+        logits, labels, ignore_index: as for `fit_temperature`.
+        method: "temperature", "vector", "matrix", or "auto": the one with the smallest cross-fitted NLL, where a tie
+            goes to the first. "auto" tries matrix scaling with 3 to 100 classes.
+        num_folds: folds with equal shares of each class.
+        num_bins: equal-width bins of the ECE.
+        bias: False for a head without a bias.
+
+    Returns:
+        A `CalibrationFit`. A warning says if the cross-fitted NLL of vector or matrix scaling is not below that of the
+        temperature.
+    """
+    if method not in (*METHODS, "auto"):
+        raise ValueError(f"method must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
+    logits, labels = check_scores("logits", logits, labels, ignore_index)
+    kept = labels != ignore_index
+    logits, labels = logits[kept], labels[kept]
+    if not 2 <= num_folds <= len(labels):
+        raise ValueError(f"num_folds must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
+    tried = METHODS[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
+    if method != "auto":
+        tried = tuple(dict.fromkeys(["temperature", method]))
+    elif logits.isinf().any():  # masked classes
+        tried = ("temperature",)
+    folds = _folds(labels, num_folds)
+
+    scores = {name: _scores(_held_out(_fitter(name, bias), logits, labels, folds), labels, num_bins) for name in tried}
+    chosen = min(tried, key=lambda name: scores[name]["nll"]) if method == "auto" else method
+    if scores[chosen]["nll"] >= scores["temperature"]["nll"] and chosen != "temperature":
+        warnings.warn(
+            f"{chosen} scaling is no better than a temperature on samples that it was not fitted on: NLL "
+            f"{scores[chosen]['nll']:.4f} against {scores['temperature']['nll']:.4f}",
+            stacklevel=2,
+        )
+    correction = _fitter(chosen, bias)(logits, labels)
+    changed = correction.apply(logits).argmax(1) != logits.argmax(1) if chosen != "temperature" else torch.zeros(1)
+    return CalibrationFit(
+        correction=correction,
+        method=chosen,
+        before=_scores(logits, labels, num_bins),
+        after=scores[chosen],
+        nll_by_method={name: score["nll"] for name, score in scores.items()},
+        changed_predictions=int(changed.sum()),
+        num_samples=len(labels),
+        num_folds=num_folds,
+    )
+
+
+def _fitter(method: str, bias: bool) -> Callable[[Tensor, Tensor], Temperature | AffineScaling]:
+    if method == "temperature":
+        return partial(fit_temperature, objective="nll")
+    return partial(fit_vector_scaling if method == "vector" else fit_matrix_scaling, bias=bias)
+
+
+def _folds(labels: Tensor, num_folds: int) -> Tensor:
+    """The fold of each sample (N,): every class, in a random order, is dealt to the folds in turn."""
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels))).to(labels.device)
+    order = order[labels[order].argsort(stable=True)]
+    folds = torch.empty_like(labels)
+    folds[order] = torch.arange(len(labels), device=labels.device) % num_folds
+    return folds
+
+
+def _held_out(fit: Callable[[Tensor, Tensor], Any], logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
+    """The logits of each fold, corrected by a fit on the others; float64."""
+    corrected = torch.empty_like(logits, dtype=torch.float64)
+    for fold in folds.unique():
+        held_out = folds == fold
+        correction = fit(logits[~held_out], labels[~held_out])
+        corrected[held_out] = correction.apply(logits[held_out].double())
+    return corrected
+
+
+def _scores(logits: Tensor, labels: Tensor, num_bins: int) -> dict[str, float]:
+    metrics = CalibrationMetrics(num_bins, classwise=False)
+    metrics.update(logits, labels)
+    values = metrics.compute()
+    return {name: values[name] for name in ("nll", "brier", "ece")}

@@ -1,0 +1,185 @@
+"""Selective prediction: how good the answers are if only the confident ones are given.
+
+The coverage is the share of the samples that get an answer, the risk the share of errors among these. Samples of equal
+confidence count as if in random order, so the order in which they are given does not matter.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma
+from scipy.stats import beta
+
+
+def grouped(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Sums (3, G) over the samples of each distinct confidence, in ascending order: number, confidence, hits."""
+    if not len(confidence):
+        return np.zeros((3, 0))
+    order = np.argsort(confidence, kind="stable")
+    ordered = confidence[order].astype(np.float64)
+    starts = np.append(0, 1 + np.flatnonzero(np.diff(ordered)))
+    return np.add.reduceat(np.stack([np.ones(len(order)), ordered, correct[order]]), starts, axis=1)
+
+
+@dataclass(frozen=True)
+class RiskCoverageCurve:
+    """Coverage and risk (G,) at each distinct confidence, highest first; `answered` and `errors` are their counts."""
+
+    answered: np.ndarray
+    errors: np.ndarray
+
+    @classmethod
+    def of(cls, groups: np.ndarray) -> "RiskCoverageCurve":
+        count, _, hits = groups[:, ::-1]
+        return cls(count.cumsum(), (count - hits).cumsum())
+
+    @property
+    def coverage(self) -> np.ndarray:
+        return self.answered / self.answered[-1:]
+
+    @property
+    def risk(self) -> np.ndarray:
+        return self.errors / self.answered
+
+    def areas(self) -> dict[str, float]:
+        """AURC, E-AURC and AUGRC, from coverage 1/N to 1 by the trapezoidal rule, divided by this width.
+
+        aurc: the area under the curve. Geifman and El-Yaniv, *Selective Classification for Deep Neural Networks*,
+        NeurIPS 2017. e_aurc: what it is above that of the best order, all hits before all errors. Geifman, Uziel and
+        El-Yaniv, *Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers*, ICLR 2019. augrc: the area under
+        coverage · risk, the share of all samples that get a wrong answer. Traub et al., *Overcoming Common Flaws in
+        the Evaluation of Selective Classification Systems*, NeurIPS 2024. NaN for fewer than two samples.
+        """
+        if not len(self.answered) or self.answered[-1] < 2:
+            return dict.fromkeys(("aurc", "e_aurc", "augrc"), math.nan)
+        aurc, augrc = _areas(self.answered, self.errors)
+        size, errors = self.answered[-1], self.errors[-1]
+        best = np.array([[size - errors, size], [0.0, errors]])
+        best_aurc, _ = _areas(*(best[:, 1:] if errors == size else best if errors else best[:, :1]))
+        return {"aurc": aurc, "e_aurc": aurc - best_aurc, "augrc": augrc}
+
+
+def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
+    """AURC and AUGRC; the errors E(k) of the first k samples are linear between the ends of the groups."""
+    before, errors_before = np.append(0, answered[:-1]), np.append(0, errors[:-1])
+    count = answered - before
+    rate = (errors - errors_before) / count
+    size, total = answered[-1], errors[-1]
+    # Σ 1/k over the group; the sum of E(k)/k follows, because E(k) = rate · k + constant.
+    reciprocals = np.where(count == 1, 1 / answered, digamma(answered + 1) - digamma(before + 1))
+    risks = (rate * count + (errors_before - rate * before) * reciprocals).sum()
+    shares = (errors_before * count + rate * count * (count + 1) / 2).sum() / size
+    ends = (rate[0] + total / size) / 2, (rate[0] / size + total / size) / 2
+    return float(risks - ends[0]) / (size - 1), float(shares - ends[1]) / (size - 1)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A confidence from which on answers are given, chosen on calibration data by `CalibrationMetrics.threshold_for`.
+
+    Attributes:
+        value: answers are given where confidence >= value.
+        target: "precision" or "coverage", whose lower bound is at least `goal`.
+        coverage, precision: of the calibration data.
+        bound: the lower bound of the target, valid with probability `level` over draws of the calibration data.
+        num_samples: of the calibration data.
+    """
+
+    value: float
+    target: str
+    goal: float
+    coverage: float
+    precision: float
+    bound: float
+    level: float
+    num_samples: int
+
+    def __str__(self) -> str:
+        return (
+            f"answer above {self.value:.3g}: {100 * self.coverage:.3g} % of the calibration data, right on "
+            f"{100 * self.precision:.3g} % of them; {self.target} >= {100 * self.bound:.3g} % "
+            f"with {100 * self.level:g} % confidence"
+        )
+
+    def measure(self, metrics: Any) -> "SelectiveAccuracy":
+        """Coverage and precision on other data, such as the test set, from their `CalibrationMetrics`."""
+        confidence, correct = metrics.samples()
+        answered = confidence.double() >= self.value
+        coverage = float(answered.double().mean())
+        precision = float(correct[answered].double().mean())
+        return SelectiveAccuracy(self.value, coverage, precision, len(confidence))
+
+
+@dataclass(frozen=True)
+class SelectiveAccuracy:
+    """Coverage and precision (NaN without an answer) of answers with confidence >= `threshold`."""
+
+    threshold: float
+    coverage: float
+    precision: float
+    num_samples: int
+
+    def __str__(self) -> str:
+        return (
+            f"answer above {self.threshold:.3g}: {100 * self.coverage:.3g} % of {self.num_samples:,} samples, "
+            f"right on {100 * self.precision:.3g} % of them"
+        )
+
+
+def threshold_for_precision(confidence: np.ndarray, correct: np.ndarray, goal: float, level: float) -> Threshold:
+    """The smallest threshold found whose precision is at least `goal` with probability `level`.
+
+    To look at many thresholds and take one that passes would void a bound that holds for each of them. So the
+    thresholds are searched by bisection, about log₂ N of them, each with an equal share of 1 - level [Geifman and
+    El-Yaniv 2017, algorithm SGR].
+    """
+    groups = grouped(confidence, correct)[:, ::-1]
+    values, ends, hits = groups[1] / groups[0], groups[0].cumsum(), groups[2].cumsum()
+    num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
+    low, high, best, bound = 0, len(ends), -1, 0.0
+    while low < high:
+        middle = (low + high) // 2
+        lower = float(lower_bound(hits[middle] - 1, ends[middle] - 1, (1 - level) / num_steps))
+        if lower >= goal:
+            best, bound, low = middle, lower, middle + 1
+        else:
+            high = middle
+    if best < 0:
+        raise ValueError(
+            f"precision must be one that the {len(confidence):,} samples can show with {100 * level:g} % confidence, "
+            f"got {goal}: use more samples or a lower precision"
+        )
+    return _threshold("precision", goal, values[best], confidence, correct, bound, level)
+
+
+def threshold_for_coverage(confidence: np.ndarray, correct: np.ndarray, goal: float, level: float) -> Threshold:
+    """The largest threshold whose coverage is at least `goal` with probability `level`."""
+    size = len(confidence)
+    bounds = lower_bound(np.arange(size), size - 1, 1 - level)
+    enough = np.flatnonzero(bounds >= goal)
+    if not len(enough):
+        raise ValueError(
+            f"coverage must be one that the {size:,} samples can show with {100 * level:g} % confidence, "
+            f"got {goal}: use more samples or a lower coverage"
+        )
+    value = np.sort(confidence)[size - 1 - enough[0]]
+    return _threshold("coverage", goal, value, confidence, correct, bounds[(confidence >= value).sum() - 1], level)
+
+
+def _threshold(
+    target: str, goal: float, value: float, confidence: np.ndarray, correct: np.ndarray, bound: float, level: float
+) -> Threshold:
+    answered = confidence >= value
+    coverage, precision = float(answered.mean()), float(correct[answered].mean())
+    return Threshold(float(value), target, goal, coverage, precision, float(bound), level, len(confidence))
+
+
+def lower_bound(hits: np.ndarray | int, trials: np.ndarray | int, risk: float) -> np.ndarray:
+    """Clopper and Pearson's lower bound of a share, wrong with a probability of at most `risk`.
+
+    The sample that sets a threshold is left out of both counts: given it, the others are independent draws.
+    """
+    bound = beta.ppf(risk, np.maximum(hits, 1), np.subtract(trials, hits) + 1)
+    return np.where(np.less(hits, 1), 0.0, bound)

@@ -1,0 +1,89 @@
+"""Smooth ECE: a consistent calibration error without bins [Błasiok and Nakkiran, *Smooth ECE: Principled Reliability
+Diagrams via Kernel Smoothing*, ICLR 2024].
+
+The gaps (confidence - hit) of the samples, at their confidences, are smoothed by a Gaussian of width σ that is
+reflected at 0 and 1; the error at σ is the integral of the absolute value, which falls with σ. The smooth ECE is the σ
+that equals its error. On a grid, the reflected Gaussian is a factor exp(-(πkσ)²/2) of the k-th cosine coefficient.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import dct
+from scipy.optimize import brentq
+
+_NUM_CELLS = 2**13  # much narrower than the smallest width
+_SMALLEST_WIDTH = 1e-3
+_CURVE_POINTS = 2**9
+
+
+@dataclass(frozen=True)
+class SmoothReliability:
+    """A smooth reliability curve: accuracy as a function of confidence, smoothed with the width that smooth ECE has.
+
+    `confidence`, `accuracy`, `low`, `high` and `density` are `(P,)`; low and high bound the accuracy in the given
+    share of bootstrap resamples at each confidence, and the density of the confidences integrates to 1.
+    """
+
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    density: np.ndarray
+    smooth_ece: float
+
+
+def smooth_error(groups: np.ndarray) -> float:
+    """The smooth ECE of the sums of groups of samples of about equal confidence, as of `grouped`; NaN for none."""
+    count, confidence, hits = groups
+    if not len(count):
+        return float("nan")
+    coefficients = _coefficients(confidence / count, (confidence - hits) / count.sum(), _NUM_CELLS)
+
+    def excess(width: float) -> float:
+        return width - float(np.abs(_smoothed(coefficients, width)).sum())
+
+    # The error is at most 1; where even the smallest width is above it, that width's error is the result.
+    if excess(_SMALLEST_WIDTH) > 0:
+        return _SMALLEST_WIDTH - excess(_SMALLEST_WIDTH)
+    return float(brentq(excess, _SMALLEST_WIDTH, 1.0 + _SMALLEST_WIDTH, xtol=1e-14))
+
+
+def smooth_reliability(
+    confidence: np.ndarray, correct: np.ndarray, num_resamples: int = 200, level: float = 0.95, seed: int = 0
+) -> SmoothReliability:
+    """The smooth reliability curve of confidences (N,) in [0, 1] and hits (N,), with its band by bootstrap."""
+    confidence, correct, size = confidence.astype(np.float64), correct.astype(np.float64), len(confidence)
+    error = smooth_error(np.stack([np.ones(size), confidence, correct]))
+    width = max(error, 2 / _CURVE_POINTS)
+    generator = np.random.default_rng(seed)
+
+    def curve(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = _smoothed(_coefficients(confidence, weights, _CURVE_POINTS), width)
+        hits = _smoothed(_coefficients(confidence, weights * correct, _CURVE_POINTS), width)
+        # Far from all samples both are rounding errors.
+        return np.where(count > 1e-6, hits / np.maximum(count, 1e-6), np.nan), count
+
+    accuracy, count = curve(np.ones(size))
+    resamples = [
+        curve(np.bincount(generator.integers(size, size=size), minlength=size))[0] for _ in range(num_resamples)
+    ]
+    low, high = np.nanquantile(resamples, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    grid = (np.arange(_CURVE_POINTS) + 0.5) / _CURVE_POINTS
+    return SmoothReliability(grid, accuracy, low, high, count * _CURVE_POINTS / size, error)
+
+
+def _coefficients(confidence: np.ndarray, values: np.ndarray, num_cells: int) -> np.ndarray:
+    """Cosine coefficients of values at confidences, each shared between the two nearest centers of the cells."""
+    position = np.clip(confidence * num_cells - 0.5, 0, num_cells - 1)
+    below = np.minimum(position.astype(np.int64), num_cells - 2)
+    share = (position - below) * values
+    cells = np.bincount(below, values - share, num_cells) + np.bincount(below + 1, share, num_cells)
+    return dct(cells, type=2)
+
+
+def _smoothed(coefficients: np.ndarray, width: float) -> np.ndarray:
+    """The values in the cells, smoothed."""
+    factors = np.exp(-0.5 * (np.pi * width * np.arange(len(coefficients))) ** 2)
+    smoothed: np.ndarray = dct(coefficients * factors, type=3) / (2 * len(coefficients))
+    return smoothed

@@ -1,0 +1,52 @@
+"""Risk against coverage: how often the answers are wrong if only the most confident ones are given."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..metrics import CalibrationMetrics, SelectiveAccuracy
+from .figure_style import COLORS, GREY, LINES, clean_axes, finished
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def risk_coverage_figure(
+    runs: Mapping[str, CalibrationMetrics],
+    thresholds: Mapping[str, SelectiveAccuracy] | None = None,
+    path: str | Path | None = None,
+) -> "Figure":
+    """Draw the risk-coverage curve of each run, with its AURC.
+
+    Args:
+        runs: name -> metrics.
+        thresholds: a point on the curve of a run of that name, from `Threshold.measure`.
+        path: also save the figure here; the suffix determines the format.
+
+    Raises:
+        ValueError: no runs.
+    """
+    from matplotlib.figure import Figure
+
+    if not runs:
+        raise ValueError("runs must hold at least one run, got none")
+    figure = Figure(figsize=(5.6, 4), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, metrics) in enumerate(runs.items()):
+        curve = metrics.risk_coverage()
+        color = COLORS[number % len(COLORS)]
+        label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f} %"
+        axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
+        if thresholds and name in thresholds:
+            point = thresholds[name]
+            coverage, risk = 100 * point.coverage, 100 * (1 - point.precision)
+            axes.plot(coverage, risk, color=color, marker="o")
+            text = f"answer above {point.threshold:.2f}:\n{coverage:.0f} % answered, {100 - risk:.1f} % right"
+            axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GREY)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("Coverage: samples that get an answer, %")
+    axes.set_ylabel("Risk: wrong answers among these, %")
+    axes.legend(frameon=False, loc="upper left")
+    clean_axes(axes)
+    return finished(figure, path)

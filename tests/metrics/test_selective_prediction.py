@@ -1,0 +1,146 @@
+"""Risk and coverage, and the thresholds that answer what a user asks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from hf_focal import CalibrationMetrics, augrc, aurc, e_aurc
+from hf_focal.metrics.equal_mass_bins import pack
+from hf_focal.metrics.selective_prediction import RiskCoverageCurve, grouped, lower_bound
+
+
+def sample(size, seed=0, sharpness=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(size, 3, generator=generator, dtype=torch.float64)
+    return logits, torch.multinomial((sharpness * logits).softmax(1), 1, generator=generator).squeeze(1)
+
+
+def metrics_of(logits, labels):
+    metrics = CalibrationMetrics(classwise=False)
+    metrics.update(logits, labels)
+    return metrics
+
+
+def by_definition(confidence, correct):
+    wrong = ~correct[np.argsort(-confidence)]
+    answered = np.arange(1, len(wrong) + 1)
+    return np.cumsum(wrong) / answered, answered / len(wrong)
+
+
+def area(values, coverage):
+    return np.trapezoid(values, coverage) / (1 - coverage[0])
+
+
+@pytest.mark.parametrize("size", [2, 7, 500])
+def test_areas_are_those_of_the_definition(size):
+    logits, labels = sample(size)
+    probabilities = logits.softmax(1).numpy()
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels.numpy()
+    risk, coverage = by_definition(confidence, correct)
+    assert aurc(logits, labels) == pytest.approx(area(risk, coverage), rel=1e-12)
+    assert augrc(logits, labels) == pytest.approx(area(risk * coverage, coverage), rel=1e-12)
+    best, _ = by_definition(correct.astype(float), correct)
+    assert e_aurc(logits, labels) == pytest.approx(area(risk, coverage) - area(best, coverage), rel=1e-12)
+    values = metrics_of(logits, labels).compute()
+    assert values["aurc"] == aurc(logits, labels) and values["augrc"] == augrc(logits, labels)
+    assert values["e_aurc"] == e_aurc(logits, labels)
+
+
+def test_areas_are_those_of_torch_uncertainty():
+    peer = pytest.importorskip("torch_uncertainty.metrics.classification.risk_coverage")
+    logits, labels = sample(1000)
+    for ours, theirs in ((aurc, peer.AURC()), (augrc, peer.AUGRC())):
+        theirs.update(logits.softmax(1), labels)
+        assert ours(logits, labels) == pytest.approx(float(theirs.compute()), rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(0, 2**31))
+def test_ties_count_as_the_mean_over_their_orders(size, num_values, seed):
+    generator = np.random.default_rng(seed)
+    confidence = generator.integers(num_values, size=size) / num_values
+    correct = generator.random(size) < 0.7
+    areas = RiskCoverageCurve.of(grouped(confidence, correct)).areas()
+    order = generator.permutation(size)
+    assert areas == RiskCoverageCurve.of(grouped(confidence[order], correct[order])).areas()
+    means = [correct[confidence == value].mean() if (confidence == value).any() else 0 for value in confidence]
+    expected = np.cumsum(1 - np.array(means)[np.argsort(-confidence)]) / np.arange(1, size + 1)
+    coverage = np.arange(1, size + 1) / size
+    assert areas["aurc"] == pytest.approx(area(expected, coverage), abs=1e-12)
+    assert areas["augrc"] == pytest.approx(area(expected * coverage, coverage), abs=1e-12)
+    assert -1e-12 <= areas["e_aurc"] <= areas["aurc"] + 1e-12
+
+
+def test_too_few_samples_have_no_area():
+    logits, labels = sample(1)
+    assert math.isnan(aurc(logits, labels)) and math.isnan(CalibrationMetrics().compute()["e_aurc"])
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (3, 5), (5, 5), (95, 100)])
+def test_the_bound_is_that_of_clopper_and_pearson(hits, trials):
+    expected = binomtest(hits, trials, alternative="greater").proportion_ci(0.95, "exact").low
+    assert lower_bound(hits, trials, 0.05) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", [{"precision": 0.9}, {"coverage": 0.6}])
+@pytest.mark.parametrize("size", [200, 1000])
+def test_the_promise_holds_in_95_percent_of_2000_draws(goal, size):
+    population = metrics_of(*sample(100_000, seed=99))
+    confidence, correct = (values.numpy() for values in population.samples())
+    order = np.argsort(-confidence)
+    precision = np.cumsum(correct[order]) / np.arange(1, len(order) + 1)
+    ascending = confidence[order][::-1]
+    generator = np.random.default_rng(0)
+    kept, promises = 0, 0
+    draw = CalibrationMetrics(classwise=False)
+    for _ in range(2000):
+        drawn = torch.from_numpy(generator.integers(len(order), size=size))
+        draw.reset()
+        draw._keys = [pack(torch.from_numpy(confidence)[drawn], torch.from_numpy(correct)[drawn])]
+        try:
+            threshold = draw.threshold_for(**goal)
+        except ValueError:  # nothing is promised
+            continue
+        answered = len(order) - np.searchsorted(ascending, threshold.value)
+        true = precision[answered - 1] if "precision" in goal else answered / len(order)
+        promises += 1
+        kept += true >= threshold.bound >= threshold.goal
+    assert kept >= promises - 0.05 * 2000
+    assert promises > 100
+
+
+def test_a_threshold_is_told_and_measured():
+    calibration, test = metrics_of(*sample(2000)), metrics_of(*sample(5000, seed=1))
+    threshold = calibration.threshold_for(precision=0.9)
+    confidence, correct = calibration.samples()
+    answered = confidence >= threshold.value
+    assert threshold.coverage == float(answered.double().mean()) and threshold.bound >= 0.9
+    assert threshold.precision == float(correct[answered].double().mean()) > threshold.bound
+    result = threshold.measure(test)
+    assert result.precision == pytest.approx(0.92, abs=0.03) and 0.1 < result.coverage < 0.8
+    assert str(result).startswith(
+        f"answer above {threshold.value:.3g}: {100 * result.coverage:.3g} % of 5,000 samples"
+    )
+    wide = calibration.threshold_for(coverage=0.8)
+    assert 0.8 <= wide.bound < wide.coverage < 0.85 and "coverage >= 80" in str(wide)
+    assert wide.measure(test).coverage == pytest.approx(0.81, abs=0.02)
+
+
+def test_errors_name_the_argument_and_the_value():
+    metrics = metrics_of(*sample(50))
+    with pytest.raises(ValueError, match="one of precision and coverage must be given, got None and None"):
+        metrics.threshold_for()
+    with pytest.raises(ValueError, match="precision must be between 0 and 1, got 95"):
+        metrics.threshold_for(precision=95)
+    with pytest.raises(ValueError, match=r"precision must be one that the 50 samples can show .*, got 0.999"):
+        metrics.threshold_for(precision=0.999)
+    with pytest.raises(ValueError, match=r"coverage must be one that the 50 samples can show .*, got 0.99"):
+        metrics.threshold_for(coverage=0.99)
+    with pytest.raises(ValueError, match="keep_samples must be True for threshold_for"):
+        CalibrationMetrics(keep_samples=False).threshold_for(coverage=0.5)

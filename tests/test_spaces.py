@@ -1,0 +1,78 @@
+"""The Spaces, asked over loopback as a browser would ask them."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import trained_models
+from datasets import concatenate_datasets, load_dataset
+from documented import ROOT
+
+pytestmark = [pytest.mark.full, pytest.mark.slow]
+
+FOLDER = ROOT / "spaces" / "calibrate"
+
+
+@pytest.fixture(scope="module")
+def client():
+    from gradio_client import Client
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        spec = importlib.util.spec_from_file_location("calibrate_space", FOLDER / "app.py")
+        app = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(app)
+        app.demo.launch(prevent_thread_lock=True, quiet=True)
+        yield Client(app.demo.local_url, verbose=False)
+        app.demo.close()
+
+
+def ask(client, api_name, path, *options):
+    from gradio_client import handle_file
+
+    return client.predict(handle_file(path), *options, "nll", api_name=api_name)
+
+
+def test_the_example_is_twice_too_confident(client):
+    text, before, after = ask(client, "/calibrate_logits", FOLDER / "example.csv")
+    assert text.startswith("example.csv: logits\n\nT = 1.9")
+    assert "On the 300 samples of the second half:\n\n| " in text
+    assert before["type"] == after["type"] == "matplotlib"
+    assert before["plot"] != after["plot"]
+
+
+def test_a_npz_file_gives_the_same_as_a_csv_file(client, tmp_path):
+    table = np.loadtxt(FOLDER / "example.csv", delimiter=",", skiprows=1)
+    np.savez(tmp_path / "example.npz", logits=table[:, 1:], labels=table[:, 0].astype(int))
+    (text, *_), (same, *_) = (
+        ask(client, "/calibrate_logits", path) for path in (FOLDER / "example.csv", tmp_path / "example.npz")
+    )
+    assert same == text.replace("example.csv", "example.npz")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n", "the file must have the column label, got a, b"),
+        ("label,a,b\n0,1,2\n", r"N >= 4 labels, got shapes \(1, 2\) and \(1,\)"),
+        ("label,a,b\n" + "7,1,2\n" * 8, "labels must be"),
+        ("", "No columns to parse"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(content, message, client, tmp_path):
+    (tmp_path / "logits.csv").write_text(content)
+    with pytest.raises(Exception, match=message):
+        ask(client, "/calibrate_logits", tmp_path / "logits.csv")
+
+
+def test_texts_with_a_model(client, tmp_path):
+    case = trained_models.build("texts", tmp_path)
+    parts = [load_dataset("parquet", data_files=str(file), split="train") for file in (case.validation, case.test)]
+    rows = concatenate_datasets(parts).rename_column("premise", "text")
+    names = rows.features["label"].int2str(rows["label"][:])
+    rows.remove_columns("label").add_column("label", names).to_csv(tmp_path / "texts.csv")
+    text, *_ = ask(client, "/calibrate_texts", tmp_path / "texts.csv", str(case.folder))
+    assert "text-classification" in text
+    assert "samples of test_dataset" in text
+    with pytest.raises(Exception, match="no-such-model"):
+        ask(client, "/calibrate_texts", tmp_path / "texts.csv", "no-such-model")

@@ -1,0 +1,74 @@
+"""`FocalTrainer.fit_calibration`: what is fitted, measured, saved and told on the card."""
+
+import json
+
+import pytest
+import torch
+from test_focal_trainer import EVAL, trainer_of
+from tiny_models import logits_of, rows, tensors, tiny_bert
+
+from hf_focal import fit_vector_scaling, fold_calibration
+from hf_focal.trainer.model_heads import Head
+
+MANY = rows(200, seed=3)
+
+
+def scaled_trainer(tmp_path, method="vector"):
+    """A model whose classes need other biases than it has, and labels that its logits tell something about."""
+    model = tiny_bert()
+    with torch.no_grad():
+        model.classifier.weight.mul_(20)
+    chances = (logits_of(model, MANY) + torch.tensor([1.0, 0, 0, -1])).softmax(1)
+    labels = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
+    for row, label in zip(MANY, labels.tolist(), strict=True):
+        row["labels"] = label
+    trainer = trainer_of(tmp_path, model, other={"eval_dataset": MANY})
+    return trainer, trainer.fit_calibration(method=method)
+
+
+def test_it_is_the_fit_of_the_collected_logits_and_later_evaluations_measure_it(tmp_path):
+    trainer, fit = scaled_trainer(tmp_path)
+    logits, labels = logits_of(trainer.model, MANY), tensors(MANY)[1]
+    expected = fit_vector_scaling(logits, labels)
+    torch.testing.assert_close(fit.correction.matrix, expected.matrix, rtol=0, atol=1e-6)
+    assert trainer.correction is fit.correction and trainer.temperature is None
+    metrics = trainer.evaluate(EVAL)
+    corrected = torch.nn.functional.cross_entropy(expected.apply(logits_of(trainer.model, EVAL)), tensors(EVAL)[1])
+    assert metrics["eval_nll_post_t"] == pytest.approx(float(corrected), rel=1e-5)
+    assert {"eval_accuracy_post_t", "eval_smooth_ece", "eval_aurc"} <= metrics.keys()
+    fold_calibration(trainer.model, fit.correction)
+    folded = trainer.evaluate(EVAL)
+    assert folded["eval_nll"] == pytest.approx(float(corrected), rel=1e-5) and "eval_nll_post_t" not in folded
+    assert trainer.correction is None
+
+
+def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
+    trainer, fit = scaled_trainer(tmp_path, "matrix")
+    expected = fit.correction.apply(logits_of(trainer.model, EVAL).double()).softmax(-1)
+    trainer.save_calibrated()
+    loaded = type(trainer.model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(loaded, EVAL).double().softmax(-1), expected, rtol=0, atol=1e-6)
+    assert loaded.config.calibration["method"] == "matrix"
+    assert json.loads((tmp_path / "calibration.json").read_text())["after"] == fit.after
+    trainer.create_model_card(test_dataset=EVAL)
+    card = (tmp_path / "README.md").read_text()
+    assert "corrected by matrix scaling, which is folded into the weights" in card
+    assert f"It changes {fit.changed_predictions} of 200 predictions" in card
+    gain, rest = fit.decomposition()["nll"]
+    assert f"| NLL | {fit.before['nll']:.3f} | {fit.after['nll']:.3f} | {gain:.3f} | {rest:.3f} |" in card
+    assert "No temperature was fitted" not in card
+    assert "refinement" in (tmp_path / "report" / "table.md").read_text()
+
+
+def test_a_temperature_is_the_trainers_temperature(tmp_path):
+    trainer, fit = scaled_trainer(tmp_path, "temperature")
+    assert trainer.temperature is fit.correction is trainer.correction
+    assert trainer.fit_temperature(objective="nll").value == pytest.approx(fit.correction.value, rel=1e-9)
+    assert trainer.calibration_fit is None
+
+
+def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
+    trainer = trainer_of(tmp_path)
+    monkeypatch.setattr(trainer, "head", Head.PIXELS)
+    with pytest.raises(ValueError, match=r"must classify samples or words, got Head.PIXELS: use fit_temperature"):
+        trainer.fit_calibration()
