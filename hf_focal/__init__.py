@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
     from .trainer import FocalTrainer as FocalTrainer
     from .trainer import FocalTrainingArguments as FocalTrainingArguments
     from .trainer import loss_func as loss_func
+    from .trainer.sft_trainer import FocalSFTConfig as FocalSFTConfig
+    from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
 
 _MODULES = {
     "AffineScaling": "calibration",
@@ -64,15 +66,18 @@ _MODULES = {
     "reliability_diagram": "reports",
     "smooth_ece": "metrics",
 }
+# Not in `__all__`, since they need TRL.
+_OPTIONAL = {"FocalSFTConfig": "trainer.sft_trainer", "FocalSFTTrainer": "trainer.sft_trainer"}
 
 __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    modules = _MODULES | _OPTIONAL
+    if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{modules[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *_OPTIONAL]

@@ -47,15 +47,16 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
-            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place.
+            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place. In a
+            PEFT classifier the adapter's own copy of the head is divided; the base model stays as it is.
         temperature: a `Temperature` or a number.
 
     Raises:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
             model is then unchanged); a model for regression, several labels at once or a single label.
-        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; PEFT adapters
-            that are not merged; logits that do not follow the weights (a soft cap), for which there is
-            `apply_calibrated_generation`.
+        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; a PEFT
+            classifier without a copy of the head, or a language model's adapters that are not merged; logits that do
+            not follow the weights (a soft cap), for which there is `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
     generates = _check_whole(model)
@@ -249,7 +250,9 @@ def _part(model: Any, path: str) -> Any:
     return model
 
 
-def _last_layer(head: nn.Module, model: Any) -> nn.Module:
+def _last_layer(head: Any, model: Any) -> nn.Module:
+    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's, of an original and its copies
+        head = head.modules_to_save[head.active_adapters[0]]
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
     else:
@@ -376,10 +379,19 @@ def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
     return [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
 
 
+def check_copied(model: Any, names: Sequence[str]) -> None:
+    """Raise unless an adapter has copies (`modules_to_save`) of all parameters with these names in a PEFT model."""
+    if not all(".modules_to_save." in name for name in names):
+        name = type(model).__name__
+        raise TypeError(f"the adapter must have a copy of the head (modules_to_save), got a {name} without one")
+
+
 def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
     uses = _uses(model, parameters)
     if len(uses) != len(parameters):
         raise TypeError(f"the weights that T is folded into must be their layer's own, got shared ones: {uses}")
+    if hasattr(model, "peft_config"):
+        check_copied(model, uses)
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:
             raise TypeError(f"the weights that T is folded into must be floating, got {parameter.dtype}")

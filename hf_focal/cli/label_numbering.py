@@ -9,7 +9,7 @@ import torch
 from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
-from ..trainer.model_heads import MULTI_LABEL
+from ..trainer.head_kinds import MULTI_LABEL
 from .column_options import InputOptions
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 

@@ -41,6 +41,9 @@ _AUTO_CLASSES = {
     "summarization": "AutoModelForSeq2SeqLM",
     "text-generation": "AutoModelForCausalLM",
 }
+_PEFT_CLASSES = {task: name.replace("Auto", "AutoPeft", 1) for task, name in _AUTO_CLASSES.items()}
+_PEFT_CLASSES["text-classification"] = "AutoPeftModelForSequenceClassification"
+_PEFT_CLASSES["token-classification"] = "AutoPeftModelForTokenClassification"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
@@ -66,6 +69,9 @@ def model_card(
     folded: bool = True,
     fine_tuned: bool = True,
     own_code: bool = False,
+    adapter: bool = False,
+    num_labels: int | None = None,
+    sft: bool = False,
     measured_on: str = "test",
     fitted_on: str = "validation",
     test_dataset: str | None = None,
@@ -90,6 +96,8 @@ def model_card(
         folded: whether T is in the weights (`fold_temperature`). Otherwise the card shows how to apply it.
         fine_tuned: whether `base_model` was trained, and not only measured and corrected with `dataset`.
         own_code: whether loading the model requires `import hf_focal.models`.
+        adapter: whether it is a PEFT adapter, and num_labels how many classes it has.
+        sft: whether FocalSFTTrainer trained it.
         measured_on, fitted_on: the splits of the results and of the temperature.
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
@@ -106,7 +114,7 @@ def model_card(
         model_name=model_name,
         language=language,
         license=license,
-        library_name="transformers",
+        library_name="peft" if adapter else "transformers",
         pipeline_tag=task,
         base_model=_hub_id(base_model),
         datasets=data_id,
@@ -125,6 +133,7 @@ def model_card(
         arguments,
         generative=task in _AUTO_CLASSES,
         auto_class=_AUTO_CLASSES.get(task),
+        peft_class=_PEFT_CLASSES.get(task) if adapter else None,
         example=_EXAMPLES.get(task),
         unit=_UNITS.get(task, "samples"),
         quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
@@ -136,7 +145,11 @@ def model_card(
         not_lowered=" or ".join(not_lowered),
         config=config,
         spec=config and LOSSES[config.name],
-        trainer="FocalSeq2Seq" if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM" else "Focal",
+        trainer="FocalSFT"
+        if sft
+        else "FocalSeq2Seq"
+        if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
+        else "Focal",
         table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
         intervals=[side.get("ece") for side in intervals],
         balance=result.details.get("class_balance"),

@@ -501,7 +501,7 @@ class FocalTrainer(Trainer):
                 self.temperature.save(folder / "temperature.json")
             if self.calibration_fit is not None:
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
-            fold_saved(type(self.accelerator.unwrap_model(self.model)), folder, self.correction, earlier)
+            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
 
     def create_model_card(
         self,

@@ -24,7 +24,7 @@ _UNSHIFTED = re.compile(
 _WITHOUT_SOFTMAX = re.compile(
     ".*For(CTC|RNNT|TDT|Decision|DepthEstimation|ImageMatting|ImageSuperResolution|KeypointDetection|KeypointMatching|"
     "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
-    r"QuestionAnswering\w*|Regression|Retrieval|TextToSpeech|XVector)"
+    r"QuestionAnswering\w*|Regression|Retrieval|TableRecognition|TextRecognition|TextToSpeech|XVector)"
 )
 _OF_MASKS = {
     *MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES.values(),

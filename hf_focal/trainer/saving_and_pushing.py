@@ -1,5 +1,6 @@
 """Saving, card and uploads of a trained model."""
 
+import copy
 import json
 import logging
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import HubStrategy
 
+from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.affine_scaling import AffineScaling
 from ..calibration.folding import calibration_record, fold_calibration, is_folded
 from ..calibration.temperature import Temperature
@@ -24,7 +26,7 @@ from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, write_report
 from ..utils.atomic_write import write_whole
 from .checkpoint_state import STATE_FILE
-from .head_kinds import Head
+from .head_kinds import Head, head_of, without_adapter
 from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)
@@ -58,17 +60,23 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def fold_saved(
-    model_class: Any,
+    model: Any,
     folder: Path,
     correction: Temperature | AffineScaling,
     earlier: dict[Path, tuple[int, int]],
 ) -> None:
     """Fold a correction into a saved model, or record it in the configuration, with a warning, if that fails.
-    `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory."""
+
+    `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory. Of
+    a model with an adapter only that is saved: what it cannot hold is recorded in the generation's configuration.
+    """
+    model_class, adapter = type(model), without_adapter(model) is not model
     try:
         # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
         if weight_files(folder) == earlier:
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
+        if adapter:
+            return fold_saved_adapter(model, folder, correction)
         name = model_class.__name__.removeprefix("FSDP")
         model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
         if not issubclass(model_class, PreTrainedModel):
@@ -84,6 +92,10 @@ def fold_saved(
             values = json.loads(config.read_text(encoding="utf-8"))
             values["calibration"] = calibration_record(correction) | {"folded": False}
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
+        elif adapter and head_of(model).generates and isinstance(correction, Temperature):
+            generation = copy.deepcopy(model.generation_config)
+            generation.update(do_sample=True, temperature=correction.value)
+            generation.save_pretrained(folder)
         _logger.warning(
             "%s is not in the saved weights, so it must be applied to their logits, as the model card says: %s",
             f"T = {correction.value:.6g}" if isinstance(correction, Temperature) else correction,
@@ -96,7 +108,8 @@ def write_model_card(
 ) -> None:
     """Write the card of a `FocalTrainer`'s saved model, as `create_model_card` says; `named` are for `model_card`."""
     trainer.forget_folded_temperature()
-    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    args, wrapped = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    model = without_adapter(wrapped)
     named["task"] = named["task"] or _hub_task(model, trainer.head)
     named["base_model"] = named["base_model"] or getattr(getattr(model, "config", None), "name_or_path", None) or None
     if result is not None:
@@ -121,9 +134,12 @@ def write_model_card(
             name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
         },
         figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
-        folded=is_folded(saved.get("calibration"), trainer.head.generates),
+        folded=is_folded(saved.get("calibration"), trainer.head.generates) or adapter_calibration(folder) is not None,
         earlier=None if fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
+        adapter=model is not wrapped,
+        sft=trainer._arguments.__name__ == "FocalSFTConfig",
+        num_labels=getattr(getattr(model, "config", None), "num_labels", None),
         **named,
     )
     card.data.tags += tags

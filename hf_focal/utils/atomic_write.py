@@ -19,8 +19,8 @@ def full_disk(error: BaseException | None) -> BaseException | None:
     return None
 
 
-def write_whole(path: str | Path, text: str) -> None:
-    """Write a UTF-8 file atomically: a reader sees the old content or the new one, never a part.
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, atomically: a reader sees the old content or the new one, never a part.
 
     Raises:
         OSError: the file cannot be written; the old content stays.
@@ -28,7 +28,10 @@ def write_whole(path: str | Path, text: str) -> None:
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
+        if isinstance(content, bytes):
+            partial.write_bytes(content)
+        else:
+            partial.write_text(content, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # names the caller's path, not `partial`

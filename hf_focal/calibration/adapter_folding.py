@@ -1,0 +1,49 @@
+"""Folding of a temperature, or another correction, into the files of a PEFT adapter."""
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+from torch import nn
+
+from ..utils.atomic_write import write_whole
+from .folding import check_copied, fold_calibration, last_layers
+
+_FILE = "adapter_model.safetensors"
+# In the names of parameters, but not in files, of an adapter's own copy of a module.
+_OF_COPY = re.compile(r"\.modules_to_save\.[^.]+\.")
+
+
+def fold_saved_adapter(model: Any, folder: str | Path, correction: Any) -> None:
+    """Fold a correction into the copy of the head in the files of a PEFT classifier that was just saved.
+
+    `model` itself, whose weights may be sharded, stays as it is. `adapter_calibration` then returns what
+    `fold_calibration` records in a model's configuration. Raises what `fold_calibration` raises.
+    """
+    if hasattr(model, "can_generate") and model.can_generate():
+        raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
+    path, names = Path(folder, _FILE), {id(parameter): name for name, parameter in model.named_parameters()}
+    tensors, layers = load_file(path), last_layers(model)
+    head: Any = nn.Module()  # a model of nothing but its last layers, with the weights of the file
+    head.config = copy.deepcopy(model.config)
+    kinds = ("classifier",) if len(layers) == 1 else ("cls_classifier", "distillation_classifier")
+    for layer, name in zip(layers, kinds, strict=True):
+        setattr(head, name, copy.deepcopy(layer).cpu())
+        for kind, parameter in layer.named_parameters():
+            check_copied(model, [names[id(parameter)]])
+            setattr(getattr(head, name), kind, nn.Parameter(tensors[_OF_COPY.sub(".", names[id(parameter)])]))
+    fold_calibration(head, correction)
+    write_whole(path, save(tensors, {"format": "pt", "calibration": json.dumps(head.config.calibration)}))
+
+
+def adapter_calibration(folder: str | Path) -> dict[str, Any] | None:
+    """What `fold_saved_adapter` folded into the files in a folder, None if it is nothing."""
+    path = Path(folder, _FILE)
+    if not path.is_file():
+        return None
+    with safe_open(path, "pt") as file:
+        return json.loads((file.metadata() or {}).get("calibration", "null"))

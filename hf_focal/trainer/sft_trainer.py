@@ -1,0 +1,101 @@
+"""`FocalSFTTrainer`: the calibrated trainer for supervised fine-tuning of language models, on TRL's SFTTrainer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from transformers import Trainer
+
+from ..metrics import CalibrationMetrics
+from .focal_trainer import FocalTrainer
+from .training_arguments import FocalTrainingArguments
+
+try:
+    from trl import SFTConfig, SFTTrainer
+except ImportError as error:
+    raise ImportError("FocalSFTTrainer needs TRL: pip install 'hf_focal[trl]'") from error
+
+
+@dataclass
+class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
+    """`FocalTrainingArguments` and those of `trl.SFTConfig`, with its defaults (bf16, gradient checkpointing, ...).
+
+    Raises ValueError also for a `loss_type` or a `router_aux_loss_coef`, which would be second losses.
+    """
+
+    # Which `FocalTrainingArguments` inherits from `TrainingArguments`, and would put before those of `SFTConfig`.
+    bf16: bool | None = SFTConfig.bf16
+    gradient_checkpointing: bool = SFTConfig.gradient_checkpointing
+    learning_rate: float = SFTConfig.learning_rate
+    logging_steps: float = SFTConfig.logging_steps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss_type != "nll":
+            raise ValueError(f"loss_type must be 'nll', got {self.loss_type!r}: the loss is the argument loss")
+        if self.router_aux_loss_coef:
+            raise ValueError(
+                f"router_aux_loss_coef must be None or 0, got {self.router_aux_loss_coef}: the coefficient is that of "
+                "the model's configuration"
+            )
+
+
+class _SFTTrainer(SFTTrainer):
+    """SFTTrainer's data, without its loss, whose figures take a forward pass of their own, and without its cards."""
+
+    compute_loss = Trainer.compute_loss
+    prediction_step = Trainer.prediction_step
+    _save_checkpoint = Trainer._save_checkpoint
+
+    def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        # SFTTrainer would pack a packed dataset again, and lose where its samples begin.
+        packed = "seq_lengths" in (getattr(dataset, "column_names", None) or ())
+        return dataset if packed else super()._prepare_dataset(dataset, *args, **kwargs)
+
+
+class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
+    """`FocalTrainer` with the data of `trl.SFTTrainer`: texts, conversations, prompts with completions, packing, PEFT.
+
+    Each micro-batch takes one forward pass, without logits in training where `args.linear_loss` can compute the loss
+    from hidden states. The loss and all metrics are over the tokens that SFTTrainer trains on: those of completions,
+    or of the assistant, if there are prompts. Its own figures `entropy`, `mean_token_accuracy` and `num_tokens`, which
+    take a second pass, are not logged: evaluations have the accuracy.
+
+    The arguments are those of `FocalTrainer` and of `trl.SFTTrainer`, with `FocalSFTConfig` as `args`. All datasets,
+    also those given to `evaluate`, `fit_temperature` and `measure`, are prepared as the training set is.
+
+    Raises:
+        ValueError: what `FocalTrainer` and `trl.SFTTrainer` raise, or batches without padding on several processes.
+    """
+
+    _arguments = FocalSFTConfig
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if self.padding_free and self.args.world_size > 1:
+            raise ValueError(
+                "args.padding_free must be off on several processes, as with packing_strategy='wrapped', got batches "
+                "without padding: the samples that fill up the last one could not be told from its own"
+            )
+        given, self.calibration_dataset = self.calibration_dataset, None
+        if given is not None:
+            self.calibration_dataset = self.held_out_dataset(given)
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(model, {**inputs, "use_cache": False}, *args, **kwargs)
+
+    def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
+        return super().held_out_dataset(self._prepared(dataset, name), name)
+
+    def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        return super().measure(self._prepared(dataset, "dataset"))
+
+    def _prepared(self, dataset: Any, name: str) -> Any:
+        """The dataset with token ids and labels; an evaluation set, or the key of one, as it is."""
+        sets = self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]
+        own = any(dataset is one for one in (*sets, self.calibration_dataset, None))
+        if own or isinstance(dataset, str | dict) or self._skip_prepare_dataset:
+            return dataset
+        args = self.args
+        packing = args.packing if args.eval_packing is None else args.eval_packing
+        return self._prepare_dataset(dataset, self.processing_class, args, packing, self._formatting_func, name)

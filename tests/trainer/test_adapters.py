@@ -1,0 +1,154 @@
+"""PEFT adapters: T is in their own copy of the head, or where generation looks for it."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from language_models import build, padded, texts
+from tiny_models import NUM_LABELS, rows, settings, tiny_bert, weights
+from transformers import BertForTokenClassification, GenerationConfig
+
+from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
+from hf_focal.calibration.adapter_folding import adapter_calibration
+
+peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.full
+
+T = 1.7
+LOAD = """
+import json, sys
+import peft, torch
+ids = torch.tensor(json.loads(sys.argv[3]))
+model = getattr(peft, sys.argv[1]).from_pretrained(sys.argv[2], num_labels=4, dtype=torch.float64).eval()
+with torch.no_grad():
+    plain = model(input_ids=ids).logits.softmax(-1)
+    with model.disable_adapter():
+        base = model(input_ids=ids).logits
+    merged = model.merge_and_unload().eval()(input_ids=ids).logits.softmax(-1)
+assert "hf_focal" not in sys.modules
+print(json.dumps([plain.tolist(), merged.tolist(), base.tolist()]))
+"""
+
+
+class Fitted(FocalTrainer):
+    """A trainer whose fit finds T on no matter which data."""
+
+    def fit_temperature(self, *args, **kwargs):
+        fitted = super().fit_temperature(*args, **kwargs)
+        self.temperature = type(fitted)(**vars(fitted) | {"value": T})
+        return self.temperature
+
+
+def with_adapter(base, folder, task_type, **options):
+    """The base model with LoRA of nonzero weights, and a head that differs from the base model's."""
+    base.save_pretrained(folder / "base")
+    base = type(base).from_pretrained(folder / "base", dtype=torch.float64)
+    targets = ["query", "value"] if "Bert" in type(base).__name__ else ["c_attn"]
+    config = peft.LoraConfig(task_type=task_type, r=2, target_modules=targets, **options)
+    model = peft.get_peft_model(base, config, autocast_adapter_dtype=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def trainer_of(model, folder, samples=rows, **options):
+    return Fitted(
+        model=model,
+        args=FocalTrainingArguments(**settings(folder / "adapter", max_steps=1)),
+        train_dataset=samples(16),
+        eval_dataset=samples(40, seed=1),
+        **options,
+    )
+
+
+def token_rows(count, seed=0):
+    return [{"input_ids": row["input_ids"], "labels": row["input_ids"] % NUM_LABELS} for row in rows(count, seed)]
+
+
+@pytest.mark.parametrize("task", ["SequenceClassification", "TokenClassification"])
+def test_a_plain_load_of_an_adapter_is_calibrated(tmp_path, task):
+    torch.manual_seed(0)
+    base = tiny_bert()
+    if task == "TokenClassification":
+        base = BertForTokenClassification(base.config).double()
+    kept = weights(base)
+    model = with_adapter(base, tmp_path, "SEQ_CLS" if task == "SequenceClassification" else "TOKEN_CLS")
+    trainer = trainer_of(model, tmp_path, rows if task == "SequenceClassification" else token_rows)
+    trainer.train()
+    trainer.fit_temperature()
+    trainer.save_calibrated()
+    trainer.create_model_card()
+    assert adapter_calibration(tmp_path / "adapter")["temperature"] == T
+    assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
+    card = (tmp_path / "adapter" / "README.md").read_text()
+    assert "folded into the weights of the adapter's own head" in card and "library_name: peft" in card
+    assert f'AutoPeftModelFor{task}.from_pretrained("adapter", num_labels=4)' in card
+
+    ids = torch.stack([row["input_ids"] for row in rows(5, seed=2)])
+    with torch.no_grad():
+        logits = trainer.model.eval()(input_ids=ids).logits
+        original = base.eval()(input_ids=ids).logits
+    command = [sys.executable, "-c", LOAD, f"AutoPeftModelFor{task}", str(tmp_path / "adapter"), str(ids.tolist())]
+    run = subprocess.run(command, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True)
+    plain, merged, untouched = map(torch.tensor, json.loads(run.stdout.splitlines()[-1]))
+    expected = torch.softmax(logits / T, -1).float()
+    assert (torch.softmax(logits, -1).float() - expected).abs().max() > 1e-3
+    torch.testing.assert_close(plain, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(untouched, original.float(), rtol=0, atol=1e-6)
+    assert torch.equal(weights(type(base).from_pretrained(tmp_path / "base", dtype=torch.float64)), kept)
+
+
+def test_folding_in_memory_divides_the_adapters_head_alone(tmp_path):
+    model = with_adapter(tiny_bert(), tmp_path, "SEQ_CLS").eval()
+    ids = torch.stack([row["input_ids"] for row in rows(5)])
+    with torch.no_grad(), model.disable_adapter():
+        original = model(input_ids=ids).logits
+    with torch.no_grad():
+        logits = model(input_ids=ids).logits
+        torch.testing.assert_close(fold_temperature(model, T)(input_ids=ids).logits, logits / T)
+        with model.disable_adapter():
+            assert torch.equal(model(input_ids=ids).logits, original)
+
+
+def test_an_adapter_without_a_head_is_not_folded(tmp_path, caplog):
+    model = with_adapter(tiny_bert(), tmp_path, None)
+    with pytest.raises(
+        TypeError, match=r"must have a copy of the head \(modules_to_save\), got a PeftModel without one"
+    ):
+        fold_temperature(model, T)
+    trainer = trainer_of(model, tmp_path)
+    trainer.fit_temperature()
+    with caplog.at_level(logging.WARNING, "hf_focal"):
+        trainer.save_calibrated()
+    (record,) = [record.message for record in caplog.records if "publishing" in record.name]
+    assert record.startswith("T = 1.7 is not in the saved weights")
+    assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
+    trainer.create_model_card()
+    assert "probabilities = (logits / 1.7).softmax(-1)" in (tmp_path / "adapter" / "README.md").read_text()
+
+
+def test_the_temperature_of_a_language_models_adapter_is_the_generations(tmp_path, caplog):
+    model = with_adapter(build("gpt2"), tmp_path, "CAUSAL_LM", fan_in_fan_out=True)
+    trainer = trainer_of(model, tmp_path, texts, data_collator=padded)
+    trainer.fit_temperature()
+    with caplog.at_level(logging.WARNING, "hf_focal"):
+        trainer.save_calibrated()
+    (record,) = [record.message for record in caplog.records if "publishing" in record.name]
+    assert record.startswith("T = 1.7 is not in the saved weights") and "got the base model's" in record
+    generation = GenerationConfig.from_pretrained(tmp_path / "adapter")
+    assert generation.temperature == T and generation.do_sample
+    assert not model.generation_config.do_sample
+    assert json.loads((tmp_path / "adapter" / "temperature.json").read_text())["value"] == T
+    trainer.create_model_card()
+    card = (tmp_path / "adapter" / "README.md").read_text()
+    assert (
+        'generation_config=GenerationConfig.from_pretrained("adapter")' in card
+        and "calibrated_generation(1.7)" in card
+    )
