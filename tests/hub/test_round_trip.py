@@ -268,11 +268,15 @@ def test_our_classifiers(name, of_ours):
     assert_calibrated_classifier(*of_ours[0][name][:2])
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_matrix_scaling(own, tmp_path):
-    names = list(OWN) if own else ["BertForSequenceClassification", "DistilBertForSequenceClassification"]
-    if not own:
-        names += ["LlamaForSequenceClassification", "ViTForImageClassification", *(["timm"] if timm else [])]
+SCALED = [
+    *("BertForSequenceClassification", "DistilBertForSequenceClassification"),
+    *("LlamaForSequenceClassification", "ViTForImageClassification"),
+]
+
+
+@pytest.mark.parametrize("names", [SCALED, list(OWN), pytest.param(["timm"], marks=pytest.mark.full)])
+def test_matrix_scaling(names, tmp_path):
+    own = names == list(OWN)
     models = {name: build_classifier(name) for name in names}
     for model in models.values():
         make_confident(model)

@@ -191,4 +191,5 @@ def test_every_config_holds_arguments_of_the_recipe():
         parse(["--config", str(configs / name / "segformer_b0.yaml"), *given]) for name in ("cityscapes", "synthia")
     )
     assert (len(cityscapes.names()), len(synthia.names())) == (19, 13)
-    assert (seen.crop_size, args.max_steps, args.learning_rate) == ([769, 769], 90_000, 1e-4)
+    assert (seen.image_size, seen.crop_size) == ([769, 769], None)
+    assert (args.max_steps, args.learning_rate, args.lr_scheduler_type) == (90_000, 1e-4, "constant")

@@ -352,4 +352,4 @@ def test_bytes_sent_for_each_class():
         metrics.update(torch.randn(20, num_classes), torch.arange(20) % num_classes)
         return len(pickle.dumps(metrics))
 
-    assert size(600) - size(100) == pytest.approx(500 * 15 * 16, abs=50)
+    assert size(600) - size(100) == pytest.approx(500 * (15 * 16 + 8), abs=50)

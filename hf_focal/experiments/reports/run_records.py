@@ -14,6 +14,8 @@ from ...metrics import ReliabilityBins, adaptive_calibration_error
 from ...reports import TranslationResult, read_result
 from ...utils.atomic_write import write_whole
 
+_NOT_SET = (None, "", [], {})
+
 
 def record_of(folder: str | Path) -> dict[str, Any]:
     """The record of a finished run: its settings, its metrics before and after T, and its reliability bins before T.
@@ -34,7 +36,7 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     return {
         "loss": result.loss,
         "seed": run["seed"],
-        "settings": {key: _without_folder(key, value) for key, value in run.items() if _is_set(value)},
+        "settings": {key: _without_folder(key, value) for key, value in run.items() if value not in _NOT_SET},
         "temperature": result.temperature.to_dict(),
         "before": before,
         "after": after,
@@ -55,10 +57,6 @@ def write_record(record: dict[str, Any], path: str | Path) -> None:
 def bins_of(record: dict[str, Any]) -> ReliabilityBins:
     """The reliability bins of a record that was read from its file."""
     return ReliabilityBins(**{name: np.array(values, dtype=float) for name, values in record["bins"].items()})
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None and value is not False and value not in ("", [], {})
 
 
 def _without_folder(key: str, value: Any) -> Any:
