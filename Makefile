@@ -1,7 +1,7 @@
 # Everything runs in .venv, which the first target that needs it creates.
 VENV ?= .venv
 PYTHON ?= python3
-# The version that the tests and figures last ran with. Any torch >= 2.6 works: make demo TORCH=torch
+# The version that the tests and figures last ran with. Any torch >= 2.7 works: make demo TORCH=torch
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
@@ -57,7 +57,7 @@ fuzz: $(VENV)/.installed-test
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.21"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[test]" "torchvision>=0.22"
 	.venv-lowest/bin/python -m pytest $(PARALLEL)
 
 # The files of a release, in dist/.
