@@ -45,6 +45,14 @@ def sigmoid_focal(logits: Tensor, labels: Tensor) -> Tensor:
     return (ce * (1 - p_t) ** 3).sum() / len(labels)
 
 
+def torchvision_focal(logits: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2) -> Tensor:
+    """`torchvision.ops.sigmoid_focal_loss`."""
+    p = torch.sigmoid(logits)
+    ce = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    p_t = p * targets + (1 - p) * (1 - targets)
+    return ((alpha * targets + (1 - alpha) * (1 - targets)) * ce * (1 - p_t) ** gamma).mean()
+
+
 def composed_focal(logits: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
     ce = F.cross_entropy(logits, labels, reduction="none")
     return ((1 - torch.exp(-ce)) ** gamma * ce).mean()
@@ -76,6 +84,15 @@ IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "ours: adafocal": build_loss("adafocal"),
     "ours: brier": build_loss("brier"),
     "ours: label_smoothing": build_loss("label_smoothing:alpha=0.05"),
+}
+# Labels are (rows, labels), 0 or 1.
+BCE = "F.bce_with_logits"
+SIGMOID_IMPLEMENTATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    BCE: F.binary_cross_entropy_with_logits,
+    "torchvision's sigmoid focal": torchvision_focal,
+    "ours: sigmoid cross_entropy": build_loss("cross_entropy", "sigmoid"),
+    "ours: sigmoid focal": build_loss("focal:gamma=2,alpha=0.25", "sigmoid"),
+    "ours: sigmoid brier": build_loss("brier", "sigmoid"),
 }
 MMCE_IMPLEMENTATIONS = {"dense MMCE": dense_mmce, "ours: mmce": build_loss("mmce:lam=2")}
 
@@ -126,6 +143,8 @@ def median_ratio(own: list[float], reference: list[float]) -> float:
 def measure(implementations, reference: str, shape, dtype, device: str, repeats: int) -> list[dict]:
     """Return and print a line for each implementation."""
     logits, labels = inputs(*shape, dtype, device)
+    if reference == BCE:
+        labels = (torch.rand(shape, generator=torch.Generator().manual_seed(1)) < 0.1).to(device, dtype)
     rounds = repeats if logits.numel() > 1 << 26 else 4 * repeats
     steps = {name: partial(step, implementation, logits, labels) for name, implementation in implementations.items()}
     times = seconds_of_rounds(steps, logits.device, rounds)
@@ -248,6 +267,8 @@ def main() -> None:
         figures["losses"] += measure(
             MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
         )
+        for size in [(8192, 100), (64, 10000)]:
+            figures["losses"] += measure(SIGMOID_IMPLEMENTATIONS, BCE, size, torch.float32, args.device, args.repeats)
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
     figures["gamma"] = measure_gamma(4096, args.device, args.repeats)

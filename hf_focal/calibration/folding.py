@@ -25,6 +25,7 @@ _HEADS = (
     ("segmentation_head.classifier",),
     ("head.head",),
 )
+_MULTI_LABEL = "multi_label_classification"
 # The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 # Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
@@ -62,11 +63,11 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     if generates:
         _fold_generative(model, value)
     else:
-        _fold_classifier(model, value)
+        _fold_classifier(model, value, getattr(temperature, "values", ()))
 
     earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
     if earlier is not None:
-        model.config.calibration = {"temperature": earlier * value}
+        model.config.calibration = {"temperature": earlier * value}  # the values of labels are no longer known
     else:
         model.config.calibration = calibration_record(temperature)
     if generates:
@@ -94,7 +95,7 @@ def fold_calibration(model: Model, correction: Temperature | AffineScaling | flo
         return fold_temperature(model, correction)
     if _check_whole(model):
         raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
-    _check_classifier(model)
+    _check_classifier(model, 0)
     layers = last_layers(model)
     tensors = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, tensors)
@@ -149,8 +150,8 @@ def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
     return bool(calibration and calibration.get("folded", not generates))
 
 
-def _fold_classifier(model: Any, value: float) -> None:
-    _check_classifier(model)
+def _fold_classifier(model: Any, value: float, values: Sequence[float] = ()) -> None:
+    _check_classifier(model, len(values))
     layers = last_layers(model)
     parameters = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, parameters)
@@ -161,7 +162,7 @@ def _fold_classifier(model: Any, value: float) -> None:
         logits = [layer(inputs) for layer, inputs in zip(layers, features, strict=True)]
         return torch.cat([values.flatten(2)[0].T if values.ndim > 2 else values for values in logits])
 
-    _fold(parameters, value, 0, probe)
+    _fold(parameters, torch.tensor(values) if values else value, 0, probe, model.config)
 
 
 def _features(layer: Any) -> torch.Tensor:
@@ -171,12 +172,18 @@ def _features(layer: Any) -> torch.Tensor:
     return features if isinstance(layer, nn.Linear) else features.T.reshape(1, size, 32, -1)
 
 
-def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Callable[[], torch.Tensor]) -> None:
+def _fold(
+    tensors: Sequence[torch.Tensor],
+    value: Any,
+    offset: int,
+    probe: Callable[[], torch.Tensor],
+    config: Any = None,
+) -> None:
     """Divide in place, and warn if predictions change. If weights or logits overflow, restore them and raise.
 
     `probe` returns the logits (..., K) of fixed inputs.
     """
-    if value == 1:
+    if isinstance(value, float) and value == 1:
         return
     dtype, before, kept = tensors[0].dtype, probe(), [tensor.detach().clone() for tensor in tensors]
     _divide(tensors, value, offset)
@@ -185,6 +192,8 @@ def _fold(tensors: Sequence[torch.Tensor], value: float, offset: int, probe: Cal
     if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
         _restore(tensors, kept)
         raise ValueError(f"temperature must keep weights and logits finite in {dtype}, got {value!r}")
+    if getattr(config, "problem_type", None) == _MULTI_LABEL:
+        return  # no T changes the signs of the logits
     changed = before.argmax(-1) != after.argmax(-1)
     if changed.any():
         share = 100 * float(changed.double().mean())
@@ -201,11 +210,17 @@ def _restore(tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> N
         tensor.copy_(values)
 
 
-def _check_classifier(model: Any) -> None:
-    """Raise unless the model's probabilities are a softmax over at least two classes."""
+def _check_classifier(model: Any, num_temperatures: int) -> None:
+    """Raise unless the model's probabilities are a softmax over at least two classes, or sigmoids."""
     problem = getattr(model.config, "problem_type", None)
+    if problem == _MULTI_LABEL:
+        if num_temperatures not in (0, model.config.num_labels):
+            raise ValueError(f"temperature must have {model.config.num_labels} values, got {num_temperatures}")
+        return
+    if num_temperatures:
+        raise ValueError(f"temperature must be one number for a softmax, got {num_temperatures} values")
     if problem not in (None, "single_label_classification"):
-        raise ValueError(f"model must be a classifier of one label a sample, got problem_type {problem!r}")
+        raise ValueError(f"model must be a classifier, got problem_type {problem!r}")
     num_labels = getattr(model.config, "num_labels", None)
     if num_labels is not None and num_labels < 2:
         raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
@@ -348,11 +363,13 @@ def _parameters(layer: Any) -> list[nn.Parameter]:
 
 
 @torch.no_grad()
-def _divide(tensors: Sequence[torch.Tensor], value: float, offset: int = 0) -> None:
-    """Divide in place; for the first tensor, to which its layer adds `offset`, divide the sum."""
+def _divide(tensors: Sequence[torch.Tensor], value: Any, offset: int = 0) -> None:
+    """Divide in place, by a number or each row by its own; for the first tensor, to which its layer adds `offset`,
+    divide the sum."""
     for tensor in tensors:
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-        tensor.copy_((wide + offset) / value - offset)
+        by = value.to(wide).view(-1, *[1] * (wide.ndim - 1)) if isinstance(value, torch.Tensor) else value
+        tensor.copy_((wide + offset) / by - offset)
         offset = 0
 
 

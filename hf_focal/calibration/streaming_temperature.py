@@ -21,7 +21,7 @@ from .temperature import (
     refuse_probabilities,
     warn_constant,
 )
-from .temperature_grid import GridSums, row_sums
+from .temperature_grid_sums import GridSums, row_sums
 
 
 @dataclass(frozen=True)

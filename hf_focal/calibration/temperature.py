@@ -2,14 +2,14 @@
 
 `softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. Over resamples of the
 calibration set, the T of the ECE varies about twice as much as that of the NLL, which is convex in 1/T.
-`temperature_grid` tells how both follow from the gaps `d = max z - z` of a sample.
+`temperature_grid_sums` tells how both follow from the gaps `d = max z - z` of a sample.
 """
 
 import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from ..metrics.input_checks import (
     probability_tolerance,
 )
 from ..utils.atomic_write import write_whole
-from .temperature_grid import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
+from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
@@ -101,7 +101,8 @@ class Temperature:
     def from_dict(cls, values: dict) -> "Temperature":
         """Make a `Temperature` of what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
         known = [field.name for field in fields(cls)]
-        if values.keys() | {"at_grid_end"} != set(known):
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not needed <= values.keys() <= set(known):
             raise ValueError(f"the fields of a Temperature must be {', '.join(known)}, got {', '.join(values)}")
         return cls(**values)
 
@@ -110,7 +111,10 @@ class Temperature:
 
     @classmethod
     def load(cls, path: str | Path) -> "Temperature":
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        if "values" in values:
+            from .sigmoid_temperature import LabelTemperatures as cls
+        return cls.from_dict(values)
 
 
 def fit_temperature(
@@ -120,8 +124,11 @@ def fit_temperature(
     num_bins: int = 15,
     grid: Sequence[float] | np.ndarray | None = None,
     ignore_index: int = -100,
+    *,
+    link: str = "softmax",
+    per_label: bool = False,
 ) -> Temperature:
-    """Fit the temperature of `softmax(logits / T)` on a calibration set.
+    """Fit the temperature of `softmax(logits / T)`, or of `σ(logits / T)`, on a calibration set.
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
@@ -132,6 +139,9 @@ def fit_temperature(
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
+        link: "sigmoid" for several labels a sample, or one logit: logits `(..., L)` and labels `(..., L)`, 0 or 1, or
+            `ignore_index` or NaN where unknown.
+        per_label: with the sigmoid and `"nll"`, one T a label; the result is a `LabelTemperatures`.
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
@@ -142,6 +152,12 @@ def fit_temperature(
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
             left; a label whose probability is 0 at every T.
     """
+    if link == "sigmoid":
+        from .sigmoid_temperature import fit_sigmoid_temperature
+
+        return fit_sigmoid_temperature(logits, labels, objective, num_bins, grid, ignore_index, per_label)
+    if link != "softmax" or per_label:
+        raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
     check_objective(objective)
     check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:

@@ -24,8 +24,8 @@ from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
-from .labelled_inputs import input_keys
-from .model_and_data import TrainedModel
+from .label_numbering import input_keys
+from .trained_model import TrainedModel
 
 
 class NotPublishedError(InputError):

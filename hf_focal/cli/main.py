@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from .. import __version__
-from .input_options import TASKS, InputOptions
+from .column_options import TASKS, InputOptions
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -19,6 +19,7 @@ from .linear_head_loss import linear_loss
 from .loss_config import LossConfig, build_loss
 from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing
 from .mmce import mmce
+from .sigmoid_loss import SigmoidLoss
 
 __all__ = [
     "LOSSES",
@@ -38,6 +39,7 @@ __all__ = [
     "SampleDependentGamma",
     "SampleStatistics",
     "ScheduledGamma",
+    "SigmoidLoss",
     "adafocal_update",
     "brier",
     "build_loss",

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .base_loss import Loss, option, register
 from .class_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
-from .label_checks import is_transformed, sum_dtype
+from .closed_form_gradients import Entries
+from .focal_formula import focal_sigmoid_form
+from .logit_and_label_checks import accumulation_dtype, constant, is_transformed, sum_dtype
 from .loss_modules import focal_losses
 from .number_checks import at_least_0, finite, require, within_0_1
 
@@ -105,30 +106,38 @@ class ClassBalanced(Loss):
         self.weights = None if self.weights is None else [at_least_0("weights", weight) for weight in self.weights]
         self.trainer_duty = None if self.given else "weighs classes by their numbers of training samples"
         self.alike = False
-        self._tensor: Tensor | None = None  # of `weights`, on the device of the last logits
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.weights is None and self.alike:
+        weights = self.weights_of_classes(logits)
+        if weights is None:
             return focal_losses(logits, labels, self.gamma)
+        return _weighted_focal(logits, labels, self.gamma, weights)
+
+    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        return focal_sigmoid_form(entries, self.gamma)  # `SigmoidLoss` multiplies it by the weights
+
+    def weights_of_classes(self, logits: Tensor) -> Tensor | None:
+        """The weights of the logits' classes (K,), None if all are alike."""
         if self.weights is None:
             how = "given or counted from the training samples (FocalTrainer counts them, or call set_class_counts)"
-            raise ValueError(f"weights must be {how}, got None")
-        num_classes = logits.shape[-1]
-        given = len(self.weights)
+            require(self.alike, f"weights must be {how}, got None")
+            return None
+        num_classes, given = logits.shape[-1], len(self.weights)
         fits = given == num_classes or (given < num_classes and not self.given)
         what = "weights" if self.given else "the classes of the training samples"
         require(fits, f"{what} must be {num_classes}, as the logits' classes, got {given}")
-        weights = self._tensor
-        if weights is None or weights.device != logits.device or len(weights) != num_classes:
-            weights = torch.tensor(self.weights, dtype=sum_dtype(logits.device))
-            # The last classes may have no training samples.
-            weights = F.pad(weights, (0, num_classes - len(self.weights))).to(logits.device)
-            self._tensor = None if is_transformed(weights) else weights
-        return _weighted_focal(logits, labels, self.gamma, weights)
+        # The last classes may have no training samples.
+        numbers = (*self.weights, *[0.0] * (num_classes - given))
+        return constant(numbers, logits, accumulation_dtype(logits))
 
     def set_class_counts(self, counts: Sequence[int]) -> None:
         """Set the weights from the number of training samples of each class (see `class_balanced_weights`)."""
-        self.weights, self._tensor = class_balanced_weights(counts, self.beta or 0.0), None
+        self.weights = class_balanced_weights(counts, self.beta or 0.0)
+
+    def set_label_counts(self, counts: Sequence[int]) -> None:
+        """Set the weights from the number of ones of each label of a sigmoid head, with mean 1 over the labels."""
+        weights = class_balanced_weights(counts, self.beta or 0.0)
+        self.weights = [weight * len(weights) / sum(weights) for weight in weights]
 
     @property
     def needs_class_counts(self) -> bool:
@@ -142,7 +151,6 @@ class ClassBalanced(Loss):
     def set_extra_state(self, state: dict) -> None:
         if "weights" in state:
             self.weights = [at_least_0("weights", weight) for weight in state["weights"]]
-            self._tensor = None
 
 
 def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:

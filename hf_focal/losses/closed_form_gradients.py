@@ -17,10 +17,11 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .base_loss import IGNORE_INDEX, Loss
-from .label_checks import accumulation_dtype, check_labels, is_transformed
+from .logit_and_label_checks import accumulation_dtype, check_labels, is_transformed
 
 LOG2_E = 1 / math.log(2)
 
@@ -62,6 +63,26 @@ class SampleStatistics(NamedTuple):
         # log Z, with all digits even where the label holds nearly all of Z: then z_y is the maximum, its expm1 0.
         ce = torch.log1p(others + label_logit.expm1()) - label_logit
         return cls(ce, label / normalizer, others / normalizer, normalizer, label_logit, moment, num_classes)
+
+
+class Entries(NamedTuple):
+    """Statistics of the entries of a sigmoid head, of one shape and in the accumulation dtype.
+
+    A loss that has a sigmoid link maps them to its values and their gradient by u, in its method `sigmoid_form`.
+    """
+
+    u: Tensor  # the logit of what is not true: -z where the label is 1, z where it is 0
+    ce: Tensor  # cross-entropy, -log p
+    one_minus_p: Tensor  # σ(u), exact even where p rounds to 1
+
+    @classmethod
+    def of(cls, u: Tensor) -> "Entries":
+        # Beyond the threshold softplus is the identity, to the last digit of float64.
+        return cls(u, F.softplus(u, threshold=40.0), torch.sigmoid(u))
+
+    @property
+    def p(self) -> Tensor:
+        return torch.sigmoid(-self.u)
 
 
 class ClosedForm(NamedTuple):

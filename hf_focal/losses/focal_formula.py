@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .closed_form_gradients import ClosedForm, SampleStatistics, with_gradient
-from .gamma_policies import ConstantGamma, GammaPolicy
-from .label_checks import accumulation_dtype, check_logits, raise_unless
+from .closed_form_gradients import ClosedForm, Entries, SampleStatistics, with_gradient
+from .gamma_policies import ConstantGamma, GammaPolicy, ScheduledGamma
+from .logit_and_label_checks import accumulation_dtype, check_logits, raise_unless
 from .number_checks import at_least_0, require, require_tensors
 
 
@@ -38,6 +38,20 @@ def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> C
     chosen = gamma(sample.p) if isinstance(gamma, GammaPolicy) else gamma
     value, slope = focal_value_and_slope(sample.ce, sample.p, sample.one_minus_p, chosen)
     return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
+
+
+def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Tensor, Tensor]:
+    """The focal losses of entries and their gradient by u, with γ a number or chosen by a policy."""
+    if isinstance(gamma, ConstantGamma | ScheduledGamma):
+        gamma = gamma.gamma  # without p
+    chosen = gamma(entries.p) if isinstance(gamma, GammaPolicy) else gamma
+    if not isinstance(chosen, Tensor) and chosen >= 0:  # nothing to divide by, and a third of the time
+        if chosen == 0:
+            return entries.ce, entries.one_minus_p
+        scale = entries.one_minus_p.pow(chosen)
+        return scale * entries.ce, scale * (chosen * entries.p * entries.ce + entries.one_minus_p)
+    value, slope = focal_value_and_slope(entries.ce, entries.p, entries.one_minus_p, chosen)
+    return value, slope * entries.one_minus_p
 
 
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:

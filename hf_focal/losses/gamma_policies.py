@@ -5,13 +5,12 @@
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from .label_checks import is_transformed
+from .logit_and_label_checks import constant
 from .number_checks import at_least_0, finite, increasing, require
 
 
@@ -87,20 +86,8 @@ class ScheduledGamma(GammaPolicy):
 
 def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
     """The value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
-    # Traced code (compiled, torch.func, fake tensors) must neither fill the cache nor take real tensors from it.
-    traced = torch.compiler.is_compiling() or type(p) is not Tensor or is_transformed(p)
-    make = _tensor_of if traced else _cached_tensor_of
-    bounds, of_bins = (make(tuple(numbers), p.dtype, p.device) for numbers in (edges, values))
+    bounds, of_bins = (constant(tuple(numbers), p) for numbers in (edges, values))
     return of_bins[torch.bucketize(p, bounds, right=True)]
-
-
-def _tensor_of(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(numbers, dtype=dtype, device=device)
-
-
-# The host waits for an accelerator when it copies numbers to it, so a step must find them there. The numbers are part
-# of the key: whatever changes a policy's lists, no stale tensor is used.
-_cached_tensor_of = lru_cache(maxsize=64)(_tensor_of)
 
 
 class SampleDependentGamma(GammaPolicy):

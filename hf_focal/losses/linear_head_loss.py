@@ -20,7 +20,7 @@ from .closed_form_gradients import (
     sample_statistics,
     turn_into_gradient,
 )
-from .label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
+from .logit_and_label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
 from .number_checks import finite, require, require_tensors
 
 # Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and

@@ -12,6 +12,7 @@ import yaml
 
 from .base_loss import LOSSES, Loss, Option
 from .number_checks import finite
+from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class LossConfig:
 
     Attributes:
         name: a key of `LOSSES`.
-        options: every option of that loss, defaults filled in where it is missing or None. Read-only.
+        options: every option of that loss, defaults filled in where it is missing or None, and those of
+            `SIGMOID_OPTIONS` that are given. Read-only.
+        link: "sigmoid" if an option is given that only a sigmoid head has, "softmax" otherwise.
     """
 
     name: str
@@ -31,24 +34,34 @@ class LossConfig:
             raise ValueError(
                 f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}{_nearest(self.name, LOSSES)}"
             )
-        known = LOSSES[self.name].options
+        known = self._known_options()
         for key in self.options:
             if key not in known:
-                expected = f"be among {', '.join(known)}" if known else "be none"
-                hint = _alpha_hint(self.options) if (self.name, key) == ("focal", "alpha") else _nearest(key, known)
-                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{hint}")
+                own = LOSSES[self.name].options
+                expected = f"be among {', '.join(own)}" if own else "be none"
+                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{_nearest(key, known)}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
             replacements = [other for other in option.unless if other in given]
             if key not in given:
+                if key not in LOSSES[self.name].options:
+                    continue
                 values[key] = None if replacements else option.default
             elif replacements:
                 raise ValueError(f"loss {self.name}: {key} must not be given with {replacements[0]}, got both")
             else:
                 values[key] = _convert(self.name, key, given[key], option)
         object.__setattr__(self, "options", MappingProxyType(values))
-        build_loss(self)  # options that do not fit together are refused now, not when training starts
+        build_loss(self, self.link)  # options that do not fit together are refused now, not when training starts
+
+    def _known_options(self) -> dict[str, Option]:
+        loss = LOSSES[self.name]
+        return loss.options | SIGMOID_OPTIONS | loss.options if has_sigmoid(loss) else loss.options
+
+    @property
+    def link(self) -> str:
+        return "softmax" if self.options.keys() <= LOSSES[self.name].options.keys() else "sigmoid"
 
     @classmethod
     def parse(cls, value: "str | Mapping[str, Any] | LossConfig") -> "LossConfig":
@@ -128,7 +141,7 @@ class LossConfig:
 
     def __str__(self) -> str:
         """The short form, without most options that have their default; `parse` reads it back."""
-        known = LOSSES[self.name].options
+        known = self._known_options()
         shown = [
             f"{key}={format_value(value)}"
             for key, value in self.options.items()
@@ -143,11 +156,24 @@ class LossConfig:
         return type(self).parse, (self.to_dict(),)
 
 
-def build_loss(config: str | Mapping[str, Any] | LossConfig) -> Loss:
-    """The loss module that a config describes, given in any form that `LossConfig.parse` takes; see `Loss.forward`."""
+def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softmax") -> Loss:
+    """The loss module that a config describes, given in any form that `LossConfig.parse` takes.
+
+    Args:
+        config: the loss.
+        link: "softmax" for one class a sample, see `Loss.forward`; "sigmoid" for several labels a sample or one logit,
+            see `SigmoidLoss`.
+    """
     config = LossConfig.parse(config)
+    if link not in ("softmax", "sigmoid"):
+        raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
+    own = LOSSES[config.name].options
+    of_sigmoid = {key: value for key, value in config.options.items() if key not in own}
+    if of_sigmoid and link == "softmax":
+        raise ValueError(f"link must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}{_weights_hint(config)}")
     try:
-        return LOSSES[config.name](**config.options)
+        loss = LOSSES[config.name](**{key: config.options[key] for key in own})
+        return loss if link == "softmax" else SigmoidLoss(loss, **of_sigmoid)
     except ValueError as error:
         raise ValueError(f"loss {config.name}: {error}") from None
 
@@ -208,11 +234,11 @@ def _number(value: Any) -> float:
     return finite("value", float(value) if isinstance(value, str) else value)
 
 
-def _alpha_hint(options: Mapping[str, Any]) -> str:
+def _weights_hint(config: LossConfig) -> str:
     return (
-        ": for a softmax α is a weight of each class, "
-        f"class_balanced:weights=0.25/0.75,gamma={options.get('gamma', 3)} for two of them, whose sum is divided by "
-        "the number of samples N, not by Σ w as F.cross_entropy divides it"
+        ": a softmax has a weight of each class, "
+        f"class_balanced:weights=0.25/0.75,gamma={format_value(config.options.get('gamma') or 0.0)} for two of them, "
+        "whose sum is divided by the number of samples N, not by Σ w as F.cross_entropy divides it"
     )
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from .base_loss import IGNORE_INDEX, Loss, option, register
 from .class_statistics import num_processes
-from .closed_form_gradients import ClosedForm, ClosedFormLoss, SampleStatistics, elementwise_losses
-from .focal_formula import focal_closed_form, soft_target_focal
+from .closed_form_gradients import ClosedForm, ClosedFormLoss, Entries, SampleStatistics, elementwise_losses
+from .focal_formula import focal_closed_form, focal_sigmoid_form, soft_target_focal
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -18,7 +18,7 @@ from .gamma_policies import (
     ScheduledGamma,
     gamma_for_threshold,
 )
-from .label_checks import accumulation_dtype, check_labels
+from .logit_and_label_checks import accumulation_dtype, check_labels
 from .mmce import mmce, mmce_of_all_processes
 from .number_checks import at_least_0, finite, increasing, require
 
@@ -40,6 +40,9 @@ class CrossEntropyFamily(ClosedFormLoss):
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
         return focal_closed_form(sample, self.policy)
+
+    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        return focal_sigmoid_form(entries, self.policy)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         if not labels.is_floating_point() or labels.shape != logits.shape:
@@ -113,6 +116,10 @@ class LabelSmoothing(ClosedFormLoss):
             constant=torch.full_like(value, -other_target),
         )
 
+    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        other_target = self.alpha / (2 if self.convention == "torch" else 1)
+        return entries.ce - other_target * entries.u, entries.one_minus_p - other_target
+
 
 @register
 class Brier(ClosedFormLoss):
@@ -135,6 +142,10 @@ class Brier(ClosedFormLoss):
             quadratic=2 * largest.square(),
             pivot=confident.to(c.dtype),
         )
+
+    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
+        value = entries.one_minus_p.square()  # (σ(z) - y)², half of the softmax's sum over two classes
+        return value, 2 * entries.p * value
 
 
 @register

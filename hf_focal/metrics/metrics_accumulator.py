@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,15 +54,30 @@ class CalibrationMetrics:
         classwise: also sum the K·M cells of classwise ECE, 16 bytes each; worth switching off for large vocabularies.
         keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
             AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
+        link: "sigmoid" for several labels a sample, or one logit: the object is then a `LabelMetrics`.
 
     A batch that raises leaves the object as it was. `label_counts` `(K,)`, int64, is the number of samples of each
     class, empty before the first batch and with ``classwise=False``.
     """
 
+    def __new__(cls, *_: Any, link: str = "softmax", **__: Any) -> "CalibrationMetrics":
+        if link not in ("softmax", "sigmoid"):
+            raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
+        if link == "sigmoid" and cls is CalibrationMetrics:
+            from .label_metrics import LabelMetrics as cls
+        return super().__new__(cls)
+
     def __init__(
-        self, num_bins: int = 15, *, ignore_index: int = -100, classwise: bool = True, keep_samples: bool = True
+        self,
+        num_bins: int = 15,
+        *,
+        ignore_index: int = -100,
+        classwise: bool = True,
+        keep_samples: bool = True,
+        link: str = "softmax",
     ) -> None:
         check_count("num_bins", num_bins)
+        self.link = link
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise

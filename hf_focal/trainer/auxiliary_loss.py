@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from ..losses.base_loss import divide
-from .model_heads import without_adapter
+from .head_kinds import without_adapter
 
 # Fields of a model's output, and the names of their coefficients in the model or in its configuration.
 _FIELDS = {

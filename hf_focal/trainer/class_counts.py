@@ -15,15 +15,15 @@ from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced
-from .model_heads import Head
-from .trainer_checks import labels_of
+from .head_kinds import Head
+from .setup_and_dataset_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 
 
 def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
     """Give a `FocalTrainer`'s loss the counts of the classes if it needs them and does not have them yet."""
-    loss, train_dataset = trainer.loss, trainer.train_dataset
+    loss, train_dataset = getattr(trainer.loss, "of_entries", trainer.loss), trainer.train_dataset
     if not isinstance(loss, ClassBalanced) or not loss.needs_class_counts:
         return
     if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
@@ -32,11 +32,13 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
         loss.alike = True
         return
     loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
-    loss.set_class_counts(class_counts(trainer, loader))
+    set_counts = loss.set_label_counts if trainer.head is Head.LABELS else loss.set_class_counts
+    set_counts(class_counts(trainer, loader))
 
 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
-    """The number of training labels of each class, up to the last class that has any; -100 is left out.
+    """The number of training labels of each class, up to the last class that has any; -100 is left out. Of a model of
+    several labels a sample: the number of ones of each.
 
     They are read from the column "labels" or "label" of a `datasets.Dataset`, also of lists, or from a tensor `labels`
     of the dataset. Any other dataset is collated once, with each process taking a share.
@@ -60,7 +62,10 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
         num_workers=trainer.args.dataloader_num_workers,
         generator=torch.Generator(),  # instead of PyTorch's global generator
     )
-    own = _count(labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
+    batches = (labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
+    own = (
+        sum((_ones(labels) for labels in batches), torch.tensor(0)) if trainer.head is Head.LABELS else _count(batches)
+    )
     return _sum(gather_object([own])).tolist()
 
 
@@ -91,6 +96,10 @@ def _count(batches: Iterable[Tensor]) -> Tensor:
             raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
         counts = _sum([counts, torch.bincount(labels[labels != -100].flatten())])
     return counts
+
+
+def _ones(labels: Tensor) -> Tensor:
+    return (labels.reshape(len(labels), -1) == 1).sum(0)
 
 
 def _sum(counts: Sequence[Tensor]) -> Tensor:

@@ -15,10 +15,14 @@ from torch import Tensor
 from ..calibration.affine_scaling import AffineScaling
 from ..calibration.streaming_temperature import TemperatureStream
 from ..calibration.temperature import Temperature
-from ..losses import Loss
+from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 
-_INVARIANT = ("accuracy", "error", "top5_accuracy", "num_samples")  # metrics that T does not change
+# Metrics that T does not change.
+_INVARIANT = (
+    *("accuracy", "error", "top5_accuracy", "num_samples", "num_entries"),
+    *("micro_f1", "macro_f1", "map", "auroc"),
+)
 
 
 class StreamedEvaluation:
@@ -36,8 +40,10 @@ class StreamedEvaluation:
         classwise: bool,
         keep_samples: bool,
     ):
+        self.sigmoid = isinstance(loss, SigmoidLoss)
         self.loss, self.correction, self.classwise = loss, correction, classwise
-        options = {"classwise": classwise, "keep_samples": keep_samples}
+        link = "sigmoid" if self.sigmoid else "softmax"
+        options: Any = {"classwise": classwise, "keep_samples": keep_samples, "link": link}
         self.before = CalibrationMetrics(num_bins, **options)
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
@@ -45,13 +51,13 @@ class StreamedEvaluation:
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        classes = class_indices(logits, labels)
+        classes = labels if self.sigmoid else class_indices(logits, labels)
         self.before.update(logits, classes)
         if self.correction is not None and self.after is not None:
             # Division in half precision would round.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.correction.apply(exact), classes)
-        if self.classwise and classes.ndim > 1:
+        if self.classwise and classes.ndim > 1 and not self.sigmoid:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
@@ -75,7 +81,8 @@ class StreamedEvaluation:
         before = self.before.compute()
         if not before["num_samples"]:
             return {}
-        metrics = {"loss": float(self.loss_sum) / before["num_samples"], **before}
+        num_losses = before["num_entries" if self.sigmoid else "num_samples"]
+        metrics = {"loss": float(self.loss_sum) / num_losses, **before}
         if self.confusion is not None:
             metrics |= self.confusion.compute()
         if self.correction is not None and self.after is not None:
@@ -87,14 +94,17 @@ class StreamedEvaluation:
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-class TopConfidences(CalibrationMetrics):
+class TopConfidences:
     """Top-1 confidences (M,) and hits (M,), from which AdaFocal updates γ."""
 
+    def __init__(self, link: str = "softmax"):
+        self.metrics = CalibrationMetrics(1, classwise=False, link=link)
+
     def update(self, logits: Any, labels: Any) -> None:
-        super().update(logits, class_indices(logits, labels))
+        self.metrics.update(logits, labels if self.metrics.link == "sigmoid" else class_indices(logits, labels))
 
     def gather(self) -> tuple[Tensor, Tensor]:
-        return _concatenated(gather_object([self.samples()]))
+        return _concatenated(gather_object([self.metrics.samples()]))
 
 
 class CollectedLogits:
@@ -104,7 +114,8 @@ class CollectedLogits:
         self.batches: list[tuple[Tensor, Tensor]] = []
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        self.batches.append((logits.detach().flatten(0, -2).cpu(), labels.flatten().cpu()))
+        labels = labels.reshape(logits.shape) if labels.shape == logits.shape else labels.flatten()
+        self.batches.append((logits.detach().flatten(0, -2).cpu(), labels.cpu()))
 
     def gather(self) -> tuple[Tensor, Tensor]:
         return _concatenated(gather_object(self.batches))

@@ -35,16 +35,23 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, TranslationResult
 from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
-from .batch_samplers import seed_by_epoch
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .ignored_labels import num_measured_samples, without_ignored, without_repeats
+from .head_kinds import Head, check_model, head_of
+from .ignored_and_repeated_samples import num_measured_samples, without_ignored, without_repeats
 from .loss_function import LossFunction
-from .model_heads import Head, check_model, head_of
-from .model_publishing import fold_saved, push_checkpoint, weight_files, write_model_card
-from .trainer_checks import check_held_out, check_measurable, check_not_empty, check_setup, evaluation_set, labels_of
+from .saving_and_pushing import fold_saved, push_checkpoint, weight_files, write_model_card
+from .seeded_and_token_batches import seed_by_epoch
+from .setup_and_dataset_checks import (
+    check_held_out,
+    check_measurable,
+    check_not_empty,
+    check_setup,
+    evaluation_set,
+    labels_of,
+)
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, TrainingCallback
 
@@ -140,11 +147,15 @@ class FocalTrainer(Trainer):
     def build_loss(self) -> None:
         """Build `loss` from `args.loss`, anew for each training run."""
         self.loss_config = LossConfig.parse(self.args.loss)
-        self.loss = build_loss(self.loss_config)
+        self.loss = build_loss(self.loss_config, self.link)
         self._auxiliary = AuxiliaryLoss(self.model)
         shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
         self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
+
+    @property
+    def link(self) -> str:
+        return "sigmoid" if self.head is Head.LABELS else "softmax"
 
     # Training
 
@@ -371,7 +382,7 @@ class FocalTrainer(Trainer):
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
         """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
-        return self.collect(self.held_out_dataset(), TopConfidences(1, classwise=False))
+        return self.collect(self.held_out_dataset(), TopConfidences(self.link))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
@@ -393,7 +404,7 @@ class FocalTrainer(Trainer):
 
     # Temperature
 
-    def fit_temperature(self, dataset: Any = None, objective: str = "nll") -> Temperature:
+    def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
@@ -401,15 +412,17 @@ class FocalTrainer(Trainer):
             objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
                 `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
                 grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
+            per_label: of a model of several labels, one T a label, by NLL.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
         dataset = self.held_out_dataset(dataset, "dataset")
-        if self.head is Head.CLASSES:
+        if self.head in (Head.CLASSES, Head.LABELS):
             logits, labels = self.collect(dataset, CollectedLogits())
-            self.temperature = fit_temperature(logits, labels, objective, num_bins=self.args.calibration_bins)
+            options: Any = {"link": self.link, "per_label": per_label}
+            self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
             enough = ENOUGH_SAMPLES[objective]
             if self.temperature.num_samples < enough and self.args.should_log:
                 _logger.warning(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..losses import Loss, LossConfig, build_loss
+from ..losses import Loss, LossConfig, SigmoidLoss, build_loss
 from .auxiliary_loss import auxiliary_fields
 from .deferred_logits import DeferredLogits
 
@@ -23,6 +23,7 @@ class LossFunction:
         pixels: bool = False,
         auxiliary: Any = None,
     ):
+        self.sigmoid = isinstance(loss, SigmoidLoss)
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
@@ -35,7 +36,8 @@ class LossFunction:
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
         logits, labels = self.logits_and_targets(outputs, labels)
-        if num_items_in_batch is not None and labels.is_floating_point() and labels.shape == logits.shape:
+        soft = labels.is_floating_point() and labels.shape == logits.shape and not self.sigmoid
+        if num_items_in_batch is not None and soft:
             # Trainer counts the elements of labels, which are K for each soft target.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
         options: Any = {"reduction": "sum"} if self.reduction == "sum" else {"num_items": num_items_in_batch}
@@ -50,6 +52,8 @@ class LossFunction:
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they predict."""
         logits = logits_of(outputs)
+        if self.sigmoid and logits.shape == (*labels.shape, 1):
+            return logits, labels.unsqueeze(-1)  # one logit
         if self.pixels:
             return logits_of_pixels(logits, labels), labels
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
@@ -85,10 +89,12 @@ class StockLossFunction(LossFunction):
     """A `LossFunction` for stock trainers, which must recognize unsupported models by their outputs and labels."""
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
-        if labels.is_floating_point():
+        logits = logits_of(outputs)
+        if not self.sigmoid and (labels.is_floating_point() or labels.shape == logits.shape):
             raise ValueError(
-                f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)}: problem_type "
-                "'multi_label_classification' and 'regression' have no softmax; soft targets are for FocalTrainer"
+                f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)} for logits "
+                f"{tuple(logits.shape)}: a model of problem_type 'multi_label_classification' needs "
+                "loss_func(..., link='sigmoid'); a regression has no probabilities; soft targets are for FocalTrainer"
             )
         if fields := auxiliary_fields(outputs):
             raise ValueError(
@@ -96,7 +102,7 @@ class StockLossFunction(LossFunction):
                 f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
             )
         logits, targets = super().logits_and_targets(outputs, labels)
-        if logits.shape[:-1] != targets.shape:
+        if not self.sigmoid and logits.shape[:-1] != targets.shape:
             raise ValueError(
                 f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
                 "head that aligns them otherwise (CTC) or has several labels a sample is not supported"
@@ -105,7 +111,10 @@ class StockLossFunction(LossFunction):
 
 
 def loss_func(
-    loss: str | Mapping[str, Any] | LossConfig, reduction: str = "mean", shift_labels: bool = False
+    loss: str | Mapping[str, Any] | LossConfig,
+    reduction: str = "mean",
+    shift_labels: bool = False,
+    link: str = "softmax",
 ) -> LossFunction:
     """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
@@ -119,14 +128,17 @@ def loss_func(
         shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
             announced that its release 2.0 drops `compute_loss_func`). If the name of the model's class does not end in
             ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, or Trainer counts it.
+        link: "sigmoid" for several labels a sample, or one logit; unknown labels must then be -100, because Trainer
+            counts NaN.
 
     Raises:
         ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
             training, it averages recall over steps, or it weights classes by their training labels. The returned
-            function raises it for floating labels (soft targets, multi-label, regression), labels that do not match
-            the logits one by one (CTC), an output without logits, and the auxiliary loss of a mixture of experts.
+            function raises it for floating labels and others of the logits' shape without a sigmoid, labels that do
+            not match the logits one by one (CTC), an output without logits, and the auxiliary loss of a mixture of
+            experts.
     """
-    built = build_loss(loss)
+    built = build_loss(loss, link)
     if built.trainer_duty is not None:
         raise ValueError(
             f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput
 
-from .batch_samplers import TokenBatches, token_lengths
 from .focal_trainer import FocalTrainer
+from .seeded_and_token_batches import TokenBatches, token_lengths
 from .training_arguments import FocalSeq2SeqTrainingArguments
 
 

@@ -65,7 +65,7 @@ class FocalTrainingArguments(TrainingArguments):
         loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is only for Transformers' parser
         # As text in any case: the arguments of a checkpoint must not refer to a YAML file.
         self.loss = str(loss)
-        if build_loss(loss).changes_during_training:
+        if build_loss(loss, loss.link).changes_during_training:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model: str | None = "nll"

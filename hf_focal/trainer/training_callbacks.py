@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
-from .trainer_checks import labels_of
+from .setup_and_dataset_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 

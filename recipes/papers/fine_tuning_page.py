@@ -20,7 +20,7 @@ from scipy.special import log_softmax
 
 from hf_focal import CalibrationMetrics, fit_temperature
 from hf_focal.metrics import ece_from_confidences
-from hf_focal.reports.figure_style import COLOURS, LINES, MARKERS, clean_axes, finished
+from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS = ROOT / "runs" / "fine_tuning"
@@ -152,6 +152,10 @@ LOSSES = (
 )
 
 
+# The losses to choose from, where a setting has all of them.
+CANDIDATES = ("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "flsd53", "adafocal")
+
+
 def table(groups: dict, value: Callable[[dict], float], factor: float = 100, decimals: int = 1) -> str:
     settings = list(groups)
     lines = ["| Loss | " + " | ".join(map(title, settings)) + " |", "| --- |" + " ---: |" * len(settings)]
@@ -201,23 +205,24 @@ def curve_table(runs: list[dict]) -> str:
 def held_out_tests(groups: dict, stage: str, measure: str) -> tuple[str, int, int]:
     """Choose the loss by the other tasks, and count how often it is the best, or within the best's interval."""
     lines = ["| Task left out | chosen | setting | chosen's | best | best's | verdict |", "| --- |" * 1 + " --- |" * 6]
+    complete = {setting: losses for setting, losses in groups.items() if all(loss in losses for loss in CANDIDATES)}
     good = total = 0
     for task in TASKS:
-        others = [losses for setting, losses in groups.items() if setting[0] != task]
-        own = {setting: losses for setting, losses in groups.items() if setting[0] == task}
+        others = [losses for setting, losses in complete.items() if setting[0] != task]
+        own = {setting: losses for setting, losses in complete.items() if setting[0] == task}
         if not own or not others:
             continue
-        common = [loss for loss in LOSSES if all(loss in losses for losses in [*others, *own.values()])]
         score = {
             loss: mean(
-                average(losses[loss], stage, measure) - min(average(losses[name], stage, measure) for name in common)
+                average(losses[loss], stage, measure)
+                - min(average(losses[name], stage, measure) for name in CANDIDATES)
                 for losses in others
             )
-            for loss in common
+            for loss in CANDIDATES
         }
         chosen = min(score, key=lambda loss: score[loss])
         for setting, losses in own.items():
-            values = {loss: average(losses[loss], stage, measure) for loss in common}
+            values = {loss: average(losses[loss], stage, measure) for loss in CANDIDATES}
             best = min(values, key=lambda loss: values[loss])
             upper = mean(run["ece_intervals"][stage][1] for run in losses[best])
             verdict = "best" if chosen == best else "within" if values[chosen] <= upper else "worse"
@@ -250,7 +255,7 @@ def bars(groups: dict, path: Path) -> None:
         losses = [loss for loss in reversed(LOSSES) if loss in groups[setting]]
         values = [[100 * run["test"]["before"]["ece"] for run in groups[setting][loss]] for loss in losses]
         for position, (loss, of_seeds) in enumerate(zip(losses, values, strict=True)):
-            color = COLOURS[0] if loss == "cross_entropy" else COLOURS[5]
+            color = COLORS[0] if loss == "cross_entropy" else COLORS[5]
             axis.barh(position, mean(of_seeds), color=color)
             axis.plot(of_seeds, [position] * len(of_seeds), "k.", markersize=4)
         axis.set_yticks(range(len(losses)), losses, fontsize=7)
@@ -266,7 +271,7 @@ def curves(runs: list[dict], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     means = curve_means(runs)
     for column, (axis, label, factor) in enumerate(zip(axes, ("test ECE, %", "test NLL"), (100, 1), strict=True)):
-        for objective, color, marker, line in zip(means, COLOURS, MARKERS, LINES, strict=False):
+        for objective, color, marker, line in zip(means, COLORS, MARKERS, LINES, strict=False):
             sizes = list(means[objective])
             values = [factor * means[objective][size][column] for size in sizes]
             axis.plot(sizes, values, color=color, marker=marker, linestyle=line, label=f"T by {objective.upper()}")

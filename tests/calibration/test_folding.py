@@ -136,8 +136,7 @@ def test_unclear_heads_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"problem_type": "regression"}, "one label a sample, got problem_type 'regression'"),
-        ({"problem_type": "multi_label_classification"}, "got problem_type 'multi_label_classification'"),
+        ({"problem_type": "regression"}, "must be a classifier, got problem_type 'regression'"),
         ({"num_labels": 1}, "model must have at least 2 labels, got num_labels 1"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_focal import fit_temperature
-from hf_focal.calibration import temperature_grid as grid_sums
+from hf_focal.calibration import temperature_grid_sums as grid_sums
 from hf_focal.calibration.streaming_temperature import TemperatureStream
 from hf_focal.calibration.temperature import PAPER_GRID
 

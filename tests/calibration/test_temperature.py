@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from hf_focal.calibration import temperature as module
-from hf_focal.calibration import temperature_grid as grid_sums
+from hf_focal.calibration import temperature_grid_sums as grid_sums
 from hf_focal.calibration.temperature import PAPER_GRID, Temperature, fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
 

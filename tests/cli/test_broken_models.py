@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from test_main import error_of
 
 from hf_focal.cli import evaluate_and_calibrate as calibrate
-from hf_focal.cli import model_and_data as trained
+from hf_focal.cli import trained_model as trained
 from hf_focal.cli.main import main
 
 

@@ -32,7 +32,7 @@ from hf_focal.cli.evaluate_and_calibrate import (
     calibrate_model,
     evaluate_model,
 )
-from hf_focal.cli.model_and_data import loss_of
+from hf_focal.cli.trained_model import loss_of
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.reports import RunResult

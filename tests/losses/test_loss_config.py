@@ -337,4 +337,4 @@ def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
     with pytest.raises(
         ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* samples N, not"
     ):
-        LossConfig.parse("focal:gamma=2,alpha=0.25")
+        build_loss("focal:gamma=2,alpha=0.25")

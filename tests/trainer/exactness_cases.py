@@ -52,7 +52,8 @@ class Case:
 
     Attributes:
         split: rows of a process's micro-batch, micro-batches of a step, processes.
-        labels: one for a row ("classes"), one for a token or -100 ("tokens"), or a distribution ("soft").
+        labels: one for a row ("classes"), one for a token or -100 ("tokens"), a distribution ("soft"), or 0, 1 or
+            NaN for each of four labels ("several").
         data: what the rows come in: "list", "dataset" (`datasets.Dataset`), "stream", "sized stream", "ragged", a list
             of rows of 1 to 6 tokens, or "own sampler", a list of which a sampler deals out 5 rows twice.
         model: "plain", "float32", "bert", "batch norm" or "dropout".
@@ -119,6 +120,7 @@ SUMS = [
     for split in TWO_SPLITS
 ]
 SOFT = [Case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in TWO_SPLITS]
+SEVERAL = [Case("focal:gamma=2,alpha=0.25", split, "several") for split in TWO_SPLITS]
 # In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
 UNEVEN = [
     Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, loss_reduction=reduction))
@@ -222,7 +224,20 @@ STREAMS_LEFT_OVER = [
     for split, num_rows in (((2, 4, 1), 21), ((2, 2, 2), 11))
 ]
 CASES = [
-    *(GRID + SUMS + SOFT + UNEVEN + LOADERS + BY_LENGTH + SHUFFLED + LOGGING + BERT + FLOAT32 + EACH_PROCESS_ALIKE),
+    *(
+        GRID
+        + SUMS
+        + SOFT
+        + SEVERAL
+        + UNEVEN
+        + LOADERS
+        + BY_LENGTH
+        + SHUFFLED
+        + LOGGING
+        + BERT
+        + FLOAT32
+        + EACH_PROCESS_ALIKE
+    ),
     *(OWN_PASS, EVALUATION_SERVES, BATCH_NORM, RECALL_ACCUMULATED),
     *(RECALL + MMCE + MMCE_GATHERED + DROPOUT + REBALANCED + NOT_DISPATCHED + STREAMS_NOT_DROPPED + STREAMS_LEFT_OVER),
 ]
@@ -276,7 +291,10 @@ def samples_of(labels: str, count: int, seed: int = 0) -> list[dict]:
     samples = rows(count, seed)
     for index, sample in enumerate(samples):
         ids = sample["input_ids"]
-        if labels == "soft":
+        if labels == "several":
+            sample["labels"] = (ids[:NUM_LABELS] % 2).double()
+            sample["labels"][index % NUM_LABELS] = torch.nan
+        elif labels == "soft":
             sample["labels"] = torch.softmax(ids[:NUM_LABELS].double() / 8, 0)
         elif labels == "tokens":
             sample["labels"] = ids % NUM_LABELS
@@ -297,6 +315,8 @@ def held_out(labels: str) -> list[dict]:
 
 
 def model_of(case: Case) -> nn.Module:
+    if case.labels == "several":
+        return tiny_bert(problem_type="multi_label_classification")
     if case.model == "bert":
         return tiny_bert()
     if case.model == "batch norm":
@@ -433,7 +453,7 @@ def by_hand(
         step_loss: (loss, logits, labels) -> the loss of a step, the loss's own mean or sum if not given.
         forward: (model, token ids) -> logits, of all rows at once if not given.
     """
-    model, loss = model_of(case), build_loss(case.loss)
+    model, loss = model_of(case), build_loss(case.loss, "sigmoid" if case.labels == "several" else "softmax")
     steps = steps or steps_of(case)
     step_loss = step_loss or (lambda loss, logits, labels: loss(logits, labels, reduction=case.reduction))
     forward = forward or (lambda model, ids: model(input_ids=ids)["logits"])

@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_focal import loss_func
 from hf_focal.trainer.auxiliary_loss import AuxiliaryLoss
-from hf_focal.trainer.model_heads import check_model
+from hf_focal.trainer.head_kinds import check_model
 
 
 def switch(**options):

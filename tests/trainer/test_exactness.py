@@ -29,6 +29,7 @@ from exactness_cases import (
     RECALL,
     RECALL_ACCUMULATED,
     ROW_LOSSES,
+    SEVERAL,
     SHUFFLED,
     SOFT,
     STREAMS_LEFT_OVER,
@@ -128,7 +129,7 @@ def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(fo
     assert distance(found(RECALL_ACCUMULATED), by_hand(RECALL_ACCUMULATED)) > 1e-3
 
 
-@pytest.mark.parametrize("cases", [SOFT, BERT], ids=["soft targets", "BERT"])
+@pytest.mark.parametrize("cases", [SOFT, SEVERAL, BERT], ids=["soft targets", "several labels", "BERT"])
 def test_nor_for_soft_targets_or_with_bert(cases, found):
     for case in cases:
         assert_equal(found(case), by_hand(case), case)

@@ -12,8 +12,8 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer.head_kinds import check_model
 from hf_focal.trainer.loss_function import logits_of
-from hf_focal.trainer.model_heads import check_model
 
 WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)

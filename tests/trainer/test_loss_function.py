@@ -89,10 +89,20 @@ def test_several_labels_a_row_are_refused(problem_type, tmp_path):
     model = tiny_bert(problem_type=problem_type)
     before = weights(model)
     with pytest.raises(
-        ValueError, match=r"labels must be class indices .* got torch\.float64 \(8, 4\): problem_type 'multi"
+        ValueError, match=r"labels must be class indices .* got torch\.float64 \(8, 4\) .*link='sigmoid'"
     ):
         trained(tmp_path, model, one_hot(8), loss_func("cross_entropy"))
     assert torch.equal(weights(model), before)
+
+
+def test_several_labels_a_row_are_those_of_the_models_own_loss():
+    model = tiny_bert(problem_type="multi_label_classification")
+    ids, labels = tensors(rows(8))[0], torch.stack([row["labels"] for row in one_hot(8)])
+    loss = loss_func("cross_entropy", link="sigmoid")
+    expected = model(input_ids=ids, labels=labels).loss
+    assert loss(model(input_ids=ids), labels).item() == pytest.approx(expected.item(), rel=1e-12)
+    with pytest.raises(ValueError, match=r"for logits .*needs loss_func"):  # integers, too
+        loss_func("cross_entropy")(model(input_ids=ids), labels.long())
 
 
 NO_LOGITS = "model must have logits of the labels' classes in its output, got start_logits, end_logits"
@@ -112,7 +122,7 @@ NO_LOGITS = "model must have logits of the labels' classes in its output, got st
             {"logits": torch.zeros(2, 1)},
             torch.zeros(2),
             ValueError,
-            "class indices.* got torch.float32 .*'regression'",
+            "class indices.* got torch.float32 .*a regression has no probabilities",
         ),
         ({"logits": torch.zeros(2, 1)}, torch.zeros(2).long(), ValueError, "at least 2 classes"),
         (
@@ -121,7 +131,7 @@ NO_LOGITS = "model must have logits of the labels' classes in its output, got st
             ValueError,
             r"got \(2, 3\) for \(2, 9, 4\): .*CTC",
         ),
-        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "several labels a sample"),
+        ({"logits": torch.zeros(2, 4)}, torch.ones(2, 4).long(), ValueError, "needs loss_func.*sigmoid"),
     ],
     ids=["question answering", "detection", "regression", "regression to integers", "CTC", "multi-label"],
 )

@@ -28,7 +28,7 @@ from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.model_publishing import weight_files
+from hf_focal.trainer.saving_and_pushing import weight_files
 
 LOAD_FROM_HUB = """
 import json, sys

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
 from ...losses.class_statistics import hits_and_counts, sum_over_processes
-from ...losses.label_checks import sum_dtype
+from ...losses.logit_and_label_checks import sum_dtype
 from ...trainer.focal_trainer import FocalTrainer
 from ...trainer.training_arguments import FocalTrainingArguments
 

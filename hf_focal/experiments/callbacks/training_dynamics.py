@@ -23,7 +23,7 @@ from ...metrics import CalibrationMetrics
 from ...metrics.input_checks import check_count
 from ...trainer.evaluation_accumulators import class_indices
 from ...trainer.focal_trainer import FocalTrainer
-from ...trainer.model_heads import Head
+from ...trainer.head_kinds import Head
 from ...trainer.training_arguments import FocalTrainingArguments
 from ..reports.dynamics_figures import write_dynamics
 

@@ -14,7 +14,7 @@ from ...metrics import ReliabilityBins, adaptive_calibration_error
 from ...reports import TranslationResult, read_result
 from ...utils.atomic_write import write_whole
 
-_NOT_SET = (None, "", [], {})
+_NOT_SET: tuple[Any, ...] = (None, "", [], {})
 
 
 def record_of(folder: str | Path) -> dict[str, Any]:

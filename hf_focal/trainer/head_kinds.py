@@ -32,10 +32,14 @@ _OF_MASKS = {
 }
 
 
+MULTI_LABEL = "multi_label_classification"
+
+
 class Head(Enum):
     """What a model's logits (N, ..., K) stand for, and how they line up with labels."""
 
     CLASSES = "classes"  # of samples or tokens, one label each
+    LABELS = "labels"  # of samples, several or one, each with a sigmoid
     PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), often of a higher resolution
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
@@ -57,7 +61,8 @@ def head_of(model: Any) -> Head:
             return Head.NEXT_TOKENS
         if kind.__name__ in MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES.values():
             return Head.PIXELS
-    return Head.CLASSES
+    problem_type = getattr(getattr(model, "config", None), "problem_type", None)
+    return Head.LABELS if problem_type == MULTI_LABEL else Head.CLASSES
 
 
 def without_adapter(model: nn.Module) -> Any:
@@ -66,7 +71,8 @@ def without_adapter(model: nn.Module) -> Any:
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise ValueError unless a model's logits have a softmax over the labels' classes, and line up with them."""
+    """Raise ValueError unless a model's logits have a softmax over the labels' classes, or a sigmoid for each label,
+    and line up with them."""
     model = without_adapter(model)
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
@@ -75,7 +81,7 @@ def check_model(model: nn.Module) -> None:
         raise ValueError(
             "model must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name
         )
-    if head is Head.CLASSES and isinstance(model, PreTrainedModel) and model.can_generate():
+    if head in (Head.CLASSES, Head.LABELS) and isinstance(model, PreTrainedModel) and model.can_generate():
         raise ValueError(
             f"model must be a classifier or a language model of text, got {name}, which generates: it is not "
             "known which labels its logits predict"
@@ -95,12 +101,15 @@ def check_model(model: nn.Module) -> None:
             f"model.config.output_router_logits must be False, got True: {name} has an auxiliary loss only beside a "
             "loss of its own"
         )
+    if head is Head.LABELS:
+        return
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
-        raise ValueError(f"model.config.problem_type must be 'single_label_classification', got {problem_type!r}")
+        expected = f"'single_label_classification' or '{MULTI_LABEL}'"
+        raise ValueError(f"model.config.problem_type must be {expected}, got {problem_type!r}")
     of_pixels = head is Head.PIXELS
     if (of_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
-        kind = "a sigmoid a pixel" if of_pixels else "a regression head"
+        kind = "a sigmoid a pixel" if of_pixels else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
         raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: {kind}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         # Transformers sets it at the first forward pass with labels, which does not happen here.

@@ -9,12 +9,14 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
-from .model_heads import Head
+from .head_kinds import Head
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
-    """The batch with -100 as labels of pixels that the model's configuration ignores, or of first tokens."""
+    """The batch with -100 as labels of pixels that the model's configuration ignores, of first tokens, or for NaN."""
     labels = batch.get("labels")
+    if head is Head.LABELS and labels is not None and labels.is_floating_point():
+        return {**batch, "labels": labels.masked_fill(labels.isnan(), -100)}  # Trainer counts labels that are not -100
     if head not in (Head.PIXELS, Head.NEXT_TOKENS) or labels is None or labels.is_floating_point():
         return batch  # the loss explains missing and floating labels
     if head is Head.PIXELS:

@@ -1,7 +1,9 @@
 """Checks of logits and labels, and the dtypes that losses are computed in."""
 
+from functools import lru_cache
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .number_checks import require_tensors
 
@@ -35,6 +37,24 @@ def is_transformed(*tensors: Tensor) -> bool:
     except NotImplementedError:
         return True
     return False
+
+
+def constant(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The numbers as a tensor on the device of `like`, by default of its dtype.
+
+    The tensor is kept, because the host waits for an accelerator when it copies numbers to it. Traced code (compiled,
+    torch.func, fake tensors) must neither fill the cache nor take real tensors from it.
+    """
+    traced = torch.compiler.is_compiling() or type(like) not in (Tensor, nn.Parameter) or is_transformed(like)
+    return (_constant if traced else _cached_constant)(numbers, dtype or like.dtype, like.device)
+
+
+def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+# The numbers are part of the key: whoever changes them, no stale tensor is used.
+_cached_constant = lru_cache(maxsize=64)(_constant)
 
 
 def check_logits(logits: Tensor, name: str = "logits") -> None:

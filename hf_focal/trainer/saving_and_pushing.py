@@ -26,7 +26,7 @@ from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, write_report
 from ..utils.atomic_write import write_whole
 from .checkpoint_state import STATE_FILE
-from .model_heads import Head, head_of, without_adapter
+from .head_kinds import Head, head_of, without_adapter
 from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)

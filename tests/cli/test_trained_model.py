@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.model_and_data import TrainedModel, loss_of, public_name, task_of
+from hf_focal.cli.trained_model import TrainedModel, loss_of, public_name, task_of
 from hf_focal.reports.run_results import known_loss
 
 

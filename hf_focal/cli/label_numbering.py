@@ -9,8 +9,9 @@ import torch
 from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
+from ..trainer.head_kinds import MULTI_LABEL
+from .column_options import InputOptions
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
-from .input_options import InputOptions
 
 # The inputs of each task: the option that names the column, its name here, and what it holds.
 _INPUTS = {
@@ -38,7 +39,9 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
         split = flatten_translations(split, options.source_column)
     inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in _INPUTS[task]]
     samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
-    if task in ("text-classification", "image-classification"):
+    if task in ("text-classification", "image-classification") and config.problem_type == MULTI_LABEL:
+        samples = samples.add_column("labels", label_sets_of(config, source, split, options))
+    elif task in ("text-classification", "image-classification"):
         labels = labels_of(config, source, split, options.label_column, options.label_map)
         samples = samples.add_column("labels", labels.numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
@@ -93,6 +96,29 @@ def labels_of(
     split = select_columns(source, split, selected)
     labels = split.with_format("numpy")[:]["label"]
     return torch.from_numpy(_numbered(selected, source, config, split.features["label"], labels, label_map))
+
+
+def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions) -> list[list[float]]:
+    """The labels of each sample as 0 or 1, in the order of the model's labels; NaN for null.
+
+    `options.label_column` holds lists of labels as `labels_of` numbers them; or it names one column of 0 and 1 for
+    each label, separated by commas; or, of a model with one logit, it is that column itself.
+    """
+    columns = options.label_column.split(",")
+    if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
+        sets = tags_of(config, source, split, columns[0], options.label_map)
+        return [[float(label in own) for label in range(config.num_labels)] for own in sets]
+    if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
+        raise ValueError(
+            f"label_column must be a column of lists, or {config.num_labels} columns separated by commas, the labels "
+            f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}"
+        )
+    if {*columns} == {*config.id2label.values()}:
+        columns = [config.id2label[index] for index in range(len(columns))]
+    values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
+    if not (np.isnan(values) | (values == 0) | (values == 1)).all():
+        raise ValueError(f"label_column must hold 0 and 1, got others in {options.label_column!r} of {source}")
+    return values.tolist()
 
 
 def tags_of(

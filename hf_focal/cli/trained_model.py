@@ -35,11 +35,11 @@ from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
+from .column_options import TASKS, InputOptions
 from .dataset_loading import dataset_location, load_one_split
 from .input_encoding import collator_of, encode_inputs
 from .input_errors import InputError, explained, one_line
-from .input_options import TASKS, InputOptions
-from .labelled_inputs import select_inputs
+from .label_numbering import select_inputs
 from .model_input_length import input_length
 
 _AUTO = {

@@ -1,0 +1,214 @@
+"""Losses of sigmoid heads, in which each logit is a binary classifier: several labels a sample, or one logit."""
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .base_loss import Loss, Option, check_reduction, divide
+from .class_weighted_losses import ClassBalanced
+from .closed_form_gradients import (
+    Entries,
+    needed_again,
+    refuse_second_derivative,
+    with_gradient,
+)
+from .logit_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .number_checks import at_least_0, finite, require, require_tensors
+
+SIGMOID_OPTIONS = {
+    "alpha": Option(float | None, None, "sigmoid heads: the weight of ones, in (0, 1); zeros have weight 1 - α"),
+    "pos_weight": Option(
+        tuple[float, ...] | None, None, "sigmoid heads: a factor of the loss of ones, or one a label: 1/2/5"
+    ),
+}
+
+# Entries in a block: few enough that the intermediate results stay in a CPU's caches, many enough that the
+# cost of a call does not count.
+_BLOCK_ELEMENTS_CPU = 1 << 17
+_BLOCK_ELEMENTS_ACCELERATOR = 1 << 24
+
+_NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoid"
+
+
+def has_sigmoid(loss: type[Loss]) -> bool:
+    return hasattr(loss, "sigmoid_form")
+
+
+class SigmoidLoss(Loss):
+    """A loss of the probability that the sigmoid of each logit gives to its label's truth.
+
+    The formulas of the losses are those of the softmax, with p = σ(z) where the label is 1 and σ(-z) where it is 0;
+    the Brier score is (σ(z) - y)².
+
+    Args:
+        of_entries: the loss of an entry, which has a `sigmoid_form`. `ClassBalanced` weights labels: all entries of
+            a label have the weight of its number of ones (Huang et al. 2021).
+        alpha: α in (0, 1), the weight of ones; zeros have weight 1 - α (Lin et al. 2017).
+        pos_weight: a factor of the loss of ones, for all labels or one a label, as in
+            `torch.nn.functional.binary_cross_entropy_with_logits`.
+
+    Raises ValueError for any other loss: recall and MMCE are defined for one label a sample.
+    """
+
+    name: ClassVar[str] = "sigmoid"
+
+    def __init__(
+        self, of_entries: Loss, alpha: float | None = None, pos_weight: float | tuple[float, ...] | None = None
+    ):
+        require(
+            has_sigmoid(type(of_entries)),
+            f"loss must be one that has a sigmoid link, got {of_entries.name}: it needs a softmax",
+        )
+        require(alpha is None or 0 < finite("alpha", alpha) < 1, f"alpha must be within (0, 1), got {alpha}")
+        given = () if pos_weight is None else pos_weight if isinstance(pos_weight, tuple) else (pos_weight,)
+        self.of_entries: Any = of_entries
+        self.alpha, self.pos_weight = alpha, tuple(at_least_0("pos_weight", weight) for weight in given)
+        self.changes_during_training, self.trainer_duty = of_entries.changes_during_training, of_entries.trainer_duty
+        self.policy = getattr(of_entries, "policy", None)
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self._losses(logits, labels, summed=False)[0]
+
+    def forward(
+        self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
+    ) -> Tensor:
+        """The reduced loss of logits (..., L) and labels (..., L).
+
+        Labels are 0 or 1 of any dtype; -100, or NaN, is unknown and has neither loss nor gradient. "mean" divides by
+        the number of known entries. `num_items`, the result and the errors are those of `Loss.forward`.
+        """
+        check_reduction(reduction, num_items)
+        losses, num_known = self._losses(logits, labels, summed=reduction != "none")
+        return losses if reduction != "mean" else divide(losses, num_known if num_items is None else num_items)
+
+    def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
+        """The losses of the entries, or their sum, and the number of known entries."""
+        require_tensors(logits=logits, labels=labels)
+        check_logits(logits)
+        shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
+        require(labels.shape == logits.shape, f"labels must have the shape of logits for a sigmoid, got {shapes}")
+        require(labels.device == logits.device, f"labels must be on {logits.device} as logits, got {labels.device}")
+        weights = self._weights(logits)
+        if not torch.compiler.is_compiling() and not is_transformed(logits, labels):
+            return _InPlace.apply(logits, labels, self, weights, summed)
+
+        def formula(column: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            values, gradient, sign, _ = self.entries(column.squeeze(-1), labels, weights)
+            return values, (gradient * sign).unsqueeze(-1)
+
+        losses = with_gradient(formula, logits.unsqueeze(-1), labels)
+        num_known = ((labels == 1) | (labels == 0)).sum()
+        return losses.sum() if summed else losses, num_known
+
+    def _weights(self, logits: Tensor) -> tuple[Any, Any] | None:
+        """The weight of zeros, and by how much that of ones is larger; numbers, (1,) or (L,). None if all are 1."""
+        of_label: Any = None
+        if isinstance(self.of_entries, ClassBalanced):
+            of_label = self.of_entries.weights_of_classes(logits)
+        if self.alpha is None and not self.pos_weight and of_label is None:
+            return None
+        ones, zeros = (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
+        factor: Any = 1.0
+        if self.pos_weight:
+            given, num_labels = len(self.pos_weight), logits.shape[-1]
+            expected = f"pos_weight must be one or {num_labels}, as the labels"
+            require(given in (1, num_labels), f"{expected}, got {given}")
+            factor = constant(self.pos_weight, logits, accumulation_dtype(logits))
+        difference = ones * factor - zeros
+        return (zeros, difference) if of_label is None else (zeros * of_label, difference * of_label)
+
+    def entries(
+        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """(..., L): values, their gradients by u, the sign of u, and where labels are unknown (None: nowhere)."""
+        z = logits.to(accumulation_dtype(logits))
+        y, sign, unknown = read_labels(labels, z.dtype)
+        value, gradient = self.of_entries.sigmoid_form(Entries.of(z * sign))
+        if weights is not None:
+            factor = y * weights[1] + weights[0]
+            value, gradient = value * factor, gradient * factor
+        if unknown is not None:
+            value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
+        return value, gradient, sign, unknown
+
+    def set_progress(self, fraction: float) -> None:
+        self.of_entries.set_progress(fraction)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, pos_weight={self.pos_weight or None}"
+
+
+def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Labels y as 0 or 1, 1 - 2 y, and where labels are unknown (and y is 0); None for nowhere."""
+    y = labels.to(dtype)
+    one = constant((1.0,), y)
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(labels):
+        wrong = torch.addcmul(y, y, y, value=-1).flatten()  # several times faster than comparisons
+        if float(wrong.dot(wrong)) == 0:
+            return y, torch.sub(one, y, alpha=2, out=wrong.view(y.shape)), None
+    # PyTorch would compare unsigned integers with 156.
+    unknown = (labels == -100) | labels.isnan() if labels.dtype.is_signed else (labels != labels)
+    raise_unless((unknown | (labels == 0) | (labels == 1)).all(), _NOT_0_OR_1)
+    y = y.masked_fill(unknown, 0.0)
+    return y, torch.sub(one, y, alpha=2), unknown
+
+
+class _InPlace(torch.autograd.Function):
+    """Keeps the gradient of each entry, which is multiplied in backward: one buffer of the logits' size."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, loss: SigmoidLoss, weights: Any, summed: bool
+    ) -> tuple[Tensor, Tensor]:
+        dtype = accumulation_dtype(logits)
+        # float16 has too few exponents for gradients that a gradient scaler has not multiplied yet.
+        kept = dtype if logits.dtype == torch.float16 else logits.dtype
+        gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
+        values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
+        total, num_unknown = [], logits.new_zeros((), dtype=torch.int64)
+        for z, y, into, losses in _blocks(logits, labels, gradient, values):
+            value, of_u, sign, unknown = loss.entries(z, y, weights)
+            if unknown is not None:
+                num_unknown = num_unknown + unknown.sum()
+            if into is not None:
+                torch.mul(of_u, sign, out=into) if into.dtype == dtype else into.copy_(of_u.mul_(sign))
+            if losses is None:
+                total.append(value.sum())
+            else:
+                losses.copy_(value)
+        num_known = labels.numel() - num_unknown
+        ctx.mark_non_differentiable(num_known)
+        ctx.gradient, ctx.dtype, ctx.given = gradient, logits.dtype, (loss, weights)
+        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed
+            ctx.save_for_backward(logits, labels)
+        return torch.stack(total).sum() if values is None else values, num_known
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None, None, None]:
+        if torch.is_grad_enabled() and ctx.saved_tensors:  # create_graph=True
+            loss, weights = ctx.given
+            logits, labels = ctx.saved_tensors
+            _, of_u, sign, _ = loss.entries(logits, labels, weights)
+            return (grad * of_u * sign).to(ctx.dtype), None, None, None, None
+        refuse_second_derivative()
+        gradient = ctx.gradient
+        if needed_again(gradient):
+            gradient = gradient * grad
+        else:
+            ctx.gradient = None
+            gradient.mul_(grad)
+        return gradient.to(ctx.dtype), None, None, None, None
+
+
+def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """The tensors (..., L) in blocks of rows (n, L); at least one block, perhaps an empty one."""
+    elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
+    if logits.numel() <= elements or logits.ndim < 2:
+        return [(logits, *others)]
+    size = max(1, elements // logits.shape[-1])
+    tensors = (logits, *others)
+    parts = (repeat(None) if tensor is None else tensor.flatten(0, -2).split(size) for tensor in tensors)
+    return zip(*parts, strict=False)

@@ -1,0 +1,216 @@
+"""Accumulator of calibration metrics of sigmoid heads: P(label) against the label's frequency."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .bootstrap_intervals import basic_interval
+from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, joined, pack, unpack
+from .equal_width_bins import bin_index, bin_sums, equal_width_errors
+from .input_checks import Array, as_tensor, check_floating
+from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
+
+_UNKNOWN = -1  # the key of an entry whose label is unknown
+
+
+class LabelMetrics(CalibrationMetrics):
+    """What ``CalibrationMetrics(link="sigmoid")`` is: metrics of logits (..., L) and labels (..., L), 0 or 1.
+
+    An entry's confidence is σ(z), its hit the label. Labels of -100, or NaN, are unknown and left out. Binned errors
+    are those of all entries, and with the prefix ``macro_`` means over the labels. ``nll``, ``brier`` and ``accuracy``
+    (at ½) are means over entries. Where scikit-learn is installed, ``map`` and ``auroc`` are means over the labels
+    that have both ones and zeros. ``num_samples`` counts rows with a known label, ``num_entries`` known labels.
+
+    With ``keep_samples=False`` memory is constant, and what needs sorted probabilities (AdaECE, F1 at the best
+    threshold, mean average precision, AUROC, intervals) is left out.
+    """
+
+    def reset(self) -> None:
+        self.num_classes: int | None = None
+        self._label_bins: Any = 0.0  # (3, L, M): count, confidences, ones
+        self._label_sums: Any = 0.0  # (5, L): NLL, Brier score, and at ½ true and false positives, false negatives
+        self._num_rows = 0
+        self.label_counts = np.zeros(0, np.int64)  # a sample has no one class
+        self._rows: list[np.ndarray] = []  # keys (N, L)
+
+    def update(self, logits: Array, labels: Array) -> None:
+        logits = as_tensor("logits", logits)
+        check_floating("logits", logits)
+        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        self._add_rows(torch.sigmoid(z), z, labels)
+
+    def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
+        """Add probabilities (..., L) in [0, 1] of the labels being 1."""
+        p = as_tensor("probabilities", probabilities)
+        check_floating("probabilities", p)
+        if not ((p >= 0) & (p <= 1)).all():
+            raise ValueError("probabilities must be within [0, 1], got others")
+        p = p.to(torch.promote_types(p.dtype, torch.float32))
+        self._add_rows(p, torch.logit(p.double()), labels)
+
+    def _add_rows(self, p: torch.Tensor, z: torch.Tensor, labels: Array) -> None:
+        y = as_tensor("labels", labels).to(p.device)
+        if y.shape != p.shape:
+            raise ValueError(f"labels must have the shape of the logits, {tuple(p.shape)}, got {tuple(y.shape)}")
+        num_labels = p.shape[-1]
+        if self.num_classes not in (None, num_labels):
+            raise ValueError(f"logits must have {self.num_classes} labels as before, got {num_labels}")
+        p, z, y = (values.reshape(-1, num_labels).cpu() for values in (p, z, y))
+        known = (y == 0) | (y == 1)
+        unknown = (y == self.ignore_index) | y.isnan() if y.dtype.is_signed else ~(known | ~known)
+        if not (known | unknown).all():
+            raise ValueError(f"labels must be 0 or 1, or {self.ignore_index} or NaN where unknown, got others")
+        if p[known].isnan().any():
+            raise ValueError("logits must be finite for known labels, got NaN")
+        self.num_classes = num_labels
+        one = y == 1
+        nll = F.softplus(torch.where(one, -z, z).double())
+        predicted = p > 0.5
+        sums = [nll, (p.double() - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
+        of_known = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
+        self._label_sums = self._label_sums + of_known.sum(1).numpy()
+        cells = bin_index(p, self.num_bins) + self.num_bins * torch.arange(num_labels)
+        bins = bin_sums(cells[known].numpy(), p[known], one[known], num_labels * self.num_bins)
+        self._label_bins = self._label_bins + bins.reshape(3, num_labels, self.num_bins)
+        self._num_rows += int(known.any(-1).sum())
+        if self.keep_samples:
+            keys = pack(p.float().flatten(), one.flatten()).reshape(p.shape)
+            self._rows.append(np.where(known.numpy(), keys, keys.dtype.type(_UNKNOWN)))
+
+    def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
+        if not isinstance(other, LabelMetrics):
+            raise ValueError(f"link must be the same to add samples, got {other.link!r} for {self.link!r}")
+        for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
+            mine, others = getattr(self, name), getattr(other, name)
+            if mine != others and None not in (mine, others):
+                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
+        self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
+        self._label_bins = self._label_bins + other._label_bins
+        self._label_sums = self._label_sums + other._label_sums
+        self._num_rows += other._num_rows
+        self._rows += other._rows
+        return self
+
+    def __getstate__(self) -> dict:
+        return self.__dict__.copy()
+
+    def compute(self, threshold: float | None = None) -> dict[str, float]:
+        """All metrics; see the class. With a `threshold`, from `best_threshold` of other data, also ``micro_f1_best``
+        and ``macro_f1_best``, F1 at that threshold."""
+        if not self._num_rows:
+            return {"num_samples": 0.0, "num_entries": 0.0}
+        labels = self.per_label()
+        pooled = self._label_bins.sum(1)
+        metrics = {name: float(value) for name, value in equal_width_errors(pooled[0], pooled[1] - pooled[2]).items()}
+        metrics |= {f"macro_{name}": _mean(labels[name]) for name in metrics}
+        if self.keep_samples:
+            metrics["adaece"] = adaptive_error(self._known(), self.num_bins)
+            metrics["macro_adaece"] = _mean(labels["adaece"])
+        count = pooled[0].sum()
+        nll, brier, hits, false, missed = self._label_sums.sum(1)
+        accuracy = 1 - (false + missed) / count
+        metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
+        metrics |= {"micro_f1": 2 * hits / max(2 * hits + false + missed, 1), "macro_f1": _mean(labels["f1"])}
+        if threshold is not None:
+            metrics |= {f"{name}_best": value for name, value in self.f1(threshold).items()}
+        for name, of_label in (("map", "average_precision"), ("auroc", "auroc")):
+            if of_label in labels:
+                metrics[name] = _mean(labels[of_label])
+        metrics |= {"num_samples": self._num_rows, "num_entries": count}
+        return {name: float(value) for name, value in metrics.items()}
+
+    def per_label(self) -> dict[str, np.ndarray]:
+        """Metrics of each label, (L,) each, NaN where undefined: count, frequency, confidence (their means), ece, mce,
+        ace, rmsce, nll, brier, f1 (at ½), and of kept samples adaece, average_precision and auroc."""
+        count, confidence, ones = self._label_bins
+        size = count.sum(-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = {"count": size, "frequency": ones.sum(-1) / size, "confidence": confidence.sum(-1) / size}
+            values |= equal_width_errors(count, confidence - ones)
+            nll, brier, hits, false, missed = self._label_sums
+            values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
+        if not self.keep_samples:
+            return values
+        columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
+        values["adaece"] = np.array([adaptive_error(column, self.num_bins) for column in columns])
+        try:
+            from sklearn.metrics import average_precision_score, roc_auc_score
+        except ImportError:
+            return values
+        for name, score in (("average_precision", average_precision_score), ("auroc", roc_auc_score)):
+            values[name] = np.array([_score(score, column) for column in columns])
+        return values
+
+    def best_threshold(self) -> float:
+        """The threshold of P(label) with the largest micro F1 on these samples."""
+        p, hit = unpack(np.sort(self._known()))
+        found = hit[::-1].cumsum()  # ones among the k most probable entries
+        scores = 2 * found / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
+        last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold does not split ties
+        return float(p[::-1][np.where(last, scores, -1).argmax()])
+
+    def f1(self, threshold: float) -> dict[str, float]:
+        """``micro_f1`` and ``macro_f1`` of predicting the labels with a probability of at least `threshold`."""
+        keys = self._keys_of_rows()
+        p, one = unpack(np.where(keys == _UNKNOWN, 0, keys))
+        known = keys != _UNKNOWN
+        predicted = (p >= threshold) & known
+        hits, total = (predicted & one).sum(0), predicted.sum(0) + (one & known).sum(0)
+        of_labels = np.divide(2 * hits, total, out=np.full(len(hits), np.nan), where=total > 0)
+        return {"micro_f1": float(2 * hits.sum() / max(total.sum(), 1)), "macro_f1": _mean(of_labels)}
+
+    def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Confidences max(p, 1 - p) of all entries, and whether the prediction at ½ is right."""
+        p, one = unpack(self._known())
+        return torch.from_numpy(np.maximum(p, 1 - p)), torch.from_numpy((p > 0.5) == one)
+
+    def bins(self, label: int | None = None) -> ReliabilityBins:
+        """The equal-width bins of P(label) against its frequency, of all entries or of one label."""
+        count, confidence, ones = self._label_bins.sum(1) if label is None else self._label_bins[:, label]
+        with np.errstate(invalid="ignore"):
+            means = {"confidence": confidence / count, "accuracy": ones / count}
+        return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
+
+    def bootstrap(
+        self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    ) -> dict[str, tuple[float, float]]:
+        """Intervals of ece and adaece, as in `CalibrationMetrics.bootstrap`. Rows are resampled: labels of one sample
+        depend on each other."""
+        keys = self._keys_of_rows()
+        row, label = np.nonzero(keys != _UNKNOWN)
+        order = np.argsort(keys[row, label])
+        row, known = row[order], keys[row, label][order]
+        gap, cell = gaps(known), bin_index(torch.from_numpy(unpack(known)[0].copy()), self.num_bins).numpy()
+        generator = np.random.default_rng(seed)
+        resampled: dict[str, list[float]] = {"ece": [], "adaece": []}
+        for _ in range(num_resamples):
+            weight = generator.multinomial(len(keys), np.full(len(keys), 1 / len(keys)))[row]
+            resampled["ece"].append(np.abs(np.bincount(cell, weight * gap)).sum() / weight.sum())
+            resampled["adaece"].append(equal_mass_error(weight, weight * gap, self.num_bins))
+        estimates = self.compute()
+        return {name: basic_interval(estimates[name], np.array(values), level) for name, values in resampled.items()}
+
+    def _keys_of_rows(self) -> np.ndarray:
+        """(N, L)."""
+        self._kept_rows()
+        return joined([rows.ravel() for rows in self._rows]).reshape(-1, self.num_classes or 1)
+
+    def _known(self) -> np.ndarray:
+        keys = self._keys_of_rows().ravel()
+        return keys[keys != _UNKNOWN]
+
+    def _kept_rows(self) -> None:
+        if not self.keep_samples:
+            raise ValueError("keep_samples must be True for this metric, got False")
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean over labels where the value is defined."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+def _score(score: Any, keys: np.ndarray) -> float:
+    p, one = unpack(keys)
+    return float(score(one, p)) if one.any() and not one.all() else float("nan")

@@ -1,0 +1,102 @@
+"""Temperatures of sigmoid heads, and their folding into models that plain Transformers loads."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import BertConfig, BertForSequenceClassification
+
+from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fold_temperature
+
+
+def overconfident(rows=4000, temperatures=(3.0, 1.0, 0.5), seed=0):
+    """Logits whose labels follow σ(z / T), with one T a label."""
+    generator = torch.Generator().manual_seed(seed)
+    z = 3 * torch.randn(rows, len(temperatures), generator=generator, dtype=torch.float64)
+    return z, (torch.rand(z.shape, generator=generator) < torch.sigmoid(z / torch.tensor(temperatures))).float()
+
+
+def test_each_label_gets_the_temperature_that_its_labels_follow():
+    z, y = overconfident()
+    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
+    assert fitted.values == pytest.approx((3, 1, 0.5), rel=0.1) and fitted.fallback == ()
+    one = fit_temperature(z, y, "nll", link="sigmoid")
+    assert fitted.value == one.value and fitted.nll_after < one.nll_after < one.nll_before
+    for label, value in enumerate(fitted.values):  # the slope of the convex NLL is 0 there
+        beta = torch.tensor(1 / value, dtype=torch.float64, requires_grad=True)
+        loss = F.binary_cross_entropy_with_logits(beta * z[:, label], y[:, label].double())
+        assert abs(torch.autograd.grad(loss, beta)[0]) < 1e-10
+    calibrated = CalibrationMetrics(link="sigmoid")
+    calibrated.update(fitted.apply(z), y)
+    assert calibrated.compute()["ece"] == pytest.approx(fitted.ece_after)
+
+
+def test_a_rare_label_falls_back_to_the_shared_temperature(tmp_path):
+    z, y = overconfident()
+    y[:, 1] = 0
+    y[:19, 1] = 1
+    y[::7, 0] = float("nan")
+    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
+    assert fitted.fallback == (1,) and fitted.values[1] == fitted.value
+    assert "1 of them the shared T" in str(fitted)
+    fitted.save(tmp_path / "temperature.json")
+    assert Temperature.load(tmp_path / "temperature.json") == fitted
+
+
+def test_the_grid_minimizes_the_error_of_all_entries():
+    z, y = overconfident(temperatures=(2.0, 2.0))
+    assert fit_temperature(z, y, "ece", link="sigmoid").value == pytest.approx(2, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (torch.full((4, 2), -100), {"objective": "nll"}, "labels must have at least one that is not -100 or NaN"),
+        (torch.ones(4, 2), {"objective": "ece", "per_label": True}, "objective must be 'nll' with per_label"),
+    ],
+)
+def test_fits_without_a_result_are_refused(labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_temperature(torch.ones(4, 2), labels, link="sigmoid", **options)
+
+
+def test_separated_labels_leave_the_logits_as_they_are():
+    with pytest.warns(UserWarning, match="no T can be fitted, so T = 1"):
+        assert fit_temperature(torch.ones(4, 2), torch.ones(4, 2), "nll", link="sigmoid").value == 1
+
+
+READ = """
+import sys, torch
+from transformers import AutoModelForSequenceClassification
+model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1])
+assert "hf_focal" not in sys.modules
+ids = torch.arange(3, 15).view(2, 6)
+torch.save(torch.sigmoid(model(input_ids=ids).logits), sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("num_labels", [3, 1])
+def test_a_fresh_process_without_hf_focal_reads_calibrated_probabilities(num_labels, tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = BertConfig(vocab_size=30, **sizes, num_labels=num_labels, problem_type="multi_label_classification")
+    model = BertForSequenceClassification(config).eval()
+    z, y = overconfident(temperatures=(3.0, 1.0, 0.5)[:num_labels])
+    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
+    with torch.no_grad():
+        expected = torch.sigmoid(fitted.apply(model(input_ids=torch.arange(3, 15).view(2, 6)).logits))
+    fold_temperature(model, fitted).save_pretrained(tmp_path / "model")
+    assert model.config.calibration["values"] == fitted.values
+    command = [sys.executable, "-c", READ, str(tmp_path / "model"), str(tmp_path / "p.pt")]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    torch.testing.assert_close(torch.load(tmp_path / "p.pt"), expected, rtol=0, atol=1e-6)
+
+
+def test_a_softmax_takes_one_temperature():
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = BertForSequenceClassification(BertConfig(vocab_size=30, **sizes, num_labels=3))
+    fitted = fit_temperature(*overconfident(), "nll", link="sigmoid", per_label=True)
+    with pytest.raises(ValueError, match="temperature must be one number for a softmax, got 3 values"):
+        fold_temperature(model, fitted)

@@ -1,0 +1,97 @@
+"""`CalibrationMetrics(link="sigmoid")` against loops over labels and scikit-learn."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+from hf_focal import CalibrationMetrics
+from hf_focal.metrics import adaece_from_confidences, ece_from_confidences
+
+
+def samples(rows=300):
+    generator = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(rows, 4, generator=generator) - torch.tensor([0.0, 1, 2, 3])
+    return z, (torch.rand(rows, 4, generator=generator) < torch.sigmoid(0.6 * z)).int()
+
+
+def measured(z, y, **options):
+    metrics = CalibrationMetrics(link="sigmoid", **options)
+    metrics.update(z, y)
+    return metrics
+
+
+def test_the_metrics_are_those_of_each_label_and_of_all_entries():
+    z, y = samples()
+    p = torch.sigmoid(z)
+    values = measured(z, y).compute()
+    eces = [ece_from_confidences(p[:, label], y[:, label]) for label in range(4)]
+    assert values["ece"] == pytest.approx(ece_from_confidences(p.flatten(), y.flatten()), abs=1e-12)
+    assert values["macro_ece"] == pytest.approx(np.mean(eces), abs=1e-12)
+    assert values["adaece"] == pytest.approx(adaece_from_confidences(p.flatten(), y.flatten()), abs=1e-12)
+    bce = torch.nn.functional.binary_cross_entropy_with_logits(z.double(), y.double())
+    assert values["nll"] == pytest.approx(float(bce), rel=1e-9)
+    assert values["brier"] == pytest.approx(float((p - y).square().mean()), rel=1e-6)
+    assert values["micro_f1"] == pytest.approx(f1_score(y, p > 0.5, average="micro"))
+    assert values["macro_f1"] == pytest.approx(f1_score(y, p > 0.5, average="macro"))
+    assert values["map"] == pytest.approx(average_precision_score(y, p, average="macro"))
+    assert values["auroc"] == pytest.approx(roc_auc_score(y, p, average="macro"))
+    assert values["accuracy"] == pytest.approx(float(((p > 0.5) == y).float().mean()))
+    assert values["num_samples"] == 300 and values["num_entries"] == 1200
+
+
+@pytest.mark.parametrize("unknown", [-100, math.nan])
+def test_unknown_labels_are_left_out(unknown):
+    z, y = samples()
+    labels = y.float()
+    labels[::3, 1] = labels[5] = unknown
+    metrics = measured(z, labels)
+    kept = [row for row in range(300) if row % 3 and row != 5]
+    alone = measured(z[kept, 1:2], y[kept, 1:2])
+    for name, values in alone.per_label().items():
+        assert metrics.per_label()[name][1] == pytest.approx(values[0]), name
+    assert metrics.compute()["num_samples"] == 299
+
+
+def test_batches_and_processes_add_up():
+    z, y = samples()
+    whole = measured(z, y)
+    parts = measured(z[:100], y[:100])
+    parts.update(z[100:150], y[100:150])
+    parts.merge(pickle.loads(pickle.dumps(measured(z[150:], y[150:]))))
+    assert parts.compute() == pytest.approx(whole.compute(), rel=1e-8)
+    assert parts.bootstrap(20)["ece"] == pytest.approx(whole.bootstrap(20)["ece"], rel=1e-8)
+    with pytest.raises(ValueError, match="link must be the same"):
+        whole.merge(CalibrationMetrics())
+
+
+def test_the_best_threshold_has_the_largest_f1():
+    z, y = samples()
+    metrics = measured(z, y)
+    p = torch.sigmoid(z).flatten()
+    best = max(f1_score(y.flatten(), p >= threshold) for threshold in p)
+    threshold = metrics.best_threshold()
+    assert metrics.f1(threshold)["micro_f1"] == pytest.approx(best)
+    assert metrics.compute(threshold)["micro_f1_best"] == pytest.approx(best)
+
+
+def test_intervals_contain_the_truth_of_calibrated_probabilities_and_memory_can_be_constant():
+    generator = torch.Generator().manual_seed(1)
+    p = torch.rand(4000, 3, generator=generator)
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update_from_probabilities(p, torch.rand(4000, 3, generator=generator) < p)
+    low, high = metrics.bootstrap(100)["ece"]
+    assert low == 0 and high < 0.03
+    z, y = samples()
+    constant, kept = measured(z, y, keep_samples=False).compute(), measured(z, y).compute()
+    assert constant == {name: kept[name] for name in constant} and "ece" in constant and "adaece" not in constant
+
+
+def test_wrong_labels_and_links_are_refused():
+    with pytest.raises(ValueError, match="labels must be 0 or 1, or -100 or NaN where unknown"):
+        measured(torch.zeros(2, 3), torch.full((2, 3), 0.5))
+    with pytest.raises(ValueError, match="link must be 'softmax' or 'sigmoid', got 'probit'"):
+        CalibrationMetrics(link="probit")
