@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from ..utils.atomic_write import write_whole
-from .folding import check_copied, fold_calibration, last_layers
+from .folding import check_copied, fold_calibration
+from .last_layers import last_layers
 
 _FILE = "adapter_model.safetensors"
 # In the names of parameters, but not in files, of an adapter's own copy of a module.

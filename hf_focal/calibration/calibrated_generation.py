@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..metrics.input_checks import check_positive
+from .fitted_temperature import Temperature
 from .folding import calibration_record, folded_temperature
-from .temperature import Temperature
 
 if TYPE_CHECKING:  # a fit and a fold need no Transformers
     from transformers import LogitsProcessor, PreTrainedModel

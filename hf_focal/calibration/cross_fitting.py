@@ -13,7 +13,8 @@ from torch import Tensor
 from ..metrics.input_checks import Array, check_scores
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
-from .temperature import Temperature, fit_temperature
+from .fitted_temperature import Temperature
+from .temperature import fit_temperature
 
 METHODS = ("temperature", "vector", "matrix")
 # "auto" does not try matrix scaling with more classes, as its K² numbers would need as many samples, nor with two, for

@@ -9,25 +9,12 @@ from torch import nn
 
 from ..metrics.input_checks import check_positive
 from .affine_scaling import AffineScaling
-from .temperature import Temperature
+from .fitted_temperature import Temperature
+from .last_layers import last_layers
 
 Model = TypeVar("Model", bound=Any)
 
-# Attributes of Transformers' classification models that hold their heads; the first one that a model has is used.
-_HEADS = (
-    ("classifier",),
-    ("classification_head",),
-    ("score",),
-    ("logits_proj",),
-    ("cls_classifier", "distillation_classifier"),  # distilled DeiT: the logits are the mean of the two
-    # Semantic segmentation: SegFormer, UperNet and BEiT; MobileNet and MobileViT; DPT.
-    ("decode_head.classifier",),
-    ("segmentation_head.classifier",),
-    ("head.head",),
-)
 _MULTI_LABEL = "multi_label_classification"
-# The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
-_LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 # Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
 _INSTEAD = "use apply_calibrated_generation, which changes no weights"
@@ -224,46 +211,6 @@ def _check_classifier(model: Any, num_temperatures: int) -> None:
     num_labels = getattr(model.config, "num_labels", None)
     if num_labels is not None and num_labels < 2:
         raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
-
-
-def last_layers(model: Any) -> list[nn.Module]:
-    """The layers whose output is the logits."""
-    if hasattr(model, "timm_model"):
-        found = model.timm_model.get_classifier()
-        heads = list(found) if isinstance(found, tuple) else [found]
-    else:
-        names = next((names for names in _HEADS if _part(model, names[0]) is not None), ())
-        heads = [_part(model, name) for name in names]
-    if not heads:
-        looked_for = ", ".join(name for names in _HEADS for name in names)
-        raise TypeError(
-            f"model must generate or have a classification head ({looked_for} or timm_model), "
-            f"got {type(model).__name__}"
-        )
-    return [_last_layer(head, model) for head in heads]
-
-
-def _part(model: Any, path: str) -> Any:
-    """The module at a path such as "decode_head.classifier", or None."""
-    for name in path.split("."):
-        model = getattr(model, name, None)
-    return model
-
-
-def _last_layer(head: Any, model: Any) -> nn.Module:
-    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's, of an original and its copies
-        head = head.modules_to_save[head.active_adapters[0]]
-    if isinstance(head, nn.Sequential):
-        layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear
-    else:
-        layer = next((getattr(head, name) for name in _LAST_LAYERS if hasattr(head, name)), head)
-    if not isinstance(layer, nn.Linear | nn.Conv2d):
-        raise TypeError(
-            "the head must be a Linear or Conv2d layer, or end in one "
-            f"({', '.join(_LAST_LAYERS)}, or the last of a Sequential), got {type(head).__name__} of "
-            f"{type(model).__name__}"
-        )
-    return layer
 
 
 def _fold_generative(model: Any, value: float) -> None:

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,40 +10,11 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ..metrics import CalibrationMetrics
-from ..metrics.input_checks import Array, check_positive
-from .temperature import ArrayT, Temperature, check_grid, check_grid_end, check_objective
+from ..metrics.input_checks import Array
+from .fitted_temperature import LabelTemperatures, Temperature, check_grid, check_grid_end, check_objective
 
 MIN_POSITIVES = 20  # fewer ones of a label say too little about its T
 _LIMITS = math.log(1e-3), math.log(1e3)  # of 1/T
-
-
-@dataclass(frozen=True)
-class LabelTemperatures(Temperature):
-    """A temperature a label.
-
-    `value` is the shared T. `values` has one T a label, of which those of the labels `fallback` are the shared one,
-    because they have fewer than `MIN_POSITIVES` ones, or a likelihood without a maximum.
-    """
-
-    values: tuple[float, ...] = ()
-    fallback: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, numbers in (("values", map(float, self.values)), ("fallback", map(int, self.fallback))):
-            object.__setattr__(self, name, tuple(numbers))  # JSON has lists
-        for value in self.values:
-            check_positive("values", value)
-
-    def __str__(self) -> str:
-        low, high = min(self.values), max(self.values)
-        return f"{super().__str__()}, {low:.4g} to {high:.4g} a label ({len(self.fallback)} of them the shared T)"
-
-    def apply(self, logits: ArrayT) -> ArrayT:
-        """Divide logits (..., L) by each label's T."""
-        if isinstance(logits, Tensor):
-            return logits / torch.tensor(self.values, dtype=logits.dtype, device=logits.device)
-        return logits / np.array(self.values, dtype=logits.dtype)
 
 
 def fit_sigmoid_temperature(

@@ -11,16 +11,8 @@ import numpy as np
 import torch
 
 from ..metrics.input_checks import Array, ProbabilityEvidence, check_count
-from .temperature import (
-    STREAM_OBJECTIVES,
-    CalibrationSamples,
-    Temperature,
-    check_grid,
-    check_grid_end,
-    check_objective,
-    refuse_probabilities,
-    warn_constant,
-)
+from .fitted_temperature import STREAM_OBJECTIVES, Temperature, check_grid, check_grid_end, check_objective
+from .temperature import CalibrationSamples, refuse_probabilities, warn_constant
 from .temperature_grid_sums import GridSums, row_sums
 
 

@@ -5,13 +5,9 @@ calibration set, the T of the ECE varies about twice as much as that of the NLL,
 `temperature_grid_sums` tells how both follow from the gaps `d = max z - z` of a sample.
 """
 
-import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,96 +21,17 @@ from ..metrics.input_checks import (
     ProbabilityEvidence,
     check_count,
     check_largest,
-    check_positive,
     check_scores,
     probability_tolerance,
 )
-from ..utils.atomic_write import write_whole
+from .fitted_temperature import Temperature, check_grid, check_grid_end, check_objective
+from .sigmoid_temperature import fit_sigmoid_temperature
 from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
-
-ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
-
-OBJECTIVES = ("ece", "adaece", "nll")
-# Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
-STREAM_OBJECTIVES = ("ece", "nll")
-# With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
-ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
-PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
-
-# Within these, float32 can represent 1/T and the relevant logits over T.
-_SMALLEST, _LARGEST = 1e-30, 1e30
 
 # Elements of the largest array of a block of samples: few large operations, but sized for a CPU's cache; more on
 # accelerators, where kernel launches cost time.
 _BLOCK_ELEMENTS = 2**18
 _DEVICE_BLOCK_ELEMENTS = 2**22
-
-
-@dataclass(frozen=True)
-class Temperature:
-    """A fitted temperature, and ECE (fractions) and NLL (nats per sample) of its calibration set before and after T.
-
-    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it.
-    """
-
-    value: float
-    objective: str
-    ece_before: float
-    ece_after: float
-    nll_before: float
-    nll_after: float
-    num_samples: int
-    num_bins: int
-    at_grid_end: bool = False
-
-    def __post_init__(self) -> None:
-        check_positive("value", self.value)
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        return (
-            f"T = {self.value:.4g} ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
-            f"ECE {100 * self.ece_before:.1f} % -> {100 * self.ece_after:.1f} %, "
-            f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
-        )
-
-    @classmethod
-    def unfitted(cls, metrics: Mapping[str, float], num_bins: int) -> "Temperature":
-        """T = 1 for logits that stay as they are, with their ECE and NLL from `CalibrationMetrics.compute()`."""
-        ece, nll = metrics["ece"], metrics["nll"]
-        return cls(1.0, "none", ece, ece, nll, nll, int(metrics["num_samples"]), num_bins)
-
-    @property
-    def is_fitted(self) -> bool:
-        return self.objective != "none"
-
-    def apply(self, logits: ArrayT) -> ArrayT:
-        """Divide logits by T, a torch tensor or a NumPy array of a floating dtype, which is kept."""
-        return logits / self.value
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "Temperature":
-        """Make a `Temperature` of what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
-        known = [field.name for field in fields(cls)]
-        needed = {field.name for field in fields(cls) if field.default is MISSING}
-        if not needed <= values.keys() <= set(known):
-            raise ValueError(f"the fields of a Temperature must be {', '.join(known)}, got {', '.join(values)}")
-        return cls(**values)
-
-    def save(self, path: str | Path) -> None:
-        write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Temperature":
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-        if "values" in values:
-            from .sigmoid_temperature import LabelTemperatures as cls
-        return cls.from_dict(values)
 
 
 def fit_temperature(
@@ -153,8 +70,6 @@ def fit_temperature(
             left; a label whose probability is 0 at every T.
     """
     if link == "sigmoid":
-        from .sigmoid_temperature import fit_sigmoid_temperature
-
         return fit_sigmoid_temperature(logits, labels, objective, num_bins, grid, ignore_index, per_label)
     if link != "softmax" or per_label:
         raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
@@ -191,34 +106,6 @@ def fit_temperature(
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
-
-
-def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:
-    if objective not in objectives:
-        raise ValueError(f"objective must be {' or '.join(map(repr, objectives))}, got {objective!r}")
-
-
-def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
-    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is positive and float32 can represent it."""
-    temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
-    if temperatures.ndim != 1 or not temperatures.size:
-        raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
-    if not ((temperatures >= _SMALLEST) & (temperatures <= _LARGEST)).all():
-        raise ValueError(f"grid must hold temperatures from {_SMALLEST:g} to {_LARGEST:g}, got {grid!r}")
-    return temperatures
-
-
-def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklevel: int = 3) -> bool:
-    """Return whether `value` is an end of its grid; if so, warn at `stacklevel`, by default the caller's caller."""
-    ends = (temperatures.min(), temperatures.max())
-    at_grid_end = bool(ends[0] < ends[1] and value in ends)
-    if at_grid_end:
-        warnings.warn(
-            f"the fitted T = {value:.4g} is an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
-            f"beyond; {advice}",
-            stacklevel=stacklevel,
-        )
-    return at_grid_end
 
 
 def warn_constant(stacklevel: int = 3) -> None:

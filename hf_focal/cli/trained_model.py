@@ -26,8 +26,8 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
+from ..calibration.fitted_temperature import Temperature
 from ..calibration.folding import folded_temperature
-from ..calibration.temperature import Temperature
 from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics

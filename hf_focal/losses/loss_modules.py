@@ -270,7 +270,8 @@ class DualFocal(Loss):
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         index, ignored = check_labels(logits, labels)
-        shifted = logits.to(accumulation_dtype(logits))
+        # An ignored sample may mask class 0, which stands for its label: its gradient would be NaN.
+        shifted = logits.to(accumulation_dtype(logits)).masked_fill(ignored.unsqueeze(-1), 0.0)
         shifted = shifted - shifted.detach().amax(-1, keepdim=True)
         label_logit, e = shifted.gather(-1, index.unsqueeze(-1)), shifted.exp()
         others = e.scatter(-1, index.unsqueeze(-1), 0.0).sum(-1)

@@ -20,6 +20,7 @@ from .calibration_errors import (
 )
 from .confusion_matrix import ConfusionMatrix
 from .evaluate_calibration import evaluate_module
+from .label_metrics import LabelMetrics
 from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
 from .selective_prediction import RiskCoverageCurve, SelectiveAccuracy, Threshold
 from .smooth_calibration_error import SmoothReliability
@@ -27,6 +28,7 @@ from .smooth_calibration_error import SmoothReliability
 __all__ = [
     "CalibrationMetrics",
     "ConfusionMatrix",
+    "LabelMetrics",
     "ReliabilityBins",
     "RiskCoverageCurve",
     "SelectiveAccuracy",

@@ -10,7 +10,7 @@ from .bootstrap_intervals import basic_interval
 from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, joined, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, as_tensor, check_floating
-from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
+from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
 
 _UNKNOWN = -1  # the key of an entry whose label is unknown
 
@@ -214,3 +214,6 @@ def _mean(values: np.ndarray) -> float:
 def _score(score: Any, keys: np.ndarray) -> float:
     p, one = unpack(keys)
     return float(score(one, p)) if one.any() and not one.all() else float("nan")
+
+
+BY_LINK["sigmoid"] = LabelMetrics

@@ -24,6 +24,8 @@ from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_re
 
 # What is summed of each sample, separately for incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
+# The class for each link; `LabelMetrics` adds itself.
+BY_LINK: dict[str, type["CalibrationMetrics"]] = {}
 _SETTINGS = ("num_bins", "ignore_index", "classwise", "keep_samples")
 
 
@@ -63,9 +65,7 @@ class CalibrationMetrics:
     def __new__(cls, *_: Any, link: str = "softmax", **__: Any) -> "CalibrationMetrics":
         if link not in ("softmax", "sigmoid"):
             raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
-        if link == "sigmoid" and cls is CalibrationMetrics:
-            from .label_metrics import LabelMetrics as cls
-        return super().__new__(cls)
+        return super().__new__(BY_LINK.get(link, cls) if cls is CalibrationMetrics else cls)
 
     def __init__(
         self,

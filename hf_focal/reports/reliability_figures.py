@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calibration.temperature import Temperature
+from ..calibration.fitted_temperature import Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics.input_checks import Array, check_positive
 from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped

@@ -14,8 +14,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..calibration.fitted_temperature import Temperature
 from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import Temperature
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
 from ..metrics.input_checks import Array

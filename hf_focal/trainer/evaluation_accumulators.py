@@ -13,8 +13,8 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..calibration.affine_scaling import AffineScaling
+from ..calibration.fitted_temperature import Temperature
 from ..calibration.streaming_temperature import TemperatureStream
-from ..calibration.temperature import Temperature
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 

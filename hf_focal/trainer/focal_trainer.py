@@ -19,16 +19,17 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_l
 
 from ..calibration.affine_scaling import AffineScaling
 from ..calibration.cross_fitting import CalibrationFit, fit_calibration
-from ..calibration.folding import folded_temperature, last_layers
-from ..calibration.streaming_temperature import TemperatureCurves
-from ..calibration.temperature import (
+from ..calibration.fitted_temperature import (
     ENOUGH_SAMPLES,
     OBJECTIVES,
     STREAM_OBJECTIVES,
     Temperature,
     check_objective,
-    fit_temperature,
 )
+from ..calibration.folding import folded_temperature
+from ..calibration.last_layers import last_layers
+from ..calibration.streaming_temperature import TemperatureCurves
+from ..calibration.temperature import fit_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix

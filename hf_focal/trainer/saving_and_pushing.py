@@ -18,8 +18,8 @@ from transformers.trainer_utils import HubStrategy
 
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
 from ..calibration.affine_scaling import AffineScaling
+from ..calibration.fitted_temperature import Temperature
 from ..calibration.folding import calibration_record, fold_calibration, is_folded
-from ..calibration.temperature import Temperature
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task

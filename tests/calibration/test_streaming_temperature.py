@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hf_focal import fit_temperature
 from hf_focal.calibration import temperature_grid_sums as grid_sums
+from hf_focal.calibration.fitted_temperature import PAPER_GRID
 from hf_focal.calibration.streaming_temperature import TemperatureStream
-from hf_focal.calibration.temperature import PAPER_GRID
 
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
 VOCABULARY = 37_000

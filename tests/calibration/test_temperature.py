@@ -16,7 +16,8 @@ from scipy.optimize import minimize_scalar
 
 from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid_sums as grid_sums
-from hf_focal.calibration.temperature import PAPER_GRID, Temperature, fit_temperature
+from hf_focal.calibration.fitted_temperature import PAPER_GRID, Temperature
+from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
 
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")

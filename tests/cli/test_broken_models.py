@@ -231,7 +231,12 @@ def test_a_temperature_that_the_weights_cannot_take(capsys, texts, broken, tmp_p
     assert main(line) == 0
     shutil.rmtree(tmp_path / "out")
     fit = trained.TrainedModel.fit
-    monkeypatch.setattr(trained.TrainedModel, "fit", lambda *given: dataclasses.replace(fit(*given), value=1e-6))
+
+    def tiny(model, *given):
+        model.trainer.temperature = dataclasses.replace(fit(model, *given), value=1e-6)
+        return model.trainer.temperature
+
+    monkeypatch.setattr(trained.TrainedModel, "fit", tiny)
     capsys.readouterr()
     assert main(line) == 2
     out, err = capsys.readouterr()

@@ -22,7 +22,10 @@ from . import reference
 from .test_functional import LOSSES, MECHANISMS, every_mechanism, expected, rows_and_gradient
 
 # One of each mechanism.
-CONFIGS = ["focal:gamma=0.5", "adafocal", "label_smoothing", "brier", "mmce:weighted=true", "recall", "class_balanced"]
+CONFIGS = [
+    *("focal:gamma=0.5", "dual_focal:gamma=0.5", "adafocal", "label_smoothing", "brier", "mmce:weighted=true"),
+    *("recall", "class_balanced"),
+]
 # z_y less the other logits. 1e5 leaves 1 - p = 0 even in extended precision.
 GAPS = (1e5, 200.0, 50.0, 15.4, 8.0, -8.0, -90.0, -200.0, -1e4)
 GRADIENT_TOLERANCE = {

@@ -43,7 +43,7 @@ def test_what_is_printed_reads_back():
         ("brier,focl:gamma=3", r"loss must be one of .*got 'focl': did you mean 'focal'\?"),
         ("gamma=3,focal", "loss must be one of .*got 'gamma=3'"),
         ("brier,gamma=3", "loss must have a colon before its options, got 'brier,gamma=3'"),
-        ("focal:gamma=3,alpha=1", "options of loss focal must be among gamma, .*, got 'alpha'"),
+        ("focal:gamma=3,delta=1", "options of loss focal must be among gamma, .*, got 'delta'"),
         ("focal:gamma=3,gamma=2", "loss option 'gamma' must be given once, got it twice"),
     ],
 )

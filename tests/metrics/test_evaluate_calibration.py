@@ -115,7 +115,7 @@ def test_the_folder_is_packaged_and_requires_this_package():
     requirement = Requirement((FOLDER / "requirements.txt").read_text(encoding="utf-8").strip())
     assert requirement.name == PROJECT["project"]["name"]
     assert requirement.extras == {"evaluate"} <= PROJECT["project"]["optional-dependencies"].keys()
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]["hf_focal"]
-    packaged = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert {FOLDER / "README.md", FOLDER / "requirements.txt"} <= packaged
+    # Hatchling packages every file of the folder.
+    assert "/hf_focal" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert FOLDER.is_relative_to(PACKAGE) and (FOLDER / "README.md").is_file()
     assert (FOLDER / f"{FOLDER.name}.py").is_file() and (FOLDER / "__init__.py").is_file()

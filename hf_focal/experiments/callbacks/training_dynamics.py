@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from ...calibration.folding import last_layers
+from ...calibration.last_layers import last_layers
 from ...losses import ClosedFormLoss, Loss
 from ...metrics import CalibrationMetrics
 from ...metrics.input_checks import check_count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...calibration.temperature import Temperature
+from ...calibration.fitted_temperature import Temperature
 from ...metrics.input_checks import Array
 from ...metrics.sample_scores import read_samples
 from ...reports import RunResult

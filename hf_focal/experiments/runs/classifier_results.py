@@ -9,7 +9,7 @@ import torch
 from datasets import DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
-from ...calibration.temperature import Temperature
+from ...calibration.fitted_temperature import Temperature
 from ...losses import hits_and_counts
 from ...reports import RunResult, results_table
 from ...trainer import FocalTrainer, gamma_history

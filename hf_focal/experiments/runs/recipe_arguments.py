@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict
 
-from ...calibration.temperature import STREAM_OBJECTIVES
+from ...calibration.fitted_temperature import STREAM_OBJECTIVES
 from ...hub.hub_publishing import repository_of
 from ...losses import LossConfig
 from ...trainer import FocalTrainer, FocalTrainingArguments

@@ -17,7 +17,7 @@ from sacrebleu.metrics import BLEU
 from transformers.trainer_utils import TrainOutput
 
 from ...calibration.calibrated_generation import calibrated_generation
-from ...calibration.temperature import Temperature
+from ...calibration.fitted_temperature import Temperature
 from ...reports import TranslationResult, translation_table
 from ...trainer import FocalSeq2SeqTrainer, gamma_history
 from ...utils.atomic_write import write_whole
