@@ -20,9 +20,9 @@ from .calibration_errors import (
 )
 from .confusion_matrix import ConfusionMatrix
 from .evaluate_calibration import evaluate_module
-from .label_metrics import LabelMetrics
 from .metrics_accumulator import CalibrationMetrics, ReliabilityBins
 from .selective_prediction import RiskCoverageCurve, SelectiveAccuracy, Threshold
+from .sigmoid_metrics_accumulator import LabelMetrics
 from .smooth_calibration_error import SmoothReliability
 
 __all__ = [

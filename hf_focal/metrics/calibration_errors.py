@@ -1,6 +1,6 @@
 """Calibration errors and scores, one function each.
 
-All but the last two take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
+All but the last three take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
 arrays, and return a Python float. Samples with label `ignore_index` are left out; without samples the result is NaN.
 bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"` takes probabilities instead
 of logits; logits that all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two

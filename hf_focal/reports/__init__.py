@@ -1,7 +1,7 @@
 """Results, figures, tables and pages of calibrated models. Matplotlib is imported when the first figure is drawn."""
 
 from .bleu_and_ece_figure import temperature_curves
-from .comparison_page import comparison_page
+from .comparison_html_page import comparison_page
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import markdown_table, results_table, translation_table
 from .reliability_figures import comparison_figure, reliability_diagram

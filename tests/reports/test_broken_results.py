@@ -9,7 +9,7 @@ import torch
 from hf_focal import Temperature
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult, comparison_page, write_report
-from hf_focal.reports import comparison_page as module
+from hf_focal.reports import comparison_html_page as module
 
 VALUES = (None, "x", -1, 1e300, 10**400, True, [], {}, [1], {"a": 1}, float("nan"), float("inf"), "missing")
 

@@ -21,6 +21,7 @@ from .markdown_tables import (
     parts,
     results_columns,
     results_notes,
+    results_table,
     signatures,
     translation_columns,
 )
@@ -58,6 +59,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     shown, gammas = [], []
     for file, run in sorted(runs.items(), key=lambda item: isinstance(item[1], TranslationResult)):
         with _errors_of(file):
+            if isinstance(run, RunResult):
+                results_table([run])  # so that an error in its numbers names its file
             shown.append((run, _diagrams(run)))
             if history := run.details.get("gamma_history"):
                 alt = f"γ of each bin over the training of {run.loss}"
