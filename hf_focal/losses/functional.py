@@ -25,7 +25,8 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
     """Focal loss ``(1-p)^γ · -log p``; for γ < 0 inverse focal loss ``(1+p)^|γ| · -log p``.
 
     `gamma` is a number for all samples, or a policy that chooses it from p. The gradient is that of cross-entropy
-    times φ'(ce) (Mukhoti et al. 2020, proposition 1): exact, and finite for every γ, even at p = 1.
+    times a factor that depends on p and γ only (Mukhoti et al. 2020, proposition 1): exact, and finite for every γ,
+    even at p = 1.
     """
     gamma = gamma if isinstance(gamma, GammaPolicy) else finite("gamma", gamma)
     return focal_losses(logits, labels, gamma, ignore_index)

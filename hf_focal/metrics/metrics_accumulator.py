@@ -134,13 +134,17 @@ class CalibrationMetrics:
         if self._cells is not None:
             self._cells = self._cells.cpu()
 
-    def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
-        """Add the other's samples, and return this object. Raises ValueError for other arguments or other classes."""
+    def _check_mergeable(self, other: "CalibrationMetrics") -> None:
+        """Raise unless both have the same arguments and classes; take the other's classes if there are none yet."""
         for name in (*_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
+
+    def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
+        """Add the other's samples, and return this object. Raises ValueError for other arguments or other classes."""
+        self._check_mergeable(other)
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
         if other._cells is not None:

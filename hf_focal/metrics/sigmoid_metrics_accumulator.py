@@ -82,11 +82,7 @@ class LabelMetrics(CalibrationMetrics):
     def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
         if not isinstance(other, LabelMetrics):
             raise ValueError(f"link must be the same to add samples, got {other.link!r} for {self.link!r}")
-        for name in ("num_bins", "ignore_index", "classwise", "keep_samples", "num_classes"):
-            mine, others = getattr(self, name), getattr(other, name)
-            if mine != others and None not in (mine, others):
-                raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
-        self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
+        self._check_mergeable(other)
         self._label_bins = self._label_bins + other._label_bins
         self._label_sums = self._label_sums + other._label_sums
         self._num_rows += other._num_rows
