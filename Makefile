@@ -5,8 +5,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-peers docs digits shapes \
-	tags newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs clean
+.PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs digits shapes \
+	tags topic_sets newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs clean
 
 # One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
@@ -27,6 +27,11 @@ shapes: $(VENV)/.installed-test
 tags: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
 		--output_dir out/tags --compare $(IMBALANCE_LOSSES)
+
+# Texts with several labels, whose true probabilities are known.
+topic_sets: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python recipes/text_classification.py --config recipes/configs/multi_label_demo.yaml \
+		--output_dir out/topic_sets --compare cross_entropy,focal:gamma=2,class_balanced
 
 # Tests in one file share trained models; keeping the order of the files starts the long ones early.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
@@ -67,6 +72,7 @@ dist: $(VENV)/.installed-test
 	$(BIN)/python -m twine check --strict dist/*
 
 lint: $(VENV)/.installed-test
+	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -83,12 +89,19 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --repeats 2 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
+	$(BIN)/python benchmarks/training_step.py --threads 1 --steps 5 --rounds 4 --json benchmarks/results/training_step.json
 
 # benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. It needs a
 # torchvision whose build matches that of torch, as the releases of both on PyPI do.
 PEERS_VENV ?= .venv-peers
 bench-peers: $(PEERS_VENV)/.installed
 	$(PEERS_VENV)/bin/python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md
+
+# Losses, heads, metrics and training steps on a GPU, in the environment that `python` names, with the kernels of Liger
+# and Apple if they are installed.
+bench-gpu:
+	mkdir -p out
+	$(PYTHON) benchmarks/gpu.py --json out/gpu.json --markdown out/gpu.md
 
 # The website, in site/. (The variable silences a note that Material for MkDocs prints about its successor.)
 docs: $(VENV)/.installed-docs

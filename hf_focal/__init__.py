@@ -38,34 +38,21 @@ if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
     from .trainer.sft_trainer import FocalSFTConfig as FocalSFTConfig
     from .trainer.sft_trainer import FocalSFTTrainer as FocalSFTTrainer
 
-_MODULES = {
-    "AffineScaling": "calibration",
-    "CalibrationFit": "calibration",
-    "CalibrationMetrics": "metrics",
-    "FocalSeq2SeqTrainer": "trainer",
-    "FocalSeq2SeqTrainingArguments": "trainer",
-    "FocalTrainer": "trainer",
-    "FocalTrainingArguments": "trainer",
-    "LossConfig": "losses",
-    "Temperature": "calibration",
-    "TemperatureStream": "calibration",
-    "apply_calibrated_generation": "calibration",
-    "augrc": "metrics",
-    "aurc": "metrics",
-    "build_loss": "losses",
-    "calibrated_generation": "calibration",
-    "e_aurc": "metrics",
-    "fit_calibration": "calibration",
-    "fit_matrix_scaling": "calibration",
-    "fit_temperature": "calibration",
-    "fit_vector_scaling": "calibration",
-    "fold_calibration": "calibration",
-    "fold_temperature": "calibration",
-    "gamma_for_threshold": "losses",
-    "loss_func": "trainer",
-    "reliability_diagram": "reports",
-    "smooth_ece": "metrics",
+_NAMES = {
+    "calibration": (
+        *("AffineScaling", "CalibrationFit", "Temperature", "TemperatureStream"),
+        *("apply_calibrated_generation", "calibrated_generation", "fold_calibration", "fold_temperature"),
+        *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
+    ),
+    "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
+    "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "smooth_ece"),
+    "reports": ("reliability_diagram",),
+    "trainer": (
+        *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
+        "loss_func",
+    ),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 # Not in `__all__`, since they need TRL.
 _OPTIONAL = {"FocalSFTConfig": "trainer.sft_trainer", "FocalSFTTrainer": "trainer.sft_trainer"}
 

@@ -157,9 +157,9 @@ def main(argv: list[str]) -> list:
         trained = trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()
 
-        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
+        recipe_args.fit_correction(trainer)
         predictions = trainer.predict(images["test"])
-        result = measure_classifier(trainer, trained, temperature, predictions, splits)
+        result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
         trainer.save_calibrated()
         trainer.create_model_card(result=result, **data_args.card_names("scikit-learn's digits"))
         if args.process_index == 0:
@@ -175,6 +175,13 @@ def main(argv: list[str]) -> list:
         num_classes=len(class_names),
         calibration_size=len(splits["validation"]),
         summary=summary,
+        next_steps=[
+            "test it on out-of-distribution images: recipes/papers/ood.py --models {folder}",
+            None
+            if data_args.given()
+            else "use your own images: --config recipes/configs/own_images.yaml "
+            "--dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>",
+        ],
         compare=partial(write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed),
     )
 
@@ -185,11 +192,6 @@ def summary(results: list) -> str:
             image_tables(results),
             "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.",
             "S99: the images with a confidence of at least 99 %.",
-            "\nNext:",
-            "  look at the figures: bars on the diagonal are calibrated, hatched gaps are not",
-            "  test on out-of-distribution images: recipes/papers/ood.py --models <the runs' folders>",
-            "  use your own images: --config recipes/configs/own_images.yaml",
-            "    --dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>",
         ]
     )
 

@@ -224,6 +224,13 @@ def main(argv: list[str]) -> list[RunResult]:
         calibration_size=int(counts["validation"].sum()),
         unit="pixels",
         summary=summary,
+        next_steps=[
+            "load a model with its temperature: AutoModelForSemanticSegmentation.from_pretrained('{folder}')",
+            None
+            if data_args.given()
+            else "use your own: --train_file train.parquet --test_file test.parquet "
+            "--class_names road,sidewalk,sky --output_dir <another>",
+        ],
         compare=write_class_comparison,
     )
 
@@ -233,10 +240,6 @@ def summary(results: list[RunResult]) -> str:
         [
             class_tables(results),
             "Before → after temperature scaling, for each pixel of the test set; bold is best.",
-            "\nNext:",
-            "  load a model with its temperature:",
-            "    AutoModelForSemanticSegmentation.from_pretrained(<the run's folder>)",
-            "  use your own: --train_file train.parquet --test_file test.parquet --class_names road,sidewalk,sky",
         ]
     )
 

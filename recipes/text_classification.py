@@ -26,10 +26,11 @@ from transformers import (
     PreTrainedTokenizerBase,
     set_seed,
 )
-from transformers.utils import is_peft_available
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.cli.model_input_length import input_length
+from hf_focal.experiments.data.dataset_splits import label_names
+from hf_focal.experiments.data.generated_topic_sets import generate_topic_sets
 from hf_focal.experiments.data.generated_topics import generate_topics
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.pretrained_models import check_head, label_options
@@ -38,7 +39,8 @@ from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier
+from hf_focal.experiments.runs.classifier_results import measure_classifier, sample_tables
+from hf_focal.experiments.runs.lora_arguments import LoraArguments
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import (
     GeneratedDatasetArguments,
@@ -46,7 +48,7 @@ from hf_focal.experiments.runs.recipe_arguments import (
     parse_recipe,
 )
 from hf_focal.experiments.runs.recipe_command import run_recipe
-from hf_focal.reports import RunResult, results_table
+from hf_focal.reports import RunResult
 
 
 @dataclass
@@ -55,7 +57,10 @@ class DataArguments(GeneratedDatasetArguments):
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     text_pair_column: str | None = field(default=None, metadata={"help": "The column of second texts, for pairs."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels."})
+    label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
+    multi_label: bool = field(
+        default=False, metadata={"help": "Several labels a text: lists, or columns of 0 and 1: toxic,insult,threat."}
+    )
     imbalance: float | None = field(
         default=None,
         metadata={"help": "Make the training data long-tailed: class sizes fall to this share (0.01) of the largest."},
@@ -64,7 +69,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(LoraArguments):
     """The model: any encoder to fine-tune, or a small CNN trained from scratch."""
 
     _argument_group_name = "model"
@@ -84,12 +89,6 @@ class ModelArguments:
     ignore_mismatched_sizes: bool = field(
         default=False, metadata={"help": "Replace the head of a classifier that has other classes with a new one."}
     )
-    lora_r: int | None = field(default=None, metadata={"help": "Train LoRA adapters of this rank, with PEFT."})
-    lora_alpha: int = field(default=16, metadata={"help": "LoRA scales its update by lora_alpha / lora_r."})
-    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout before the LoRA layers."})
-    lora_target_modules: list[str] | None = field(
-        default=None, metadata={"help": "Names of the layers that get LoRA adapters. Default: PEFT's for the model."}
-    )
     vocab_size: int = field(default=20_000, metadata={"help": "gp_cnn: words in the vocabulary."})
     embedding_size: int = field(default=100, metadata={"help": "gp_cnn: width of the word vectors."})
     num_filters: int = field(default=128, metadata={"help": "gp_cnn: channels of each convolution."})
@@ -100,8 +99,7 @@ class ModelArguments:
         check.at_least(1, self, "max_length", "lora_r", "embedding_size", "num_filters", "num_layers")
         if self.lora_r is not None and self.model_name_or_path == "gp_cnn":
             raise ValueError(f"lora_r needs a pretrained model_name_or_path, got {self.lora_r} for 'gp_cnn'")
-        if self.lora_r is not None and not is_peft_available():
-            raise ValueError(f"lora_r needs PEFT, which is not installed, got {self.lora_r}: pip install peft")
+        super().__post_init__()
 
 
 ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrainingArguments)
@@ -117,11 +115,12 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
             text_column=data_args.text_column,
             text_pair_column=data_args.text_pair_column,
             label_column=data_args.label_column,
+            multi_label=data_args.multi_label,
             validation_size=data_args.validation_size,
             seed=seed,
         )
     else:
-        splits = data_args.generate(generate_topics, seed)
+        splits = data_args.generate(generate_topic_sets if data_args.multi_label else generate_topics, seed)
     if data_args.imbalance is not None:
         splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
     return splits
@@ -143,15 +142,16 @@ def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length
 
     def encode(batch):
         tokens = tokenizer(batch["text"], batch.get("text_pair"), truncation=True, max_length=max_length)
-        return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": batch["label"]}
+        labels = [list(label.values()) if isinstance(label, dict) else label for label in batch["label"]]
+        return {**tokens, "length": [len(ids) for ids in tokens["input_ids"]], "labels": labels}
 
     return splits.map(encode, batched=True, remove_columns=splits["train"].column_names, desc="tokenizing")
 
 
 def build_model(
-    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str]
+    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str], multi_label: bool = False
 ) -> PreTrainedModel:
-    labels = label_options(class_names)
+    labels = label_options(class_names, multi_label)
     if model_args.model_name_or_path == "gp_cnn":
         config = GPCNNConfig(
             vocab_size=len(tokenizer),
@@ -170,18 +170,7 @@ def build_model(
         **{name: value for name, value in options.items() if value is not None},
         **labels,
     )
-    if model_args.lora_r is None:
-        return model
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(
-        task_type="SEQ_CLS",
-        r=model_args.lora_r,
-        lora_alpha=model_args.lora_alpha,
-        lora_dropout=model_args.lora_dropout,
-        target_modules=model_args.lora_target_modules,
-    )
-    return get_peft_model(model, config)
+    return model_args.with_adapters(model)
 
 
 def main(argv: list[str]) -> list[RunResult]:
@@ -189,9 +178,12 @@ def main(argv: list[str]) -> list[RunResult]:
     if model_args.lora_r is None:  # adapters take a large learning rate
         check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
+    if data_args.multi_label:
+        check.choice("calibration, with multi_label,", recipe_args.calibration, ["temperature"])
+
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
-        class_names = splits["train"].features["label"].names
+        class_names = label_names(splits)
         if model_args.model_name_or_path != "gp_cnn" and not model_args.ignore_mismatched_sizes:
             check_head(model_args.model_name_or_path, len(class_names), model_args.revision)
         tokenizer, max_length = load_tokenizer(model_args, splits)
@@ -200,7 +192,7 @@ def main(argv: list[str]) -> list[RunResult]:
     def train_one(args: FocalTrainingArguments, checkpoint: str | None) -> RunResult:
         set_seed(args.seed)
         trainer = FocalTrainer(
-            model=build_model(model_args, tokenizer, class_names),
+            model=build_model(model_args, tokenizer, class_names, data_args.multi_label),
             args=args,
             train_dataset=encoded["train"],
             eval_dataset=encoded["validation"],
@@ -214,8 +206,9 @@ def main(argv: list[str]) -> list[RunResult]:
         if model_args.lora_r is not None:
             trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
 
-        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        result = measure_classifier(trainer, trained, temperature, trainer.predict(encoded["test"]), splits)
+        recipe_args.fit_correction(trainer)
+        predictions = trainer.predict(encoded["test"])
+        result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
         trainer.save_calibrated()
         trainer.create_model_card(result=result, **data_args.card_names("a generated corpus"))
         if args.process_index == 0:
@@ -229,25 +222,16 @@ def main(argv: list[str]) -> list[RunResult]:
         settings=(data_args, model_args),
         num_classes=len(class_names),
         calibration_size=len(encoded["validation"]),
-        summary=summary,
+        summary=sample_tables,
+        next_steps=[
+            "load a model with its temperature: AutoModelForSequenceClassification.from_pretrained('{folder}')"
+            + (", after import hf_focal.models" if model_args.model_name_or_path == "gp_cnn" else ""),
+            None
+            if data_args.given()
+            else "use your own texts: --config recipes/configs/own_texts.yaml "
+            "--train_file train.csv --test_file test.csv --output_dir <another>",
+        ],
     )
-
-
-def summary(results: list[RunResult]) -> str:
-    lines = [
-        results_table(results),
-        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.",
-    ]
-    if results[0].true_calibration_error is not None:
-        lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")
-    lines += [
-        "\nNext:",
-        "  look at the figures: bars on the diagonal are calibrated, hatched gaps are not",
-        "  load a model with its temperature: import hf_focal.models, then",
-        "    AutoModelForSequenceClassification.from_pretrained(<the run's folder>)",
-        "  use your own texts: --model_name_or_path <an encoder> --train_file train.csv --test_file test.csv",
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

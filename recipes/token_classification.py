@@ -183,6 +183,13 @@ def main(argv: list[str]) -> list[RunResult]:
         calibration_size=int(count_tags(encoded["validation"], len(tags)).sum()),
         unit="words",
         summary=summary,
+        next_steps=[
+            "load a model with its temperature: AutoModelForTokenClassification.from_pretrained('{folder}')",
+            None
+            if data_args.given()
+            else "use your own sentences: --train_file train.jsonl --test_file test.jsonl "
+            "(columns tokens and tags) --output_dir <another>",
+        ],
         compare=write_class_comparison,
     )
 
@@ -192,10 +199,6 @@ def summary(results: list[RunResult]) -> str:
         [
             class_tables(results),
             "Before → after temperature scaling, for each word of the test set; bold is best.",
-            "\nNext:",
-            "  load a model with its temperature:",
-            "    AutoModelForTokenClassification.from_pretrained(<the run's folder>)",
-            "  use your own sentences: --train_file train.jsonl --test_file test.jsonl (columns tokens and tags)",
         ]
     )
 

@@ -202,21 +202,17 @@ def main(argv: list[str]) -> list:
         settings=(data_args, model_args, settings),
         calibration_size=sum(map(len, encoded["validation"]["labels"])),
         unit="target tokens",
-        summary=summary,
+        summary=translation_summary,
+        next_steps=[
+            "read samples.md, and see in curves.png how the temperature changes BLEU",
+            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained('{folder}')",
+            None
+            if data_args.given()
+            else "use your own pairs: --train_file train.csv --test_file test.csv "
+            "(columns en and de) --output_dir <another>",
+        ],
         compare=write_translation_comparison,
         reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
-    )
-
-
-def summary(results: list) -> str:
-    return "\n".join(
-        [
-            translation_summary(results),
-            "\nNext:",
-            "  read samples.md, and see in curves.png how the temperature changes BLEU",
-            "  load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained(<the run's folder>)",
-            "  use your own pairs: --train_file train.csv --test_file test.csv (columns en and de)",
-        ]
     )
 
 

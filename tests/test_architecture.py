@@ -9,7 +9,7 @@ from documented import ROOT
 PACKAGE = ROOT / "hf_focal"
 # The papers' models under the names that earlier versions saved, and the one file that registers them when needed.
 ALIAS = "hf_focal.models"
-REGISTERS_MODELS = "hf_focal.cli.trained_model"
+REGISTERS_MODELS = "hf_focal.cli.model_loading"
 
 
 def module_name(path: Path) -> str:

@@ -1,8 +1,12 @@
-"""The README's Python examples run."""
+"""The README's Python examples run, and what it links to exists."""
+
+import re
 
 import pytest
 from documented import ROOT, classifier, examples_of, run_example
 from transformers import AutoModelForSequenceClassification
+
+from hf_focal.cli.main import main
 
 README = ROOT / "README.md"
 EXAMPLES = examples_of(README)
@@ -15,10 +19,21 @@ def test_example_runs(example, tmp_path, monkeypatch):
     run_example(example, README, names)
     if "save_calibrated" in example:
         saved = AutoModelForSequenceClassification.from_pretrained("out")
-        assert saved.config.calibration["temperature"] == names["temperature"].value
-    if "reliability_diagram" in example:
-        assert (tmp_path / "reliability.png").stat().st_size > 0
+        assert saved.config.calibration["temperature"] == names["trainer"].temperature.value
+        assert main(["report", "out"]) == 0
+        assert "ECE" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_readme_has_its_examples():
-    assert len(EXAMPLES) == 3
+def test_readme_is_short_and_has_its_examples():
+    assert len(EXAMPLES) == 2
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_links_exist():
+    targets = re.findall(r"\]\(([^)\s]+)\)", README.read_text(encoding="utf-8"))
+    assert len(targets) > 15
+    for target in targets:
+        path, _, heading = target.partition("#")
+        assert (ROOT / path).is_file(), target
+        titles = re.findall(r"^#+ (.*)", (ROOT / path).read_text(encoding="utf-8"), re.M) if heading else []
+        assert not heading or heading in {re.sub(r"\W+", "-", title.lower()).strip("-") for title in titles}, target

@@ -1,5 +1,6 @@
 """The Spaces, asked over loopback as a browser would ask them."""
 
+import contextlib
 import importlib.util
 
 import numpy as np
@@ -11,20 +12,38 @@ from documented import ROOT
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 FOLDER = ROOT / "spaces" / "calibrate"
+METRICS = ROOT / "hf_focal" / "metrics" / "evaluate_calibration"
 
 
-@pytest.fixture(scope="module")
-def client():
+@contextlib.contextmanager
+def served(folder):
+    """A client of a folder's app."""
     from gradio_client import Client
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
-        spec = importlib.util.spec_from_file_location("calibrate_space", FOLDER / "app.py")
+        spec = importlib.util.spec_from_file_location(f"{folder.name}_space", folder / "app.py")
         app = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(app)
         app.demo.launch(prevent_thread_lock=True, quiet=True)
         yield Client(app.demo.local_url, verbose=False)
         app.demo.close()
+
+
+@pytest.fixture(scope="module")
+def client():
+    with served(FOLDER) as client:
+        yield client
+
+
+def test_the_metrics_of_a_table():
+    with served(METRICS) as client:
+        rows = {"headers": ["predictions", "references"], "data": [["[0.25, 0.75]", 1], ["[1.0, 0.0]", 0]]}
+        values = dict(client.predict(rows, "probabilities", api_name="/compute")["data"])
+        assert len(values) == 8
+        assert (values["ece"], values["brier"]) == pytest.approx((0.125, 0.0625))
+        with pytest.raises(Exception, match="Expecting"):
+            client.predict(rows | {"data": [["high", 1]]}, "probabilities", api_name="/compute")
 
 
 def ask(client, api_name, path, *options):

@@ -2,7 +2,7 @@
 
 from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
-from .cross_fitting import CalibrationFit, fit_calibration
+from .correction_choice import CalibrationFit, fit_calibration
 from .fitted_temperature import Temperature
 from .folding import fold_calibration, fold_temperature
 from .streaming_temperature import TemperatureCurves, TemperatureStream

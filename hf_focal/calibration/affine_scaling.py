@@ -94,7 +94,7 @@ def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignor
 
 
 def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
-    """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), with M off the diagonal and the penalty K(K-1)/N Σ M².
+    """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), with a zero diagonal in M and the penalty K(K-1)/N Σ M².
 
     The rest is as in `fit_vector_scaling`.
     """

@@ -67,8 +67,8 @@ def apply_calibrated_generation(
 
     Args:
         model: changed in place.
-        temperature: recorded in `model.config.calibration` with ECE and NLL of its fit, in place of what is there. It
-            acts on top of a temperature that is folded into the weights.
+        temperature: recorded in `model.config.calibration` with ECE and NLL of its fit, replacing any temperature
+            recorded there. It acts on top of a temperature that is folded into the weights.
     """
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")

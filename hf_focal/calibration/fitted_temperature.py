@@ -50,6 +50,9 @@ class Temperature:
     def __float__(self) -> float:
         return self.value
 
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else str(self)
+
     def __str__(self) -> str:
         return (
             f"T = {self.value:.4g} ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
@@ -96,7 +99,7 @@ class Temperature:
 class LabelTemperatures(Temperature):
     """A temperature a label.
 
-    `value` is the shared T. `values` has one T a label, of which those of the labels `fallback` are the shared one,
+    `value` is the shared T. `values` has one T per label, of which those of the labels `fallback` are the shared one,
     because they have too few ones, or a likelihood without a maximum.
     """
 
@@ -110,9 +113,11 @@ class LabelTemperatures(Temperature):
         for value in self.values:
             check_positive("values", value)
 
+    def __format__(self, spec: str) -> str:
+        return " to ".join(format(bound(self.values), spec) for bound in (min, max)) if spec else str(self)
+
     def __str__(self) -> str:
-        low, high = min(self.values), max(self.values)
-        return f"{super().__str__()}, {low:.4g} to {high:.4g} a label ({len(self.fallback)} of them the shared T)"
+        return f"{super().__str__()}, {self:.4g} a label ({len(self.fallback)} of them the shared T)"
 
     def apply(self, logits: ArrayT) -> ArrayT:
         """Divide logits (..., L) by each label's T."""

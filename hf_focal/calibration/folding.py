@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=Any)
 _MULTI_LABEL = "multi_label_classification"
 # Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
-_INSTEAD = "use apply_calibrated_generation, which changes no weights"
+_INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
@@ -29,26 +29,27 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
     the temperatures. In a classifier the last layer is divided. In a language model it is the head, or if embeddings
     share its weight the norm before it (which keeps the weights tied), and `final_logits_bias`; a trial on two tokens
-    first checks that this divides the logits. `"folded": True` is recorded too, so `calibrated_generation` does
-    nothing. T replaces a temperature that `apply_calibrated_generation` recorded, which is not in the weights.
+    first checks that this divides the logits. If the model generates, `"folded": True` is recorded too, so
+    `calibrated_generation` does nothing. A temperature that `apply_calibrated_generation` recorded is not in the
+    weights, so T replaces it.
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
-            Conv2d layer; a `timm_model`; or a causal or sequence-to-sequence language model. Changed in place. In a
-            PEFT classifier the adapter's own copy of the head is divided; the base model stays as it is.
+            Conv2d layer; a `timm_model`; or a causal, sequence-to-sequence or masked language model. Changed in place.
+            In a PEFT classifier the adapter's own copy of the head is divided; the base model stays as it is.
         temperature: a `Temperature` or a number.
 
     Raises:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
-            model is then unchanged); a model for regression, several labels at once or a single label.
+            model is then unchanged); a model for regression.
         TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; a PEFT
             classifier without a copy of the head, or a language model's adapters that are not merged; logits that do
             not follow the weights (a soft cap), for which there is `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
     generates = _check_whole(model)
-    if generates:
-        _fold_generative(model, value)
+    if generates or is_masked_language_model(model):
+        _fold_language_model(model, value)
     else:
         _fold_classifier(model, value, getattr(temperature, "values", ()))
 
@@ -137,6 +138,10 @@ def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
     return bool(calibration and calibration.get("folded", not generates))
 
 
+def is_masked_language_model(model: Any) -> bool:
+    return any(kind.__name__.endswith("ForMaskedLM") for kind in type(model).__mro__)
+
+
 def _fold_classifier(model: Any, value: float, values: Sequence[float] = ()) -> None:
     _check_classifier(model, len(values))
     layers = last_layers(model)
@@ -213,14 +218,14 @@ def _check_classifier(model: Any, num_temperatures: int) -> None:
         raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
 
 
-def _fold_generative(model: Any, value: float) -> None:
+def _fold_language_model(model: Any, value: float) -> None:
     name = type(model).__name__
     if hasattr(model, "peft_config"):
         raise TypeError(f"model must have its adapters merged, got a {name} with some: only they would be saved")
     head = model.get_output_embeddings()
     if model.main_input_name != "input_ids" or not isinstance(head, nn.Linear):
         raise TypeError(
-            f"model must generate from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
+            f"model must predict tokens from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
             f"{type(head).__name__}: {_INSTEAD}"
         )
     ids = torch.tensor([[0, 1]])
@@ -321,9 +326,16 @@ def _divide(tensors: Sequence[torch.Tensor], value: Any, offset: int = 0) -> Non
 
 
 def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
-    """The names of the parameters in the model: several for a shared one."""
+    """The names of the parameters in the model's layers: several for one that layers share.
+
+    Modules with layers of their own do not count: BERT's head registers the bias of its last layer a second time.
+    """
     own = {id(parameter) for parameter in parameters}
-    return [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in own]
+    layers = [
+        item for item in model.named_modules(remove_duplicate=False) if not any(True for _ in item[1].children())
+    ]
+    of_layers = [(path, *item) for path, layer in layers for item in layer.named_parameters()]
+    return [f"{path}.{name}" for path, name, parameter in of_layers if id(parameter) in own]
 
 
 def check_copied(model: Any, names: Sequence[str]) -> None:

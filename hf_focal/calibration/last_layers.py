@@ -37,6 +37,14 @@ def last_layers(model: Any) -> list[nn.Module]:
     return [_last_layer(head, model) for head in heads]
 
 
+def may_have_bias(model: Any) -> bool:
+    """False if a layer has none, into which the bias of a correction could be folded."""
+    try:
+        return all(layer.bias is not None for layer in last_layers(model))
+    except TypeError:  # no head that anything can be folded into
+        return True
+
+
 def _part(model: Any, path: str) -> Any:
     """The module at a path such as "decode_head.classifier", or None."""
     for name in path.split("."):

@@ -56,9 +56,9 @@ def fit_temperature(
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
-        link: "sigmoid" for several labels a sample, or one logit: logits `(..., L)` and labels `(..., L)`, 0 or 1, or
-            `ignore_index` or NaN where unknown.
-        per_label: with the sigmoid and `"nll"`, one T a label; the result is a `LabelTemperatures`.
+        link: "sigmoid" for several labels per sample, or one logit: logits `(..., L)` and labels `(..., L)`, 0 or 1,
+            or `ignore_index` or NaN where unknown.
+        per_label: with the sigmoid and `"nll"`, one T per label; the result is a `LabelTemperatures`.
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the

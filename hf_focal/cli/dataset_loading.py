@@ -1,20 +1,11 @@
 """Loading of one split from a file, a folder or the Hub."""
 
+import glob
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from datasets import (
-    ClassLabel,
-    Dataset,
-    DatasetDict,
-    DownloadManager,
-    Features,
-    Image,
-    load_dataset,
-    load_dataset_builder,
-)
-from datasets.data_files import DataFilesDict, DataFilesList
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from .input_errors import InputError, check_id_or_folder
@@ -125,38 +116,17 @@ def load_file(argument: str, file: Path) -> Dataset:
         raise ValueError(f"{argument} must end in {SUFFIXES}, got {str(file)!r}")
     if not file.is_file():
         raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
-    path, stat = os.path.abspath(file), file.stat()
-    if "::" in path:
+    path = os.path.abspath(file)
+    if "::" in path or "$" in path:
         raise ValueError(
-            f"{argument} must be a file without :: in its path, which `datasets` takes for the path of an archive, "
-            f"got {str(file)!r}"
+            f"{argument} must be a file without $ and :: in its path, which `datasets` would not take literally, got "
+            f"{str(file)!r}"
         )
-    if kind == "csv":
-        with file.open(encoding="utf-8-sig", errors="replace") as lines:
-            header = lines.readline(10_000)
-        other = next((separator for separator in ";\t|" if separator in header), None)
-        if other is not None and "," not in header:
-            raise ValueError(
-                f"{argument} must have commas between its columns, got {str(file)!r}, which has {other!r}"
-            )
-    # Resolved here because `load_dataset` takes a string for a pattern. The cache compares the file's time and size.
-    files = DataFilesDict(train=DataFilesList([path], [(str(stat.st_mtime_ns), str(stat.st_size))]))
     # Only an empty cell is null: "NA" and "None" are words.
-    options = {"keep_default_na": False, "na_values": [""]} if kind == "csv" else {}
-    builder = load_dataset_builder(kind, data_files=files, **options)
+    options: Any = {"keep_default_na": False, "na_values": [""]} if kind == "csv" else {}
     try:
-        builder.download_and_prepare(dl_manager=_LocalFiles())
-        return builder.as_dataset("train")
+        return load_dataset(kind, data_files=glob.escape(path), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
         reason = " ".join(str(error.__cause__ or error).split())  # of the parser: a line, a byte
         message = f"{argument} must be {kind} with rows, got {str(file)!r}"
         raise ValueError(f"{message}: {reason}" if reason else message) from error
-
-
-class _LocalFiles(DownloadManager):
-    """A `DownloadManager` that does not expand variables ("$HOME") in paths."""
-
-    def download(self, url_or_urls: Any) -> Any:
-        return url_or_urls
-
-    extract = download

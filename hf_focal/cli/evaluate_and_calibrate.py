@@ -13,19 +13,21 @@ from typing import Any
 from datasets import Dataset
 
 from ..calibration.calibrated_generation import apply_calibrated_generation
-from ..calibration.cross_fitting import METHODS
+from ..calibration.correction_choice import METHODS
 from ..calibration.fitted_temperature import STREAM_OBJECTIVES, check_objective
 from ..calibration.folding import fold_calibration, fold_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES
 from ..reports import RunResult, write_report
+from ..reports.report_folder import diagrams_of
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
 from .input_errors import InputError, explained, one_line
-from .label_numbering import input_keys
-from .trained_model import TrainedModel
+from .labeled_inputs import input_keys
+from .model_loading import TrainedModel
+from .multiple_choice import ChoiceModel
 
 
 class NotPublishedError(InputError):
@@ -79,7 +81,7 @@ def evaluate_model(
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset must hold other samples than dataset, got the same ones")
     with _new_folder(output):
-        trained = TrainedModel(model, task, batch_size, num_bins, options)
+        trained = _trained(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
         before, _ = trained.measure(trained.encode(source, samples))
         notes = trained.calibration_notes(": measured as it is", ": measured without it")
@@ -114,6 +116,7 @@ def calibrate_model(
     test_split: str | None = None,
     objective: str = "nll",
     calibration: str = "temperature",
+    per_label: bool = False,
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -134,6 +137,7 @@ def calibrate_model(
             the temperature is fitted to, whose results are optimistic.
         objective: "nll" or "ece", of a temperature.
         calibration: "temperature"; "vector", "matrix" or "auto" fit a classifier by NLL, see `fit_calibration`.
+        per_label: of a model of several labels, fit one temperature a label, by NLL.
         output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
             model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
             has T, for `apply_calibrated_generation`.
@@ -149,6 +153,9 @@ def calibrate_model(
         check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (*METHODS, "auto"):
             raise InputError(f"calibration must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
+        if per_label and (objective, calibration) != ("nll", "temperature"):
+            given = f"objective {objective!r} and calibration {calibration!r}"
+            raise InputError(f"per_label must come with objective 'nll' and calibration 'temperature', got {given}")
     if private is not None and push_to_hub is None:
         raise InputError(f"private must be absent where push_to_hub is, got {private}")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -160,11 +167,16 @@ def calibrate_model(
     if has_test and locations[0] == locations[1]:
         raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
     with _new_folder(output):
-        trained = TrainedModel(model, task, batch_size, num_bins, options)
+        trained = _trained(model, task, batch_size, num_bins, options)
+        trained.check_fit(calibration, per_label)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = _overlap_notes(trained.task, samples, test_samples) if has_test else []
+        if saves and trained.task == "multiple-choice" and trained.options.score == "text":
+            raise InputError(
+                "output and push_to_hub must be absent where score is 'text': no weights can hold the T of texts"
+            )
         if saves and not trained.generates:
             _check_foldable(trained)
         encoded = trained.encode(source, samples)
@@ -174,11 +186,9 @@ def calibrate_model(
             with explained():
                 repository = create_repository(push_to_hub, private=private)
 
-        temperature = trained.fit(encoded, objective, calibration)
+        temperature = trained.fit(encoded, objective, calibration, per_label)
         before, after = trained.measure(encoded_test)
         details = trained.fit_details()
-        if temperature is None:  # vector and matrix scaling are measured as part of the model
-            before, after = after or before, None
         product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
         notes += [*trained.truncation_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
@@ -202,6 +212,11 @@ def calibrate_model(
                 if output is None:
                     shutil.rmtree(folder)
     return result
+
+
+def _trained(*arguments: Any) -> TrainedModel:
+    chosen = arguments[-1].get("question_column") is not None
+    return (ChoiceModel if chosen else TrainedModel)(*arguments)
 
 
 @contextmanager
@@ -268,7 +283,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            fold_calibration(trained.model, trained.trainer.correction or 1.0)
+            fold_calibration(trained.model, trained.correction or 1.0)
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:
@@ -301,7 +316,6 @@ def _save(
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     fitted_on, measured_on = locations
-    times = ("before", "after") if result.temperature.is_fitted else ("before",)
     # The card names one dataset; of two files it says "validation set" and "test set".
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
@@ -310,7 +324,7 @@ def _save(
         task=PIPELINES.get(trained.task, trained.task),
         base_model=trained.name,
         dataset=dataset,
-        figures=[f"report/reliability_{when}.png" for when in times],
+        figures=[f"report/{name}" for name in diagrams_of(result)],
         folded=folded,
         fine_tuned=False,
         own_code=type(trained.model).__module__.startswith("hf_focal."),

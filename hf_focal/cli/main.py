@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from .. import __version__
-from .column_options import TASKS, InputOptions
+from .input_options import TASKS, InputOptions
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -175,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
     calibrate.add_argument("--objective", help="nll, or ece, on the grid 0.1 ... 10 [nll]")
     calibrate.add_argument("--calibration", help="temperature, vector, matrix or auto [temperature]")
+    calibrate.add_argument("--per_label", action="store_true", help="one temperature a label of several a sample")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")
@@ -199,6 +200,8 @@ def _model_and_data() -> argparse.ArgumentParser:
             kind = {"metavar": "DATA=MODEL", "type": _pair, "nargs": "+"}
         elif field.name in ("max_length", "max_samples"):
             kind = {"metavar": "N", "type": int}
+        elif field.name == "chat":
+            kind = {"action": "store_true"}
         parser.add_argument(f"--{field.name}", help=field.metadata["help"], **kind)
     return parser
 

@@ -43,11 +43,6 @@ def input_length(
     positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:
         return max_length
-    if not isinstance(tokenizer.model_max_length, int):
-        raise ValueError(
-            f"tokenizer_config.json of {name!r} must have an integer as model_max_length, got "
-            f"{tokenizer.model_max_length!r}"
-        )
     # The limit of a tokenizer without one is 10^30.
     limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
     return min(limits, default=1000)

@@ -4,7 +4,6 @@ import glob
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,34 +100,31 @@ def upload(
     token: str | None,
     revision: str | None,
     commit_message: str,
-    path_in_repo: str | None = None,
-    also: Sequence[str] = (),
 ) -> CommitInfo:
-    """Upload `published_files` to the folder `path_in_repo` of an existing repository, or raise `HubError`."""
+    """Upload `published_files` to an existing repository, or raise `HubError`."""
     try:
         return HfApi(token=token).upload_folder(
             repo_id=repo_id,
             folder_path=folder,
-            path_in_repo=path_in_repo,
             commit_message=commit_message,
             revision=revision,
-            allow_patterns=[glob.escape(file) for file in published_files(folder, also)],
+            allow_patterns=[glob.escape(file) for file in published_files(folder)],
             delete_patterns=list(_REPLACED),
         )
     except Exception as error:  # see create_repository
         raise HubError(f"the upload to {repo_id!r} failed: {_reason(error)}") from error
 
 
-def published_files(folder: str | Path, also: Sequence[str] = ()) -> list[str]:
+def published_files(folder: str | Path) -> list[str]:
     """Return the files of a folder to publish, as relative paths.
 
-    These are files with known names, those that match the patterns `also`, and the modules that a configuration's
-    `auto_map` names. Checkpoint folders ("checkpoint-6") and folders that start with "_" or "." are skipped.
+    These are files with known names, and the modules that a configuration's `auto_map` names. Checkpoint
+    folders ("checkpoint-6") and folders that start with "_" or "." are skipped.
     """
     folder = Path(folder)
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
     files = [file for file in files if not any(part.startswith(("_", ".", "checkpoint-")) for part in file.parts[:-1])]
-    chosen = {file for file in files if any(map(file.match, (*_PUBLISHED, *also)))}
+    chosen = {file for file in files if any(map(file.match, _PUBLISHED))}
     code = {module for file in chosen if file.match("*config.json") for module in _own_code(folder / file)}
     return [file.as_posix() for file in files if file in chosen or folder / file in code]
 

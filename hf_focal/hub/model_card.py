@@ -11,17 +11,17 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ..calibration.fitted_temperature import LabelTemperatures
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, format_interval, format_number, results_table, translation_table
-from ..reports.run_results import RunResult, TranslationResult, known_loss
+from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_table
+from ..reports.run_results import RunResult, known_loss
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
 # Key of `CalibrationMetrics.compute()`, name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
-_METRICS |= {"smooth_ece": "Smooth ECE", "aurc": "AURC"}
-_BEFORE = " before temperature scaling"
+_METRICS |= {"macro_ece": "Macro ECE", "smooth_ece": "Smooth ECE", "aurc": "AURC", "bleu": "BLEU"}
 # A temperature helps if it lowers both.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
 # Data that comes with a library, under names that could be Hub ids.
@@ -53,10 +53,11 @@ _ENVIRONMENT = Environment(
 )
 _ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
 _UNITS = {**dict.fromkeys(_AUTO_CLASSES, "tokens"), "token-classification": "words", "image-segmentation": "pixels"}
+_UNITS |= {"fill-mask": "tokens", "multiple-choice": "questions"}
 
 
 def model_card(
-    result: RunResult | TranslationResult,
+    result: RunResult,
     *,
     model_name: str,
     task: str,
@@ -92,7 +93,7 @@ def model_card(
         language: ISO 639 codes.
         license: the Hub's name of the license.
         settings: training settings to list, name -> value.
-        figures: paths of reliability diagrams before and after T, relative to the card.
+        figures: paths of reliability diagrams, as `write_report` names them, relative to the card.
         folded: whether T is in the weights (`fold_temperature`). Otherwise the card shows how to apply it.
         fine_tuned: whether `base_model` was trained, and not only measured and corrected with `dataset`.
         own_code: whether loading the model requires `import hf_focal.models`.
@@ -106,7 +107,7 @@ def model_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     arguments = dict(locals())
-    fitted, intervals = result.temperature, [getattr(result, f"{side}_intervals", {}) for side in ("pre", "post")]
+    fitted = result.temperature
     config = known_loss(result.loss) if fine_tuned else None
     data_name, data_id = _display_name(dataset), _hub_id(dataset)
     test_name, test_id = (_display_name(test_dataset), _hub_id(test_dataset)) if test_dataset else (data_name, data_id)
@@ -126,7 +127,9 @@ def model_card(
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
     scaled = calibration is not None and calibration["method"] != "temperature"
-    count = result.pre.get("num_samples", nan)
+    count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
+    divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
+    unit = _UNITS.get(result.details.get("task", task), _UNITS.get(task, "samples"))
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
@@ -135,7 +138,11 @@ def model_card(
         auto_class=_AUTO_CLASSES.get(task),
         peft_class=_PEFT_CLASSES.get(task) if adapter else None,
         example=_EXAMPLES.get(task),
-        unit=_UNITS.get(task, "samples"),
+        unit=unit,
+        of_fit="labels" if labels else unit,
+        labels=labels,
+        label_table=label_table(result) if isinstance(result, RunResult) and "labels" in result.details else "",
+        divisor=divisor,
         quoted_name=json.dumps(model_name, ensure_ascii=False)[1:-1],  # inside the quotes of a Python string
         base_model=_display_name(base_model),
         data_name=data_name,
@@ -150,8 +157,8 @@ def model_card(
         else "FocalSeq2Seq"
         if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
         else "Focal",
-        table=results_table([result]) if isinstance(result, RunResult) else translation_table([result]),
-        intervals=[side.get("ece") for side in intervals],
+        table=results_table([result]),
+        intervals=[side.get("ece") for side in (result.pre_intervals, result.post_intervals)],
         balance=result.details.get("class_balance"),
         calibration=calibration,
         scaled=scaled,
@@ -169,21 +176,18 @@ def citations(sources: Sequence[str]) -> str:
     return "\n\n".join(entries[key] for key in keys if key in entries)
 
 
-def _eval_results(
-    result: RunResult | TranslationResult, task: str, data_name: str, data_type: str, split: str
-) -> list["EvalResult"]:
+def _eval_results(result: RunResult, task: str, data_name: str, data_type: str, split: str) -> list["EvalResult"]:
     from huggingface_hub import EvalResult
 
     values = [(key, name, result.post.get(key)) for key, name in _METRICS.items()]
-    values += [(key, name + _BEFORE, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]
-    if isinstance(result, TranslationResult):
-        values.append(("bleu", "BLEU", result.bleu.get(result.temperature.value)))
-        values.append(("bleu", f"BLEU{_BEFORE}", result.bleu.get(1.0)))
+    if result.method is not None:
+        before = f" before {result.method} scaling"
+        values += [(key, name + before, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))
         for key, name, value in values
-        if value is not None and isfinite(value) and (result.temperature.is_fitted or not name.endswith(_BEFORE))
+        if value is not None and isfinite(value)
     ]
 
 

@@ -1,14 +1,15 @@
 """The task of a model, from the name of its class, and the Hub's name for that task."""
 
-# Suffix of the class name -> task, here as on the Hub.
+# Suffix of the class name -> task, here as on the Hub. Masked language models classify tokens.
 _CLASSIFIERS = {
     "ForSequenceClassification": "text-classification",
     "ForImageClassification": "image-classification",
     "ForTokenClassification": "token-classification",
     "ForSemanticSegmentation": "image-segmentation",
+    "ForMaskedLM": "fill-mask",
 }
-# The Hub's names for the language-model tasks of `hf-focal --task`.
-PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation"}
+# The Hub's names for the tasks of language models.
+PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation", "multiple-choice": "text-generation"}
 
 
 def classifier_task(class_name: str) -> str | None:

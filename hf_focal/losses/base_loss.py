@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_trans
 
 from torch import Tensor, nn
 
-from .number_checks import at_least_0, require, require_tensors
+from .number_checks import at_least_0, require
 
 IGNORE_INDEX = -100
 
@@ -79,7 +79,6 @@ class Loss(nn.Module):
             TypeError, ValueError: arguments of a wrong type, dtype, shape or range.
         """
         check_reduction(reduction, num_items)
-        require_tensors(logits=logits, labels=labels)
         values = self.elementwise(logits, labels)
         if reduction == "none":
             return values

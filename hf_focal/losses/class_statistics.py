@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .logit_and_label_checks import check_labels, sum_dtype
+from .dtypes_and_label_checks import check_labels, sum_dtype
 from .number_checks import require, within_0_1
 
 

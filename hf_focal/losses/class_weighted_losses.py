@@ -8,8 +8,8 @@ from torch import Tensor
 from .base_loss import Loss, option, register
 from .class_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
 from .closed_form_gradients import Entries
+from .dtypes_and_label_checks import accumulation_dtype, constant, is_transformed, sum_dtype
 from .focal_formula import focal_sigmoid_form
-from .logit_and_label_checks import accumulation_dtype, constant, is_transformed, sum_dtype
 from .loss_modules import focal_losses
 from .number_checks import at_least_0, finite, require, within_0_1
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .base_loss import IGNORE_INDEX, Loss
-from .logit_and_label_checks import accumulation_dtype, check_labels, is_transformed
+from .dtypes_and_label_checks import accumulation_dtype, check_labels, is_transformed
 
 LOG2_E = 1 / math.log(2)
 

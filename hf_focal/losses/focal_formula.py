@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .closed_form_gradients import ClosedForm, Entries, SampleStatistics, with_gradient
+from .dtypes_and_label_checks import accumulation_dtype, check_logits, raise_unless
 from .gamma_policies import ConstantGamma, GammaPolicy, ScheduledGamma
-from .logit_and_label_checks import accumulation_dtype, check_logits, raise_unless
-from .number_checks import at_least_0, require, require_tensors
+from .number_checks import at_least_0, require
 
 
 def focal_value_and_slope(ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +59,6 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
 
     `ce` is float32 or float64, of any shape. `gamma` is a number, or a policy that chooses it from p = exp(-ce).
     """
-    require_tensors(ce=ce)
     check_logits(ce, "ce")
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
     chosen = policy(torch.exp(-ce.detach().clamp(min=0)))
@@ -86,7 +85,6 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
     Returns:
         Elementwise losses (...) in float32 (float64 for float64 logits).
     """
-    require_tensors(logits=logits, targets=targets)
     gamma = at_least_0("gamma", gamma)
     check_logits(logits)
     shapes = f"{tuple(logits.shape)}, got {tuple(targets.shape)}"

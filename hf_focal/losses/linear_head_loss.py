@@ -20,8 +20,8 @@ from .closed_form_gradients import (
     sample_statistics,
     turn_into_gradient,
 )
-from .logit_and_label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
-from .number_checks import finite, require, require_tensors
+from .dtypes_and_label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
+from .number_checks import finite, require
 
 # Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and
 # writes the whole sum of the weight's gradient.
@@ -78,7 +78,6 @@ def linear_loss(
     require(soft_cap is None or finite("soft_cap", soft_cap) > 0, f"soft_cap must be above 0, got {soft_cap}")
     require(chunk_size is None or chunk_size >= 1, f"chunk_size must be at least 1, got {chunk_size}")
     bias = _check_head(hidden, weight, bias)
-    require_tensors(labels=labels)
     if is_transformed(hidden, weight, labels, *([] if bias is None else [bias])):
         raise NotImplementedError(
             "hidden, weight, bias and labels must be plain tensors, got some of torch.func: use the loss on logits"
@@ -112,13 +111,11 @@ def linear_loss(
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """The bias as (K,), or None."""
-    require_tensors(hidden=hidden, weight=weight)
     check_logits(hidden, "hidden")
     if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         shapes = f"weight {tuple(weight.shape)} for hidden {tuple(hidden.shape)}"
         raise ValueError(f"weight must be (classes, features) for hidden (..., features), got {shapes}")
     if bias is not None:
-        require_tensors(bias=bias)
         classes = len(weight)
         expected = f"({classes},) or (1, {classes}) for {classes} classes"
         require(bias.shape in ((classes,), (1, classes)), f"bias must be {expected}, got {tuple(bias.shape)}")

@@ -98,26 +98,6 @@ class LossConfig:
         return cls(str(options.pop("name")), options)
 
     @classmethod
-    def parse_list(cls, text: str) -> "list[LossConfig]":
-        """The configs of ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
-
-        Commas also separate the options of one loss: an item with a "=" and no name belongs to the loss before it.
-        """
-        items: list[str] = []
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            if items and "=" in part and ":" not in part:
-                items[-1] += f",{part}"
-            else:
-                items.append(part)
-        configs = [cls.parse(item) for item in items]
-        if not configs:
-            raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
-        for index, config in enumerate(configs):
-            if config in configs[:index]:
-                raise ValueError(f"losses must differ from each other, got {config} twice in {text!r}")
-        return configs
-
-    @classmethod
     def _parse_short(cls, text: str) -> "LossConfig":
         name, colon, rest = text.partition(":")
         words = [word for word in re.split(r"[\s,]+", name) if word]
@@ -161,8 +141,8 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
 
     Args:
         config: the loss.
-        link: "softmax" for one class a sample, see `Loss.forward`; "sigmoid" for several labels a sample or one logit,
-            see `SigmoidLoss`.
+        link: "softmax" for one class per sample, see `Loss.forward`; "sigmoid" for several labels per sample or one
+            logit, see `SigmoidLoss`.
     """
     config = LossConfig.parse(config)
     if link not in ("softmax", "sigmoid"):

@@ -9,6 +9,7 @@ from torch import Tensor
 from .base_loss import IGNORE_INDEX, Loss, option, register
 from .class_statistics import num_processes
 from .closed_form_gradients import ClosedForm, ClosedFormLoss, Entries, SampleStatistics, elementwise_losses
+from .dtypes_and_label_checks import accumulation_dtype, check_labels
 from .focal_formula import focal_closed_form, focal_sigmoid_form, soft_target_focal
 from .gamma_policies import (
     AdaFocalGamma,
@@ -18,7 +19,6 @@ from .gamma_policies import (
     ScheduledGamma,
     gamma_for_threshold,
 )
-from .logit_and_label_checks import accumulation_dtype, check_labels
 from .mmce import mmce, mmce_of_all_processes
 from .number_checks import at_least_0, finite, increasing, require
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .logit_and_label_checks import accumulation_dtype, check_labels, sum_dtype
+from .dtypes_and_label_checks import accumulation_dtype, check_labels, sum_dtype
 
 _KERNEL_WIDTH = 0.4
 

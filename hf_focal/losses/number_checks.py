@@ -1,12 +1,10 @@
-"""Checks of numbers and tensors that are given as arguments."""
+"""Checks of numbers that are given as arguments."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Real
 from typing import Any
-
-from torch import Tensor
 
 
 def require(condition: bool, message: str) -> None:
@@ -32,9 +30,3 @@ def within_0_1(name: str, value: Any) -> float:
 
 def increasing(values: Sequence[float]) -> bool:
     return all(a < b for a, b in pairwise(values))
-
-
-def require_tensors(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""Losses of sigmoid heads, in which each logit is a binary classifier: several labels a sample, or one logit."""
+"""Losses of sigmoid heads, in which each logit is a binary classifier: several labels per sample, or one logit."""
 
 from collections.abc import Iterable
 from itertools import repeat
@@ -15,8 +15,8 @@ from .closed_form_gradients import (
     refuse_second_derivative,
     with_gradient,
 )
-from .logit_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
-from .number_checks import at_least_0, finite, require, require_tensors
+from .dtypes_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .number_checks import at_least_0, finite, require
 
 SIGMOID_OPTIONS = {
     "alpha": Option(float | None, None, "sigmoid heads: the weight of ones, in (0, 1); zeros have weight 1 - α"),
@@ -45,12 +45,12 @@ class SigmoidLoss(Loss):
 
     Args:
         of_entries: the loss of an entry, which has a `sigmoid_form`. `ClassBalanced` weights labels: all entries of
-            a label have the weight of its number of ones (Huang et al. 2021).
+            a label, ones and zeros, have the weight of its number of ones (Cui et al. 2019).
         alpha: α in (0, 1), the weight of ones; zeros have weight 1 - α (Lin et al. 2017).
         pos_weight: a factor of the loss of ones, for all labels or one a label, as in
             `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Raises ValueError for any other loss: recall and MMCE are defined for one label a sample.
+    Raises ValueError for any other loss: recall and MMCE are defined for one label per sample.
     """
 
     name: ClassVar[str] = "sigmoid"
@@ -86,7 +86,6 @@ class SigmoidLoss(Loss):
 
     def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
         """The losses of the entries, or their sum, and the number of known entries."""
-        require_tensors(logits=logits, labels=labels)
         check_logits(logits)
         shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
         require(labels.shape == logits.shape, f"labels must have the shape of logits for a sigmoid, got {shapes}")

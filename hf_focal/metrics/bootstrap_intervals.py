@@ -1,4 +1,4 @@
-"""Bootstrap resamples of the calibration errors."""
+"""Confidence intervals of the calibration errors, by resampling."""
 
 import numpy as np
 import torch
@@ -11,22 +11,26 @@ _CHUNK = 2**22
 
 
 def resample_top_label_errors(
-    keys: np.ndarray, num_bins: int, num_resamples: int, generator: np.random.Generator
+    keys: np.ndarray, num_bins: int, num_resamples: int, generator: np.random.Generator, calibrated: bool = False
 ) -> dict[str, np.ndarray]:
     """ECE, MCE, ACE, RMSCE and AdaECE of resamples, with replacement, of the samples of `keys`; arrays (R,).
 
     The samples are sorted once. A resample is how often each is drawn, so its bins, of equal width or of equal mass,
-    are contiguous ranges of the sorted samples.
+    are contiguous ranges of the sorted samples. With `calibrated`, resamples have the same confidences, and hits drawn
+    with these probabilities.
     """
     keys = np.sort(keys)
-    size, gap, ties = len(keys), gaps(keys), tie_starts(keys)
-    bins = np.unique(bin_index(torch.from_numpy(unpack(keys)[0]), num_bins).numpy(), return_index=True)[1]
+    size, gap, ties, confidence = len(keys), gaps(keys), tie_starts(keys), unpack(keys)[0]
+    bins = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     step = max(1, _CHUNK // size)
     chunks = []
     for chunk in (min(step, num_resamples - start) for start in range(0, num_resamples, step)):
-        draws = generator.integers(size, size=(chunk, size)) + size * np.arange(chunk)[:, None]
-        drawn = np.bincount(draws.ravel(), minlength=chunk * size).reshape(chunk, size)
-        drawn_gap = drawn * gap
+        if calibrated:
+            drawn, drawn_gap = np.ones((chunk, size), np.int64), gaps_if_calibrated(confidence, chunk, generator)
+        else:
+            draws = generator.integers(size, size=(chunk, size)) + size * np.arange(chunk)[:, None]
+            drawn = np.bincount(draws.ravel(), minlength=chunk * size).reshape(chunk, size)
+            drawn_gap = drawn * gap
         errors = equal_width_errors(*(np.add.reduceat(values, bins, axis=1) for values in (drawn, drawn_gap)))
         groups = zip(*(np.add.reduceat(values, ties, axis=1) for values in (drawn, drawn_gap)), strict=True)
         adaptive = [equal_mass_error(count, gap_sum, num_bins) for count, gap_sum in groups]
@@ -34,24 +38,18 @@ def resample_top_label_errors(
     return {name: np.concatenate([errors[name] for errors in chunks]) for name in chunks[0]}
 
 
-def resample_classwise_error(
-    gap: np.ndarray, squares: np.ndarray, size: int, num_resamples: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Classwise ECE of resamples (R,), with each cell's gap sum drawn from its normal limit."""
-    if len(gap) == 2:  # the classes' cells mirror each other: either class's error is the mean of both
-        gap, squares = gap[:1], squares[:1]
-    num_classes = len(gap)
-    spread = np.sqrt(np.maximum(squares - gap**2 / size, 0))
-    occupied = spread > 0
-    fixed = np.abs(gap[~occupied]).sum()
-    gap, spread = gap[occupied], spread[occupied]
-    step = max(1, _CHUNK // max(1, len(gap)))
-    sizes = [min(step, num_resamples - start) for start in range(0, num_resamples, step)]
-    drawn = [np.abs(generator.standard_normal((chunk, len(gap))) * spread + gap).sum(1) for chunk in sizes]
-    return (np.concatenate(drawn) + fixed) / (size * num_classes)
+def gaps_if_calibrated(confidence: np.ndarray, draws: int, generator: np.random.Generator) -> np.ndarray:
+    """confidence - hit, (draws, N), of hits with the probabilities `confidence` (N,)."""
+    return confidence.astype(np.float64) - (generator.random((draws, len(confidence))) < confidence)
 
 
-def basic_interval(estimate: float, resampled: np.ndarray, level: float) -> tuple[float, float]:
-    """The reverse-percentile interval, clipped to [0, 1]."""
-    high, low = np.clip(2 * estimate - np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]), 0, 1)
-    return float(low), float(high)
+def debiased_interval(
+    estimate: float, resampled: np.ndarray, calibrated: np.ndarray, level: float
+) -> tuple[float, float]:
+    """The interval that `CalibrationMetrics.bootstrap` describes, of an error, its values in resamples, and those of a
+    calibrated model."""
+    tail = (1 - level) / 2
+    high, low = np.clip(2 * estimate - np.quantile(resampled, [tail, 1 - tail]), 0, 1)
+    if estimate <= np.quantile(calibrated, 1 - tail):
+        low = 0.0
+    return float(min(low, estimate)), float(max(high, estimate))

@@ -94,12 +94,12 @@ def classwise_calibration_error(
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
-    cells, size = torch.zeros(1, num_classes, num_bins, dtype=torch.float64), 0
+    cells, size = torch.zeros(num_classes, num_bins, dtype=torch.float64), 0
     for block in blocks:
         cells = cells.to(block.labels.device)
         add_to_cells(cells, block)
         size += len(block.labels)
-    return classwise_error(cells[0].cpu().numpy(), size)
+    return classwise_error(cells.cpu().numpy(), size)
 
 
 def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -113,7 +113,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 
 
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """AURC: the mean error rate of the k most confident samples, over k; see `RiskCoverageCurve.areas`.
+    """AURC: the error rate of the k most confident samples, averaged over k; see `RiskCoverageCurve.areas`.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -121,7 +121,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 
 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """E-AURC: the AURC above that of the best order, in which all errors come last.
+    """E-AURC: the AURC minus that of the ideal order, in which all errors come last.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -129,7 +129,7 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 
 
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """AUGRC: the mean share of wrong answers among all samples if the k most confident are answered, over k.
+    """AUGRC: the share of wrong answers among all samples if the k most confident are answered, averaged over k.
 
     Returns a fraction in [0, 1/2]; see the module for shapes and errors.
     """

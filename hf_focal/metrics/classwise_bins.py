@@ -13,8 +13,8 @@ from .sample_scores import SampleBlock
 
 
 def add_to_cells(cells: Tensor, samples: SampleBlock) -> None:
-    """Add samples to `cells`, float64: Σ (p - hit) of each cell (K, M), and Σ (p - hit)² if there is a second one."""
-    _, num_classes, num_bins = cells.shape
+    """Add samples to `cells` (K, M), float64: Σ (p - hit) of each cell."""
+    num_classes, num_bins = cells.shape
     probabilities = samples.probabilities
     label = probabilities.gather(1, samples.labels[:, None]).squeeze(1)
     label_cell = samples.labels * num_bins + bin_index(label, num_bins)
@@ -25,16 +25,11 @@ def add_to_cells(cells: Tensor, samples: SampleBlock) -> None:
     value = probabilities.flatten()[above]
     first_cell = above.remainder_(num_classes).mul_(num_bins)
     cell = first_cell + bin_index(value, num_bins)
-    value, label = value.double(), label.double()
-
-    hit = torch.full_like(label, -1)  # (p - 1) - p
-    for order, sums in enumerate(cells.view(len(cells), -1), start=1):
-        if order == 2:
-            probabilities, value, hit = probabilities.square(), value.square(), 1 - 2 * label  # (p - 1)² - p²
-        sums[::num_bins] += probabilities.sum(0, dtype=torch.float64)
-        sums.index_add_(0, first_cell, value, alpha=-1)
-        sums.index_add_(0, cell, value)
-        sums.index_add_(0, label_cell, hit)
+    value, sums = value.double(), cells.view(-1)
+    sums[::num_bins] += probabilities.sum(0, dtype=torch.float64)
+    sums.index_add_(0, first_cell, value, alpha=-1)
+    sums.index_add_(0, cell, value)
+    sums.index_add_(0, label_cell, torch.full_like(label, -1, dtype=torch.float64))
 
 
 def classwise_error(gap: np.ndarray, size: int) -> float:

@@ -32,19 +32,11 @@ def check_positive(name: str, value: SupportsFloat) -> float:
 
 
 def as_tensor(name: str, value: Array) -> Tensor:
-    """Return a tensor, array or list of numbers as a tensor without gradient; raise if it has no values."""
+    """Return a tensor, array or list of numbers as a tensor without gradient."""
     try:
         tensor = torch.as_tensor(value).detach()
     except (RuntimeError, TypeError, ValueError):
         raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from None
-    if tensor.is_meta:
-        raise ValueError(f"{name} must have values, got a tensor on the device meta")
-    try:
-        tensor.untyped_storage()
-    except NotImplementedError:  # the values are those of a transform
-        raise NotImplementedError(
-            f"{name} must be a plain tensor, got one of torch.func (vmap, grad, jacrev, ...)"
-        ) from None
     return tensor
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .bootstrap_intervals import basic_interval, resample_classwise_error, resample_top_label_errors
+from .bootstrap_intervals import debiased_interval, resample_top_label_errors
 from .classwise_bins import add_to_cells, classwise_error
 from .equal_mass_bins import NUM_CELLS, adaptive_error, adaptive_error_of_cells, cell_index, joined, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
@@ -47,16 +47,16 @@ class CalibrationMetrics:
     """Calibration errors and scores, summed over batches and processes.
 
     Sums are float64. For the equal-mass bins and the bootstrap, the float32 confidence and the hit of each sample are
-    kept too: four bytes (eight for float64 scores). The result depends neither on the order of the samples nor on
-    their batches. Objects pickle to little more than those bytes: gather them over ranks and `merge` them.
+    kept too, packed into four bytes (eight for float64 scores). The result depends neither on the order of the samples
+    nor on their batches. Objects pickle to little more than those bytes: gather them over ranks and `merge` them.
 
     Args:
         num_bins: M, for equal-width, equal-mass and classwise bins.
         ignore_index: samples with this label are left out.
-        classwise: also sum the K·M cells of classwise ECE, 16 bytes each; worth switching off for large vocabularies.
+        classwise: also sum the K·M cells of classwise ECE, 8 bytes each; worth switching off for large vocabularies.
         keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
             AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
-        link: "sigmoid" for several labels a sample, or one logit: the object is then a `LabelMetrics`.
+        link: "sigmoid" for several labels per sample, or one logit: the object is then a `LabelMetrics`.
 
     A batch that raises leaves the object as it was. `label_counts` `(K,)`, int64, is the number of samples of each
     class, empty before the first batch and with ``classwise=False``.
@@ -121,7 +121,7 @@ class CalibrationMetrics:
             self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
             if self.classwise:
                 if self._cells is None:
-                    self._cells = confidence.new_zeros(2, num_classes, self.num_bins, dtype=torch.float64)
+                    self._cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
                     self.label_counts = np.zeros(num_classes, np.int64)
                 add_to_cells(self._cells, block)
                 self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
@@ -143,7 +143,7 @@ class CalibrationMetrics:
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
 
     def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
-        """Add the other's samples, and return this object. Raises ValueError for other arguments or other classes."""
+        """Add the other's samples, and return this object. Raises ValueError if arguments or classes differ."""
         self._check_mergeable(other)
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
@@ -188,8 +188,8 @@ class CalibrationMetrics:
         else:
             errors["adaece"], errors["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)
         if self.classwise:
-            cells = np.zeros((2, 1, 1)) if self._cells is None else self._cells.numpy()
-            errors["classwise_ece"] = classwise_error(cells[0], int(count.sum()))
+            cells = np.zeros((1, 1)) if self._cells is None else self._cells.numpy()
+            errors["classwise_ece"] = classwise_error(cells, int(count.sum()))
         return errors
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -220,11 +220,11 @@ class CalibrationMetrics:
     def threshold_for(
         self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
     ) -> Threshold:
-        """Return the confidence from which on to answer, so that precision or coverage is at least what is given.
+        """Return the lowest confidence at which to answer, so that precision or coverage is at least what is given.
 
         For a precision (the accuracy of the answers), the threshold that answers most; for a coverage (the share that
         gets an answer), the one with the highest precision. Over draws of these samples, which must not be the test
-        set, the promise holds with probability `level`, by the bound of Clopper and Pearson.
+        set, the guarantee holds with probability `level`, by the bound of Clopper and Pearson.
 
         Raises ValueError unless exactly one of the two is given, in (0, 1); if these samples cannot show it; and if
         samples are not kept.
@@ -242,18 +242,15 @@ class CalibrationMetrics:
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals (low, high) of the calibration errors; NaN without samples.
+        """Return confidence intervals (low, high) of the top label's calibration errors; NaN without samples.
 
         Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. A binned error is
         biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling
         adds this bias again. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror it back (Davison and
-        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). They are still too high if an estimate
-        is mostly noise (nearly perfect calibration, few samples per bin or cell). MCE is a maximum of noisy bins, for
-        which no bootstrap is reliable.
-
-        For classwise ECE, a cell's sum of gaps d = p - hit is drawn from a normal distribution with the variance that
-        resampling gives it, Σ d² - (Σ d)²/N. The correlation of the classes, -1/(K-1) on average, is left out (two
-        classes are drawn as one).
+        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). Two steps widen them: `low` is 0 if
+        calibrated probabilities would give an error this large by chance (hits drawn with the confidences as
+        probabilities: Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007), and they are
+        extended to contain the estimate. MCE is a maximum of noisy bins, for which no bootstrap is reliable.
 
         Raises TypeError or ValueError for a num_resamples that is not an int of at least 1, a level outside (0, 1), or
         if samples are not kept.
@@ -263,14 +260,17 @@ class CalibrationMetrics:
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
         estimates = self._calibration_errors()
+        estimates.pop("classwise_ece", None)  # whose probabilities are not kept
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
-        generator = np.random.default_rng(seed)
-        resampled = resample_top_label_errors(keys, self.num_bins, num_resamples, generator)
-        if self._cells is not None:
-            gap, squares = self._cells.numpy()
-            resampled["classwise_ece"] = resample_classwise_error(gap, squares, len(keys), num_resamples, generator)
-        return {name: basic_interval(estimates[name], resampled[name], level) for name in estimates}
+        resampled, calibrated = (
+            resample_top_label_errors(keys, self.num_bins, num_resamples, np.random.default_rng(seed), ideal)
+            for ideal in (False, True)
+        )
+        return {
+            name: debiased_interval(estimate, resampled[name], calibrated[name], level)
+            for name, estimate in estimates.items()
+        }
 
     def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .bootstrap_intervals import basic_interval
+from .bootstrap_intervals import debiased_interval, gaps_if_calibrated
 from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, joined, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, as_tensor, check_floating
@@ -172,21 +172,24 @@ class LabelMetrics(CalibrationMetrics):
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Intervals of ece and adaece, as in `CalibrationMetrics.bootstrap`. Rows are resampled: labels of one sample
-        depend on each other."""
+        """Intervals of ece and adaece, as in `CalibrationMetrics.bootstrap`. Rows are resampled, because labels of one
+        sample depend on each other; those of a calibrated model are drawn independently."""
         keys = self._keys_of_rows()
         row, label = np.nonzero(keys != _UNKNOWN)
         order = np.argsort(keys[row, label])
         row, known = row[order], keys[row, label][order]
-        gap, cell = gaps(known), bin_index(torch.from_numpy(unpack(known)[0].copy()), self.num_bins).numpy()
+        probability, ones = unpack(known)[0], np.ones(len(known), np.int64)
+        gap, cell = gaps(known), bin_index(torch.from_numpy(probability.copy()), self.num_bins).numpy()
         generator = np.random.default_rng(seed)
-        resampled: dict[str, list[float]] = {"ece": [], "adaece": []}
+        errors: dict[str, list[list[float]]] = {"ece": [], "adaece": []}
         for _ in range(num_resamples):
             weight = generator.multinomial(len(keys), np.full(len(keys), 1 / len(keys)))[row]
-            resampled["ece"].append(np.abs(np.bincount(cell, weight * gap)).sum() / weight.sum())
-            resampled["adaece"].append(equal_mass_error(weight, weight * gap, self.num_bins))
+            draws = (weight, weight * gap), (ones, gaps_if_calibrated(probability, 1, generator)[0])
+            errors["ece"].append([np.abs(np.bincount(cell, g)).sum() / w.sum() for w, g in draws])
+            errors["adaece"].append([equal_mass_error(w, g, self.num_bins) for w, g in draws])
         estimates = self.compute()
-        return {name: basic_interval(estimates[name], np.array(values), level) for name, values in resampled.items()}
+        columns = {name: np.array(pairs).T for name, pairs in errors.items()}
+        return {name: debiased_interval(estimates[name], pair[0], pair[1], level) for name, pair in columns.items()}
 
     def _keys_of_rows(self) -> np.ndarray:
         """(N, L)."""

@@ -1,45 +1,41 @@
-"""Self-contained HTML page that compares the reports of several runs, without scripts or external files."""
+"""Self-contained HTML page that compares the reports of several runs, without external files."""
 
 import base64
+import hashlib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ..metrics import ReliabilityBins
 from ..utils.atomic_write import write_whole
-from .bleu_and_ece_figure import temperature_curves
 from .gamma_figure import gamma_heatmap
-from .markdown_tables import (
-    Best,
-    format_number,
-    parts,
-    results_columns,
-    results_notes,
-    results_table,
-    signatures,
-    translation_columns,
-)
+from .markdown_tables import Best, Cell, format_number, parts, results_columns, results_notes, results_table
 from .reliability_figures import reliability_diagram
-from .run_results import READ_ERRORS, MeasuredRun, RunResult, TranslationResult, read_result
+from .run_results import READ_ERRORS, RunResult
+from .text_summary import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DPI = 96  # CSS pixels per inch, so that fonts have their size
-# Images wider than this, in CSS pixels, scroll on a phone instead of shrinking until they cannot be read.
-_WIDE = 540
+_WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
+# The figures' colors that follow the page's.
+_PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
+_PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)"}
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
-    """Write one HTML file that compares runs: tables, reliability diagrams, γ over training, and curves over T.
+    """Write one HTML file that compares runs: tables, reliability diagrams, and γ over training.
 
-    The page needs no other file and no network, runs no script, and is readable on a phone, in light and dark mode.
+    The page needs no other file, no network, and no script (one sorts the tables by column), and is readable on a
+    phone, in light and dark mode. Runs on different test sets, which cannot be ranked, are in tables of their own.
 
     Args:
         folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,
@@ -54,45 +50,27 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
     runs = _read_runs([file for folder in folders for file in _metrics_files(Path(folder))])
-    classifiers = [run for run in runs.values() if isinstance(run, RunResult)]
-    translations = [run for run in runs.values() if isinstance(run, TranslationResult)]
     shown, gammas = [], []
-    for file, run in sorted(runs.items(), key=lambda item: isinstance(item[1], TranslationResult)):
+    test_sets: dict[str, list[RunResult]] = {}
+    for file, run in runs.items():
         with _errors_of(file):
-            if isinstance(run, RunResult):
-                results_table([run])  # so that an error in its numbers names its file
+            results_table([run])  # so that an error in its numbers names its file
+            test_sets.setdefault(_test_set(run), []).append(run)
             shown.append((run, _diagrams(run)))
             if history := run.details.get("gamma_history"):
                 alt = f"γ of each bin over the training of {run.loss}"
                 gammas.append(_picture(gamma_heatmap(history), alt, run.loss))
-    measured = [run for run in translations if run.bleu]
-    alt = f"Test BLEU and validation ECE over the temperature: {', '.join(run.loss for run in measured)}"
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["breakable"] = _breakable
+    environment.filters |= {"breakable": _breakable, "digest": _digest, "split": _numbers_and_intervals}
     environment.tests["best"] = lambda part: isinstance(part, Best)
     page = environment.get_template("comparison_page.html.jinja").render(
         title=title or f"Calibration of {len(runs)} run{'s' if len(runs) > 1 else ''}",
-        tables=[
-            *([("Results", results_columns(classifiers), results_notes(classifiers))] if classifiers else []),
-            *(
-                [
-                    (
-                        "Translation",
-                        translation_columns(translations),
-                        [f"BLEU: {text}" for text in signatures(translations)],
-                    )
-                ]
-                if translations
-                else []
-            ),
-        ],
+        tables=[_table(test_set, runs) for test_set, runs in test_sets.items()],
         zip=zip,
-        parts=parts,
         runs=shown,
         gammas=gammas,
-        curves=_picture(temperature_curves(measured), alt) if measured else None,
     )
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,12 +96,12 @@ def _errors_of(file: Path) -> Iterator[None]:
         raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
 
 
-def _read_runs(files: Sequence[Path]) -> dict[Path, MeasuredRun]:
+def _read_runs(files: Sequence[Path]) -> dict[Path, RunResult]:
     """Read each file once. The loss of each run becomes its unique name."""
     runs = {}
     for file in {file.resolve(): file for file in files}.values():
         with _errors_of(file):
-            runs[file] = read_result(file)
+            runs[file] = RunResult.load(file)
     names = _unique_names([" ".join(run.loss.split()) for run in runs.values()], list(runs))
     return {file: replace(run, loss=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
 
@@ -145,25 +123,81 @@ def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _diagrams(run: MeasuredRun) -> list[dict[str, Any]]:
+def _test_set(run: RunResult) -> str:
+    """The name and the size of a test set, which tell it from others."""
+    name = re.sub("^(test_)?dataset ", "", str(run.details.get("measured_on", "")))
+    balance = run.details.get("class_balance")
+    unit = UNITS.get(run.details.get("task", ""), "samples" if balance else "labels")  # of tokens or pixels
+    size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
+    if balance:
+        counts = dict.fromkeys(f"{balance[name]:,}" for name in ("smallest", "largest"))
+        size += f" of {balance['classes']} classes, {' to '.join(counts)} of each"
+    return "; ".join(filter(None, (name, size)))
+
+
+def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
+    """The table of the runs on one test set."""
+    dates = sorted({str(run.details["date"]) for run in runs if "date" in run.details})
+    measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
+    about = "; ".join(filter(None, (test_set, measured)))
+    return {"about": about, "columns": results_columns(runs), "notes": results_notes(runs)}
+
+
+def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
+    """The parts of a cell without its intervals, the intervals, and the last number, by which to sort."""
+    numbers = [part for part in parts(cell) if part and not part.startswith(" [")]
+    intervals = [part.strip().replace(" ", "\N{NO-BREAK SPACE}") for part in parts(cell) if part.startswith(" [")]
+    return numbers, " → ".join(intervals), next((part for part in reversed(numbers) if part[-1].isdigit()), "")
+
+
+def _diagrams(run: RunResult) -> list[dict[str, Any]]:
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
-    for when, bins, metrics in sides if run.temperature.is_fitted else [("Without", run.pre_bins, run.pre)]:
-        caption = f"{when} temperature scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
+    for when, bins, metrics in sides if run.method else [("Without", run.pre_bins, run.pre)]:
+        caption = f"{when} {run.method or 'temperature'} scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
         alt = f"Reliability diagram of {run.loss}. {caption}"
-        pictures.append(_picture(reliability_diagram(metrics=bins), alt, caption))
+        figure = reliability_diagram(metrics=bins, link=run.link)
+        pictures.append(_picture(figure, alt, caption, _tooltips(figure, bins)))
     return pictures
 
 
-def _picture(figure: "Figure", alt: str, caption: str | None = None) -> dict[str, Any]:
-    """Embed a figure as a PNG with two pixels per CSS pixel, so that it is sharp on high-resolution screens."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=2 * _DPI)
-    width, height = (round(inches * _DPI) for inches in figure.get_size_inches())
-    source = base64.b64encode(file.getvalue()).decode("ascii")
-    return {"source": source, "width": width, "height": height, "alt": alt, "caption": caption, "wide": width > _WIDE}
+def _tooltips(figure: "Figure", bins: ReliabilityBins) -> list[str]:
+    """Cover each bin that has samples with a bar that is all but invisible, "tip-0", ...; return the bars' texts."""
+    filled = bins.count > 0
+    left, right = bins.edges[:-1][filled], bins.edges[1:][filled]
+    bars = figure.axes[0].bar(left, figure.axes[0].get_ylim()[1], right - left, align="edge", alpha=0.004)
+    for number, bar in enumerate(bars):
+        bar.set_gid(f"tip-{number}")
+    rows = np.stack([left, right, bins.count[filled], bins.confidence[filled], bins.accuracy[filled]], 1).tolist()
+    confidence, accuracy = figure.axes[1].get_xlabel(), figure.axes[0].get_ylabel().lower()
+    text = f"{confidence} {{:.3g}} to {{:.3g}}: {{:,.0f}} predictions, mean {{:.1%}}, {accuracy} {{:.1%}}"
+    return [text.format(*row) for row in rows]
+
+
+def _picture(figure: "Figure", alt: str, caption: str | None = None, tooltips: Iterable[str] = ()) -> dict[str, Any]:
+    """Embed a figure as SVG in the colors of the page."""
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": alt}):  # text, and ids that no other figure has
+        figure.savefig(file, format="svg", dpi=192)
+    drawing = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
+    root, _, drawing = drawing[drawing.index("<svg") :].partition(">")
+    drawing = re.sub(r' id="[\w.]+_\d+"', "", drawing)
+    for number, text in enumerate(tooltips):
+        drawing = drawing.replace(f'<g id="tip-{number}">', f"<g><title>{text}</title>")
+    drawing = re.sub("|".join(_PAGE_COLORS), lambda match: _PAGE_COLORS[match[0]], drawing)
+    width = round(96 * figure.get_figwidth())
+    box = re.findall('viewBox="[^"]*"', root)[0]
+    source = Markup('<svg {} role="img" aria-label="{}">').format(Markup(box), alt) + Markup(drawing)
+    return {"source": source, "alt": alt, "caption": caption, "wide": width > _WIDE}
 
 
 def _breakable(name: str) -> Markup:
     """Escape a name and allow line breaks after the punctuation between its words."""
-    return Markup(re.sub(r"([_:,/])(?=\w)", r"\1<wbr>", str(escape(name))))
+    return Markup(re.sub(r"([_:,/=])(?=\w)", r"\1<wbr>", str(escape(name))))
+
+
+def _digest(script: str) -> str:
+    """The hash by which the page's policy allows its one script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .figure_style import ACCURACY, GAP, GREY, clean_axes, finished, title_above
+from .figure_style import ACCURACY, GAP, finished, title_above
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +21,9 @@ _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: str | Path | None = None) -> "Figure":
-    """Draw γ of each bin over training, above the probabilities that separate the bins.
+    """Draw γ of each bin over training, and below it γ over the probabilities that each bin spans at the time.
 
+    Bins have equal mass, so early in training, when all probabilities are low, one bin can span nearly all of [0, 1].
     Each column spans the time from one update to the next. Before the first update, every γ is 1 and the bins have
     equal width. The last column, γ at the end of training, has the average width. γ < 0 is also hatched.
 
@@ -33,7 +34,8 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
         path: also save the figure here; the suffix determines the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with three axes: the heat map, the bins' inner edges and the color bar.
+        A `matplotlib.figure.Figure` with three axes: γ by bin, γ by probability with the bins' inner
+        edges, and the color bar.
 
     Raises:
         ValueError: no updates, decreasing or negative epochs, or updates with different numbers of gammas or edges.
@@ -57,7 +59,7 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     edges = np.array([np.linspace(0, 1, num_bins + 1), *(entry["edges"] for entry in history)])
 
     figure = Figure(figsize=(6.4, 6.2), layout="constrained")
-    heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
+    heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1.2))
     lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
     bound = max(-lowest, highest)
     # The reports' two colors, each from pale to dark without a shared white, so that small γ show their sign too.
@@ -71,22 +73,32 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     for number, row in enumerate(gammas, start=1):
         tops = np.where(row < 0, number + 0.5, np.nan)
         heat.stairs(tops, epochs, baseline=number - 0.5, fill=True, **hatched)
+    heat.set_title("AdaFocal's γ in each bin", fontsize=10)
     heat.set_ylabel("Bin, by true-class probability")
     heat.set_yticks(range(1, num_bins + 1, -(-num_bins // 15)))
-    bar = figure.colorbar(mesh, ax=heat, label="γ (inverse focal below 0)", pad=0.02)
+    bar = figure.colorbar(mesh, ax=heat, label="γ (below 0: inverse focal loss)", pad=0.02)
     ticks = [tick for tick in sorted({0, *_TICKS, *(-tick for tick in _TICKS)}) if lowest <= tick <= highest]
     bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "−") for tick in ticks])
     bar.minorticks_off()
     bar.ax.axhspan(lowest, 0, **hatched)
     bar.ax.set_ylim(lowest, highest)
 
-    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color=GREY, linewidth=0.9)
+    # Two vertices a column let its edges be steps; the cells between two columns have no width.
+    corners = np.repeat(edges.T, 2, axis=1)
+    inner.pcolormesh(
+        np.broadcast_to(np.repeat(epochs, 2)[1:-1], corners.shape),
+        corners,
+        np.repeat(gammas, 2, axis=1)[:, :-1],
+        cmap=colormap,
+        norm=norm,
+    )
+    inner.plot(epochs, [*edges[:, 1:-1], edges[-1, 1:-1]], drawstyle="steps-post", color="white", linewidth=0.5)
+    inner.set_title("The same γ by probability; lines separate the bins", fontsize=10)
     inner.set_ylim(0, 1)
     inner.set_xlim(epochs[0], epochs[-1])
     inner.xaxis.get_major_locator().set_params(integer=True)
     inner.set_xlabel("Epoch")
-    inner.set_ylabel("Inner edges,\nprobability")
-    clean_axes(inner)
+    inner.set_ylabel("True-class\nprobability")
     figure.align_ylabels()
     if title:
         title_above(figure, title)

@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .run_results import RunResult, TranslationResult
+import numpy as np
+
+from .run_results import RunResult
 
 MISSING = "–"  # not measured, or NaN
 
@@ -17,9 +19,13 @@ _METRICS = (
     ("classwise_ece", "classwise ECE %", 100, 2),
     ("mce", "MCE %", 100, 2),
 )
+# The same error with a sigmoid.
+_OF_LABELS = {"classwise_ece": ("macro_ece", "macro ECE %", 100, 2)}
 # What no temperature changes.
-_DECISIONS = (("error", "Error %", min), ("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max))
-_TRUE_ERROR = ("true_calibration_error", "true ECE %", 100, 2)
+_DECISIONS = (
+    *(("error", "Error %", min), ("micro_f1", "micro-F1 %", max)),
+    *(("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max)),
+)
 
 
 class Best(str):
@@ -96,40 +102,25 @@ def check_results(results: Sequence) -> None:
         raise ValueError("results must hold at least one run, got none")
 
 
-def markdown_table(rows: Sequence[Mapping], bold_best: bool = True) -> str:
-    """Compare runs: error, then NLL and calibration errors before → after temperature scaling, and T.
-
-    Args:
-        rows: one mapping per run:
-            `"loss"`: its name;
-            `"pre"`: metrics before temperature scaling, from `CalibrationMetrics.compute()`;
-            `"post"`, `"temperature"`: metrics after it, and T, optional;
-            `"true_calibration_error"`: optional (before, after) fractions, if the true probabilities are known;
-            `"intervals"`, `"post_intervals"`: optional mappings of a metric to (low, high); that of the ECE is shown.
-        bold_best: put the best printed value of each column in bold, before and after T separately (ties included),
-            if there are at least two runs and if its interval, where it has one, excludes the others.
-
-    Returns:
-        The table, ending in a newline. Missing values and NaN appear as "–".
-
-    Raises:
-        ValueError: no rows.
-    """
-    columns = _comparison_columns(rows, bold_best)
-    return columns_table(list(columns), list(columns.values()))
-
-
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     """Return the columns of `results_table` by their titles; the last row is the majority class, where it is known."""
-    rows: list[dict[str, Any]] = [
-        {"loss": run.loss, "pre": run.pre, "intervals": run.pre_intervals} for run in results
+    check_results(results)
+    columns: dict[str, list[Cell]] = {"Loss": [run.loss for run in results]}
+    for key, title, best in _DECISIONS:
+        if key == "error" or any(key in run.pre for run in results):
+            columns[title] = [*_cells([run.pre for run in results], [run.pre_intervals for run in results], key, best)]
+    of_labels = _OF_LABELS if any("macro_ece" in run.pre for run in results) else {}
+    for key, title, factor, decimals in (of_labels.get(metric[0], metric) for metric in _METRICS):
+        columns[title] = _before_after_cells(results, key, factor, decimals, min)
+    if any(run.true_calibration_error is not None for run in results):
+        pairs = [run.true_calibration_error or (None, None) for run in results]
+        columns["true ECE %"] = before_after(pairs, 100, 2, min)
+    if any("bleu" in run.pre for run in results):
+        columns["BLEU"] = _before_after_cells(results, "bleu", 1, 2, max)
+    columns["T"] = [
+        f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
-    for row, run in zip(rows, results, strict=True):
-        if run.temperature.is_fitted:
-            row |= {"post": run.post, "post_intervals": run.post_intervals, "temperature": run.temperature.value}
-        if run.true_calibration_error is not None:
-            row["true_calibration_error"] = run.true_calibration_error
-    columns = _comparison_columns(rows)
+    columns = {title: columns[title] for title in ("Loss", "ECE %", "T")} | columns  # what people look for is first
     errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
     if len(errors) == 1:  # or the runs have different test sets
         baseline = {"Loss": "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
@@ -160,79 +151,66 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 
 
 def results_table(results: Sequence[RunResult]) -> str:
-    """Compare results in a `markdown_table`, one row per run and one of the majority class; `results_notes` follow."""
+    """Compare runs: error, then NLL and calibration errors before → after temperature scaling, and T.
+
+    There is one row per run and one of the majority class; `results_notes` follow. The best printed value of each
+    column is in bold, before and after T separately (ties included), if there are at least two runs and if its
+    interval, where it has one, excludes the others. Missing values and NaN appear as "–". Raises ValueError for no
+    results.
+    """
     columns = results_columns(results)
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
     return columns_table(list(columns), list(columns.values())) + notes
 
 
-def translation_columns(results: Sequence[TranslationResult]) -> dict[str, list[Cell]]:
-    """Return the columns of `translation_table` by their titles."""
-    check_results(results)
-    ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
-    bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
-    return {
-        "Loss": [run.loss for run in results],
-        "ECE % (T)": [(*cell, f" ({run.temperature.value:.2f})") for cell, run in zip(ece, results, strict=True)],
-        "NLL": before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
-        "BLEU": before_after(bleu, 1, 2, max),
-    }
+def label_table(result: RunResult, most: int = 20) -> str:
+    """Compare the labels of a model of several labels: frequency, ECE before → after T, F1 at ½, T.
 
-
-def signatures(results: Sequence[TranslationResult]) -> list[str]:
-    """Return the distinct sacreBLEU signatures of the results, each on one line."""
-    return list(dict.fromkeys(" ".join(run.signature.split()) for run in results))
-
-
-def translation_table(results: Sequence[TranslationResult]) -> str:
-    """Compare translation runs: ECE, NLL and BLEU before → after T [Mukhoti et al. 2020, table 3].
-
-    The best values are in bold as in `markdown_table`, the largest of BLEU. A line per distinct sacreBLEU signature
-    follows. Raises ValueError for no results.
+    Of more than `most` labels, those with the largest ECE before T.
     """
-    columns = translation_columns(results)
-    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures(results))
-    return f"{columns_table(list(columns), list(columns.values()))}\n{lines}"
+    labels = result.details["labels"]
+    errors = np.nan_to_num(np.array(labels["before"], float))  # null is read as None
+    rows = sorted(np.argsort(-errors, kind="stable")[:most])
+
+    def cells(key: str, factor: float, decimals: int) -> list[Cell]:
+        return [format_number(labels[key][row], factor, decimals) for row in rows]
+
+    sides = [cells(side, 100, 2) for side in ("before", "after")[: 2 if result.method else 1]]
+    columns = {
+        "Label": [labels["name"][row] for row in rows],
+        "frequency %": cells("frequency", 100, 2),
+        "ECE %": [" → ".join(cell) for cell in zip(*sides, strict=True)],
+        "F1 %": cells("f1", 100, 1),
+        "T": cells("temperature", 1, 2),
+    }
+    return columns_table(list(columns), list(columns.values()))
 
 
-def _comparison_columns(rows: Sequence[Mapping], bold_best: bool = True) -> dict[str, list[Cell]]:
-    if not rows:
-        raise ValueError("rows must hold at least one run, got none")
-    metrics = [*_METRICS, *([_TRUE_ERROR] if any("true_calibration_error" in row for row in rows) else [])]
-    columns: dict[str, list[Cell]] = {"Loss": [row["loss"] for row in rows]}
-    for key, title, best in _DECISIONS:
-        if key == "error" or any(key in row["pre"] for row in rows):
-            columns[title] = [*_cells(rows, "pre", "intervals", key, 100, 2, bold_best, best)]
-    for key, title, factor, decimals in metrics:
-        sides = []
-        for side, intervals in (("pre", "intervals"), ("post", "post_intervals")):
-            cells = _cells(rows, side, intervals, key, factor, decimals, bold_best)
-            bounds = [row.get(intervals, {}).get(key) if key == "ece" else None for row in rows]
-            sides.append(
-                [(cell, format_interval(each, factor, decimals)) for cell, each in zip(cells, bounds, strict=True)]
-            )
-        columns[title] = [
-            (*before, " → ", *after) if row.get("post") else before
-            for row, before, after in zip(rows, *sides, strict=True)
-        ]
-    return columns | {"T": [format_number(row.get("temperature"), 1, 2) for row in rows]}
+def _before_after_cells(
+    results: Sequence[RunResult], key: str, factor: float, decimals: int, best: Callable
+) -> list[Cell]:
+    """A metric of each run before → after T, and the interval of the ECE; only before, without a correction."""
+    sides = []
+    for side in ("pre", "post"):
+        values = [getattr(run, side) if side == "pre" or run.method else {} for run in results]
+        intervals = [getattr(run, f"{side}_intervals") for run in results]
+        cells = _cells(values, intervals, key, best, factor, decimals)
+        shown = [format_interval(each.get(key) if key == "ece" else None, factor, decimals) for each in intervals]
+        sides.append(list(zip(cells, shown, strict=True)))
+    return [
+        (*before, " → ", *after) if run.method else before for run, before, after in zip(results, *sides, strict=True)
+    ]
 
 
 def _cells(
-    rows: Sequence[Mapping],
-    side: str,
-    intervals: str,
+    values: Sequence[Mapping],
+    intervals: Sequence[Mapping],
     key: str,
-    factor: float,
-    decimals: int,
-    bold_best: bool,
-    best: Callable = min,
+    best: Callable,
+    factor: float = 100,
+    decimals: int = 2,
 ) -> list[str]:
-    """A metric of each run before T or after it, with the best in bold."""
-    if key == "true_calibration_error":
-        values = [row.get(key, (None, None))[side == "post"] for row in rows]
-    else:
-        values = [row.get(side, {}).get(key) for row in rows]
-    bounds = [row.get(intervals, {}).get(key) for row in rows]
+    """A metric of each run, with the best in bold."""
+    bounds = [each.get(key) for each in intervals]
     widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
-    return in_bold([format_number(value, factor, decimals) for value in values], bold_best, best, widths)
+    return in_bold([format_number(each.get(key), factor, decimals) for each in values], True, best, widths)

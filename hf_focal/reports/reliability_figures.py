@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# The axes, and what bars above and below the diagonal stand for.
+_WORDS = {
+    "softmax": ("Confidence", "Accuracy", "overconfident", "underconfident"),
+    "sigmoid": ("P(label)", "Frequency", "P too high", "P too low"),
+}
 _SOLID_COUNT = 30  # bars of bins with fewer samples are paler
 _HEADROOM = 1.2  # upper end of the accuracy axis: the ECE stands above 1, where there are no bars
 
@@ -32,19 +37,23 @@ def reliability_diagram(
     temperature: Temperature | float | None = None,
     title: str | None = None,
     smooth: bool = False,
+    link: str = "softmax",
     path: str | Path | None = None,
 ) -> "Figure":
     """Draw accuracy against confidence, with the ECE, above a histogram of the confidences.
+
+    With the link "sigmoid" it is the frequency of the labels against their probabilities.
 
     Bars of bins with few samples are paler; vertical lines are 95 % Wilson intervals of the accuracies.
 
     Args:
         logits: `(..., K)`, floating; requires `labels`.
-        labels: `(...)`, integers; -100 is ignored.
+        labels: `(...)`, integers; -100 is ignored. With the link "sigmoid" as `CalibrationMetrics` takes them.
         metrics: accumulated metrics or their bins, instead of logits and labels.
         num_bins: equal-width bins, for logits and labels.
-        temperature: divides the logits; finite and positive. Not with `metrics`.
+        temperature: divides the logits; finite and positive, or one a label. Not with `metrics`.
         title: a line above the diagram.
+        link: "softmax", or "sigmoid" for several labels per sample or one logit.
         smooth: draw a smooth curve with its 95 % bootstrap band instead of the bars, and the smooth ECE.
         path: also save the figure here; the suffix determines the format.
 
@@ -62,12 +71,15 @@ def reliability_diagram(
         names = ", ".join(name for name, is_given in given.items() if is_given)
         raise TypeError(f"arguments must be logits and labels, or metrics, got {names or 'none of them'}")
     if logits is not None and labels is not None:
-        logits = logits if temperature is None else scaled(logits, check_positive("temperature", temperature))
-        metrics = CalibrationMetrics(num_bins=num_bins, classwise=False)
+        if temperature is not None:
+            check_positive("temperature", temperature)
+            logits = scaled(logits, temperature)
+        metrics = CalibrationMetrics(num_bins=num_bins, classwise=False, link=link)
         metrics.update(logits, labels)
     elif temperature is not None:
         raise TypeError(f"temperature must be None with metrics, which keep no logits, got {temperature}")
     assert metrics is not None
+    link = getattr(metrics, "link", link)
     bins = metrics if isinstance(metrics, ReliabilityBins) else metrics.bins()
 
     figure = Figure(figsize=(4, 5.4), layout="constrained")
@@ -78,22 +90,23 @@ def reliability_diagram(
         _draw_smooth(diagram, metrics, font_size=11)
     else:
         draw_reliability(diagram, bins, font_size=11)
-        _legend_above(diagram, *_reliability_legend())
-    diagram.set_ylabel("Accuracy")
-    _draw_histogram(histogram, bins)
+        _legend_above(diagram, *_reliability_legend(link))
+    diagram.set_ylabel(_WORDS[link][1])
+    _draw_histogram(histogram, bins, link)
     if title:
         title_above(figure, title)
     return finished(figure, path)
 
 
 def comparison_figure(
-    runs: Mapping[str, tuple[ReliabilityBins, ReliabilityBins]], path: str | Path | None = None
+    runs: Mapping[str, Sequence[ReliabilityBins]], path: str | Path | None = None, *, link: str = "softmax"
 ) -> "Figure":
-    """Draw small reliability diagrams, one column per run: before T above, after T below.
+    """Draw small reliability diagrams, a column per run and three columns side by side: before T above, after T below.
 
     Args:
-        runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`.
+        runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`; or the bins before T alone.
         path: also save the figure here; the suffix determines the format.
+        link: as for `reliability_diagram`.
 
     Raises:
         ValueError: no runs, or bins without samples.
@@ -102,18 +115,26 @@ def comparison_figure(
 
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
-    figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * len(runs)), 3.9), layout="constrained")
-    axes = figure.subplots(2, len(runs), sharex=True, sharey=True, squeeze=False)
-    for column, (name, before_and_after) in enumerate(runs.items()):
-        for row, bins in enumerate(before_and_after):
-            draw_reliability(axes[row, column], bins, font_size=9)
-        axes[0, column].set_title(wrapped(name, 18), fontsize=10)
-        axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axes[0, column].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes[0, 0].set_ylabel("Accuracy\nbefore T")
-    axes[1, 0].set_ylabel("Accuracy\nafter T")
-    figure.supxlabel("Confidence", fontsize=10)
-    handles, labels = (entries[2:4] for entries in _reliability_legend())
+    sides = len(next(iter(runs.values())))
+    columns = min(len(runs), 3)  # more are too small on a phone
+    rows = sides * -(-len(runs) // columns)
+    figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * columns), 0.9 + 1.5 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = axes.reshape(-1, sides, columns).swapaxes(1, 2).reshape(-1, sides)
+    horizontal, vertical, *_ = _WORDS[link]
+    for number, (panel, (name, before_and_after)) in enumerate(zip(panels, runs.items(), strict=False)):
+        for axis, bins, when in zip(panel, before_and_after, ("before T", "after T"), strict=False):
+            draw_reliability(axis, bins, font_size=9)
+            axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+            if number % columns == 0:
+                axis.set_ylabel(f"{vertical}\n{when}" if sides > 1 else vertical)
+        panel[0].set_title(wrapped(name, 18), fontsize=10)
+        panel[-1].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        panel[-1].tick_params(labelbottom=True)
+    for axis in panels[len(runs) :].flat:
+        axis.remove()
+    figure.supxlabel(horizontal, fontsize=10)
+    handles, labels = (entries[2:4] for entries in _reliability_legend(link))
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return finished(figure, path)
 
@@ -136,7 +157,9 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.bar(left, accuracy, color=solid, edgecolor="white", **bars)
     sides, hatches = np.where(gap > 0, OVER, UNDER), np.where(gap > 0, "////", "\\\\\\\\").tolist()
     pale, outline = to_rgba_array(sides, 0.25 * opacity), to_rgba_array(sides, opacity)
-    axes.bar(left, gap, bottom=accuracy, color=pale, edgecolor=outline, hatch=hatches, **bars)
+    # Twice: in an SVG, hatched bars cannot be pale.
+    axes.bar(left, gap, bottom=accuracy, color=pale, **bars)
+    axes.bar(left, gap, bottom=accuracy, color="none", edgecolor=outline, hatch=hatches, **bars)
     axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((count * np.abs(gap)).sum() / total)
@@ -177,18 +200,19 @@ def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, 
     return center - half, center + half
 
 
-def _reliability_legend() -> tuple[list[Any], list[str]]:
+def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles = [
         Patch(facecolor=ACCURACY + "A6"),
         Line2D([], [], color="black", marker="|", linestyle="none", markersize=10),
-        Patch(facecolor=OVER + "40", edgecolor=OVER, hatch="////"),
-        Patch(facecolor=UNDER + "40", edgecolor=UNDER, hatch="\\\\\\\\"),
+        Patch(facecolor="none", edgecolor=OVER, hatch="////"),
+        Patch(facecolor="none", edgecolor=UNDER, hatch="\\\\\\\\"),
         Line2D([], [], color=GREY, linestyle="--"),
     ]
-    return handles, ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
+    _, accuracy, over, under = _WORDS[link]
+    return handles, [accuracy.lower(), "95 % interval", over, under, "calibrated"]
 
 
 def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
@@ -197,18 +221,19 @@ def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
     axes.bar(bins.edges[:-1], shares, widths, align="edge", color="#B3B3B3", edgecolor="white", linewidth=0.6)
 
 
-def _draw_histogram(axes: "Axes", bins: ReliabilityBins) -> None:
+def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
     """Draw the percentage of the samples in each bin, with the mean confidence and the accuracy as lines."""
     total, filled = bins.count.sum(), bins.count > 0
     accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
     draw_shares(axes, bins)
-    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"accuracy {100 * accuracy:.1f} %")
-    label = f"mean confidence {100 * confidence:.1f} %"
+    horizontal, vertical, *_ = _WORDS[link]
+    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f} %")
+    label = f"mean {horizontal if link == 'sigmoid' else horizontal.lower()} {100 * confidence:.1f} %"
     axes.axvline(confidence, color=OVER, linewidth=1.8, linestyle="--", label=label)
     _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
-    axes.set_xlabel("Confidence")
-    axes.set_ylabel("Samples, %")
+    axes.set_xlabel(horizontal)
+    axes.set_ylabel("Labels, %" if link == "sigmoid" else "Samples, %")
     clean_axes(axes)
 
 

@@ -1,9 +1,10 @@
 """Results of runs: metrics before and after T, read from and written to metrics.json."""
 
+import datetime
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin
@@ -14,28 +15,37 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..calibration.fitted_temperature import Temperature
-from ..calibration.streaming_temperature import TemperatureCurves
+from ..calibration.affine_scaling import AffineScaling
+from ..calibration.fitted_temperature import LabelTemperatures, Temperature
 from ..losses import LossConfig
-from ..metrics import CalibrationMetrics, ConfusionMatrix, ReliabilityBins
+from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..metrics.input_checks import Array
 from ..utils.atomic_write import write_whole
 
 # What reading or drawing a file that no report wrote may raise.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
+_NUM_WORST = 5  # labels whose reliability diagrams are kept
+
 
 @dataclass(frozen=True)
-class MeasuredRun:
-    """The part of a result that all kinds of runs share.
+class RunResult:
+    """The result of a run on its test set.
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
         temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
-        pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL.
+        pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL. Of a
+            translation model also "bleu", 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams.
-        details: additional JSON values. "class_balance", where known: the number of "classes", the "smallest" and
-            "largest" number of test samples that one has, and the largest number "predicted" as one.
+        details: additional JSON values: "date", when it was measured; "class_balance", where known: the number of
+            "classes", the "smallest" and "largest" number of test samples that one has, and the largest number
+            "predicted" as one; "labels", of models of several labels per sample: lists of each label's "name",
+            "frequency", "f1", "temperature", and its ECE "before" and "after" T; and the bins of the "worst" before T
+            by their names.
+        pre_intervals, post_intervals: 95 % intervals, metric -> (low, high): bootstrap intervals of the calibration
+            errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
+        true_calibration_error: (before, after) against the true posterior, if it is known.
     """
 
     loss: str
@@ -45,6 +55,19 @@ class MeasuredRun:
     pre_bins: ReliabilityBins
     post_bins: ReliabilityBins
     details: dict[str, Any]
+    pre_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    post_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    true_calibration_error: tuple[float, float] | None = None
+
+    @property
+    def link(self) -> str:
+        """ "sigmoid" for several labels per sample or one logit, else "softmax"."""
+        return "sigmoid" if "num_entries" in self.pre else "softmax"
+
+    @property
+    def method(self) -> str | None:
+        """The correction that `post` is measured after: "temperature", "vector", "matrix"; None without one."""
+        return "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
@@ -55,38 +78,31 @@ class MeasuredRun:
         """Read a result written by `save`; raise one of `READ_ERRORS` for anything else."""
         return _read(cls, json.loads(Path(path).read_text(encoding="utf-8")))
 
-
-@dataclass(frozen=True)
-class RunResult(MeasuredRun):
-    """The result of a classifier.
-
-    Attributes:
-        pre_intervals, post_intervals: 95 % intervals, metric -> (low, high): bootstrap intervals of the calibration
-            errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
-        true_calibration_error: (before, after) against the true posterior, if it is known.
-    """
-
-    pre_intervals: dict[str, tuple[float, float]]
-    post_intervals: dict[str, tuple[float, float]]
-    true_calibration_error: tuple[float, float] | None
-
     @classmethod
     def measure(
-        cls, loss: str, temperature: Temperature, logits: Tensor, labels: Tensor, num_bins: int = 15, **options: Any
+        cls,
+        loss: str,
+        correction: Temperature | AffineScaling,
+        logits: Tensor,
+        labels: Tensor,
+        num_bins: int = 15,
+        **options: Any,
     ) -> "RunResult":
         """Measure test logits (..., K) against labels (...), of which -100 is ignored; `options` are those of `of`."""
+        temperature = correction if isinstance(correction, Temperature) else None
+        corrected = correction.apply(logits.float()) if temperature is None else scaled(logits, temperature.value)
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
         before.update(logits, labels)
-        after.update(scaled(logits, temperature.value), labels)
+        after.update(corrected, labels)
         result = cls.of(loss, temperature, before, after, **options)
         decisions, predicted = _decisions(logits, labels)
         result.details.get("class_balance", {})["predicted"] = predicted
         return replace(
             result,
             pre=result.pre | decisions,
-            post=result.post | decisions,
+            post=result.post | (decisions if temperature else _decisions(corrected, labels)[0]),
             pre_intervals=result.pre_intervals | _mean_intervals(logits, labels),
-            post_intervals=result.post_intervals | _mean_intervals(scaled(logits, temperature.value), labels),
+            post_intervals=result.post_intervals | _mean_intervals(corrected, labels),
         )
 
     @classmethod
@@ -99,16 +115,20 @@ class RunResult(MeasuredRun):
         true_calibration_error: tuple[float, float] | None = None,
         details: dict[str, Any] | None = None,
         intervals: bool = True,
+        label_names: Sequence[str] = (),
     ) -> "RunResult":
         """Make a result from metrics before and after T; `temperature` and `after` are None if no T was fitted.
 
-        Pass ``intervals=False`` for pixels and tokens, which are not independent samples.
+        Pass ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are those of
+        `LabelMetrics`.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
-        details, counts = dict(details or {}), before.label_counts
+        details, counts = {"date": datetime.date.today().isoformat(), **(details or {})}, before.label_counts
         if intervals and len(counts):
             balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
             details["class_balance"] = balance
+        if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
+            details["labels"] = _of_labels(label_names, temperature, before, after or before)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -122,64 +142,23 @@ class RunResult(MeasuredRun):
             details=details,
         )
 
-    @classmethod
-    def of_classes(
-        cls,
-        loss: str,
-        temperature: Temperature,
-        before: CalibrationMetrics,
-        after: CalibrationMetrics,
-        confusion: ConfusionMatrix,
-        class_names: Sequence[str],
-        details: dict[str, Any] | None = None,
-    ) -> "RunResult":
-        """Make the result of a classifier of pixels or tokens, with its confusion matrix.
 
-        `confusion.compute()` is added to `pre` and `post`. `details["classes"]` lists "name", "count", "accuracy" and
-        "iou" of each class.
-        """
-        by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
-        details = {**(details or {}), "classes": {"name": list(class_names), **by_class}}
-        result, means = cls.of(loss, temperature, before, after, None, details, False), confusion.compute()
-        return replace(result, pre=result.pre | means, post=result.post | means)
+def _of_labels(
+    names: Sequence[str], temperature: Temperature | None, before: LabelMetrics, after: LabelMetrics
+) -> dict[str, Any]:
+    own, ece = before.per_label(), after.per_label()["ece"]
+    names = [*names] or [f"label {index}" for index in range(len(ece))]
+    values = getattr(temperature, "values", [None if temperature is None else temperature.value] * len(ece))
+    worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
+    bins = {names[index]: [asdict(side.bins(index)) for side in (before, after)] for index in worst}
+    columns = {"frequency": own["frequency"], "f1": own["f1"], "before": own["ece"], "after": ece}
+    return {"name": names, **columns, "temperature": values, "worst": bins}
 
 
-@dataclass(frozen=True)
-class TranslationResult(MeasuredRun):
-    """The result of a translation model. `pre` and `post` are of the reference tokens under teacher forcing.
-
-    Attributes:
-        bleu: temperature of beam search -> BLEU of the test set, 0 to 100; at least at 1.0 and at the fitted T.
-        signature: sacreBLEU's signature, which identifies how BLEU was computed.
-        validation_ece: temperature -> ECE of the validation set's tokens, a fraction, over the whole grid.
-    """
-
-    bleu: dict[float, float]
-    signature: str
-    validation_ece: dict[float, float]
-
-    @classmethod
-    def measure(
-        cls,
-        loss: str,
-        temperature: Temperature,
-        curves: TemperatureCurves,
-        before: CalibrationMetrics,
-        after: CalibrationMetrics,
-        bleu: dict[float, float],
-        signature: str,
-        details: dict[str, Any] | None = None,
-    ) -> "TranslationResult":
-        """Make a result from a trainer's `temperature_curves` and the test set's metrics before and after T."""
-        measured = before.compute(), after.compute(), before.bins(), after.bins()
-        validation_ece = dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True))
-        return cls(loss, temperature, *measured, details or {}, bleu, signature, validation_ece)
-
-
-def read_result(path: str | Path) -> RunResult | TranslationResult:
-    """Read any run's report/metrics.json; raise one of `READ_ERRORS` for anything else."""
-    values = json.loads(Path(path).read_text(encoding="utf-8"))
-    return _read(TranslationResult if "bleu" in values else RunResult, values)
+def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:
+    """The bins before and after T of the labels with the largest ECE before T; empty for other models."""
+    kept = result.details.get("labels", {}).get("worst", {})
+    return {name: [_read(ReliabilityBins, side) for side in sides] for name, sides in kept.items()}
 
 
 def known_loss(name: str) -> LossConfig | None:
@@ -190,10 +169,11 @@ def known_loss(name: str) -> LossConfig | None:
         return None
 
 
-def scaled(logits: Array, temperature: float) -> Tensor:
+def scaled(logits: Array, temperature: Temperature | float) -> Tensor:
     """Divide logits by T in at least float32, as rounding to half precision would create ties."""
     logits = torch.as_tensor(logits)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return temperature.apply(logits) if isinstance(temperature, Temperature) else logits / temperature
 
 
 def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
@@ -247,10 +227,12 @@ def _read(kind: Any, value: Any) -> Any:
     """Convert a JSON value to the type of a field."""
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(kind, "__dataclass_fields__"):
-        known = [field for field in fields(kind) if field.name in value or field.default is MISSING]
-        return kind(**{field.name: _read(field.type, value[field.name]) for field in known})
+        kind = LabelTemperatures if kind is Temperature and "values" in value else kind
+        return kind(**{part.name: _read(part.type, value[part.name]) for part in fields(kind) if part.name in value})
     if origin is dict:
         return {arguments[0](key): _read(arguments[1], item) for key, item in value.items()}
+    if origin is tuple and arguments[1] is ...:
+        return tuple(_read(arguments[0], item) for item in value)
     if origin is tuple:
         return tuple(_read(item_kind, item) for item_kind, item in zip(arguments, value, strict=True))
     if origin is UnionType:

@@ -7,16 +7,22 @@ from .markdown_tables import format_interval, format_number
 from .run_results import RunResult
 
 # Units other than samples.
-_UNITS = {"causal-lm": "tokens", "seq2seq-lm": "tokens", "token-classification": "words"}
+UNITS = dict.fromkeys(("causal-lm", "seq2seq-lm"), "tokens")
+UNITS |= {"token-classification": "words", "multiple-choice": "questions"}
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
 _METRICS = (
     ("error", "error %", 100, 2),
     ("nll", "NLL", 1, 4),
     ("ece", "ECE %", 100, 2),
     ("adaece", "AdaECE %", 100, 2),
+    ("smooth_ece", "smooth ECE %", 100, 2),
     ("classwise_ece", "classwise ECE %", 100, 2),
+    ("macro_ece", "macro ECE %", 100, 2),
     ("mce", "MCE %", 100, 2),
     ("brier", "Brier score", 1, 4),
+    ("aurc", "AURC %", 100, 2),
+    ("micro_f1", "micro F1 %", 100, 2),
+    ("macro_f1", "macro F1 %", 100, 2),
 )
 
 
@@ -24,9 +30,10 @@ def summary(result: RunResult) -> str:
     """Summarize a result in sentences and a table."""
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
-    unit = _UNITS.get(details["task"], "samples")
+    unit = UNITS.get(details["task"], "samples")
     if "fitted_on" in details:
-        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {unit} of {details['fitted_on']}"]
+        of_fit = "labels" if result.link == "sigmoid" else unit
+        lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
     lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
     lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
     lines += decision_lines(details)
@@ -71,8 +78,9 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
 
 def _table(result: RunResult) -> str:
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
-    if result.temperature.is_fitted:
-        titles = ["", "before", f"after, T = {result.temperature.value:.4g}"]
+    if result.method is not None:
+        after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else f"{result.method} scaling"
+        titles = ["", "before", f"after, {after}"]
         columns.append((result.post, result.post_intervals))
     rows = [titles]
     for key, title, factor, decimals in (metric for metric in _METRICS if metric[0] in result.pre):

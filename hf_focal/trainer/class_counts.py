@@ -38,7 +38,7 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last class that has any; -100 is left out. Of a model of
-    several labels a sample: the number of ones of each.
+    several labels per sample: the number of ones of each.
 
     They are read from the column "labels" or "label" of a `datasets.Dataset`, also of lists, or from a tensor `labels`
     of the dataset. Any other dataset is collated once, with each process taking a share.

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from ..calibration.streaming_temperature import TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 
+# Of logits, summed over processes; gathering them takes twice the memory for a moment.
+MAX_COLLECTED_BYTES = 2**30
 # Metrics that T does not change.
 _INVARIANT = (
     *("accuracy", "error", "top5_accuracy", "num_samples", "num_entries"),
@@ -107,25 +110,47 @@ class TopConfidences:
         return _concatenated(gather_object([self.metrics.samples()]))
 
 
-class CollectedLogits:
-    """Logits (M, K) and labels (M,) on the CPU, for the fit of a temperature."""
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[Tensor, Tensor]] = []
-
-    def update(self, logits: Tensor, labels: Tensor) -> None:
-        labels = labels.reshape(logits.shape) if labels.shape == logits.shape else labels.flatten()
-        self.batches.append((logits.detach().flatten(0, -2).cpu(), labels.cpu()))
-
-    def gather(self) -> tuple[Tensor, Tensor]:
-        return _concatenated(gather_object(self.batches))
-
-
 class TemperatureSums(TemperatureStream):
     """Sums at each temperature of the grid, for the fit of a temperature without keeping logits."""
 
     def gather(self) -> TemperatureStream:
         return reduce(TemperatureStream.merge, gather_object([self]))
+
+
+class CollectedLogits:
+    """Logits (M, K) and labels (M,) on the CPU, for the fit of a temperature.
+
+    `sums`, if given, take their place once those of all processes would exceed `MAX_COLLECTED_BYTES`.
+    """
+
+    def __init__(self, sums: TemperatureSums | None = None) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []
+        self.sums: Any = sums
+        self.num_bytes = 0
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        labels = labels.reshape(logits.shape) if labels.shape == logits.shape else labels.flatten()
+        logits = logits.detach().flatten(0, -2)
+        self.num_bytes += logits.nbytes
+        if self._exceeds_limit():
+            self._sum_up()
+            self.sums.update(logits, labels)
+        else:
+            self.batches.append((logits.cpu(), labels.cpu()))
+
+    def gather(self) -> tuple[Tensor, Tensor] | TemperatureStream:
+        if any(gather_object([self._exceeds_limit()])):  # on any process
+            self._sum_up()
+            return self.sums.gather()
+        return _concatenated(gather_object(self.batches))
+
+    def _exceeds_limit(self) -> bool:
+        return self.sums is not None and self.num_bytes > MAX_COLLECTED_BYTES // PartialState().num_processes
+
+    def _sum_up(self) -> None:
+        for batch in self.batches:
+            self.sums.update(*batch)
+        self.batches.clear()
 
 
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
 from ..calibration.affine_scaling import AffineScaling
-from ..calibration.cross_fitting import CalibrationFit, fit_calibration
+from ..calibration.correction_choice import CalibrationFit, fit_calibration
 from ..calibration.fitted_temperature import (
     ENOUGH_SAMPLES,
     OBJECTIVES,
@@ -27,13 +27,13 @@ from ..calibration.fitted_temperature import (
     check_objective,
 )
 from ..calibration.folding import folded_temperature
-from ..calibration.last_layers import last_layers
-from ..calibration.streaming_temperature import TemperatureCurves
+from ..calibration.last_layers import may_have_bias
+from ..calibration.streaming_temperature import TemperatureCurves, TemperatureStream
 from ..calibration.temperature import fit_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma, build_loss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
-from ..reports import RunResult, TranslationResult
+from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
@@ -43,7 +43,7 @@ from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, Temper
 from .head_kinds import Head, check_model, head_of
 from .ignored_and_repeated_samples import num_measured_samples, without_ignored, without_repeats
 from .loss_function import LossFunction
-from .saving_and_pushing import fold_saved, push_checkpoint, weight_files, write_model_card
+from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
 from .seeded_and_token_batches import seed_by_epoch
 from .setup_and_dataset_checks import (
     check_held_out,
@@ -54,7 +54,7 @@ from .setup_and_dataset_checks import (
     labels_of,
 )
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, TrainingCallback
+from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
 
 _logger = logging.getLogger(__name__)
 
@@ -69,10 +69,11 @@ class FocalTrainer(Trainer):
     epoch have no weight. A run that is resumed from a checkpoint ends like one that was never interrupted.
 
     `evaluate()` and `predict()` add the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``, ``eval_nll``,
-    ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). A scheduled γ
-    follows ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch,
-    or every `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of
-    their bins are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
+    ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). Each
+    evaluation prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
+    ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch, or every
+    `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of their bins
+    are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
 
     Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
     labeled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
@@ -83,14 +84,14 @@ class FocalTrainer(Trainer):
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
             themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
-        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures it, and
-            `fit_temperature` uses it by default. The evaluation set if not given.
+        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures its
+            calibration, and `fit_temperature` uses it by default. The evaluation set if not given.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
 
     Attributes:
         loss: the loss module; loss_config: the `LossConfig` that it was built from.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
-        temperature_curves: of a language model or a segmentation, the `TemperatureCurves` behind the last temperature.
+        temperature_curves: the `TemperatureCurves` behind the last temperature where logits were streamed, or None.
         confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of the last evaluation.
         deferred_head: of a language model trained without logits (`args.linear_loss`), its head; otherwise None.
 
@@ -144,6 +145,7 @@ class FocalTrainer(Trainer):
         self._gamma_updates = GammaUpdates(self)
         for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
             self.add_callback(callback)
+        print_lines(self)
 
     def build_loss(self) -> None:
         """Build `loss` from `args.loss`, anew for each training run."""
@@ -223,7 +225,7 @@ class FocalTrainer(Trainer):
             raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
 
     def prepare_labels(self, batch: Any) -> Any:
-        """The batch with -100 as labels of ignored pixels, and of tokens that no token precedes."""
+        """The batch with -100 as labels of ignored pixels, and of the first token of each sequence."""
         return without_ignored(batch, self.head, self.model)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -339,7 +341,7 @@ class FocalTrainer(Trainer):
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
-        classwise = not self.head.generates  # a vocabulary has too many classes for metrics of each
+        classwise = not self.head.has_vocabulary  # a vocabulary has too many classes for metrics of each
         # There are too many pixels to keep a number of each, unless AdaFocal needs them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
         return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, classwise, keep_samples)
@@ -409,32 +411,33 @@ class FocalTrainer(Trainer):
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
-            dataset: see `held_out_dataset`. The logits of classifiers of samples or tokens are kept in memory.
-            objective: "nll", or "ece", the grid 0.1 … 10.0 of the papers' tables, or "adaece"; see
-                `hf_focal.fit_temperature`. For language models' tokens, and for pixels, "ece" and "nll" both use the
-                grid (`hf_focal.TemperatureStream`). A warning says if a classifier has too few samples for it.
-            per_label: of a model of several labels, one T a label, by NLL.
+            dataset: see `held_out_dataset`. Logits of more than 1 GiB, and all of vocabularies or pixels, are streamed
+                (`hf_focal.TemperatureStream`), but those for "adaece" or of several labels are kept in memory.
+            objective: "nll", "ece" (searched over 0.1, 0.2, …, 10, as is "nll" of streamed logits), or "adaece"; see
+                `hf_focal.fit_temperature`. A warning says if a classifier has too few samples for it.
+            per_label: for a model of several labels, one T per label, by NLL.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
+        if per_label and self.head is not Head.LABELS:
+            raise ValueError(f"per_label must be False for a model with a softmax, got {per_label}")
         dataset = self.held_out_dataset(dataset, "dataset")
+        store: Any = TemperatureSums(self.args.calibration_bins)
         if self.head in (Head.CLASSES, Head.LABELS):
-            logits, labels = self.collect(dataset, CollectedLogits())
+            store = CollectedLogits(store if self.head is Head.CLASSES and objective in STREAM_OBJECTIVES else None)
+        collected = self.collect(dataset, store)
+        if curves := collected.compute() if isinstance(collected, TemperatureStream) else None:
+            self.temperature = curves.fit(objective)
+        else:
+            logits, labels = collected
             options: Any = {"link": self.link, "per_label": per_label}
             self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
-            enough = ENOUGH_SAMPLES[objective]
-            if self.temperature.num_samples < enough and self.args.should_log:
-                _logger.warning(
-                    "T is fitted on %d samples: with fewer than %d, it can make calibration worse",
-                    self.temperature.num_samples,
-                    enough,
-                )
-        else:
-            self.temperature_curves = self.collect(dataset, TemperatureSums(self.args.calibration_bins)).compute()
-            self.temperature = self.temperature_curves.fit(objective)
-        self.calibration_fit = None
+            if self.temperature.num_samples < (enough := ENOUGH_SAMPLES[objective]) and self.args.should_log:
+                message = "T is fitted on %d samples: with fewer than %d, it can make calibration worse"
+                _logger.warning(message, self.temperature.num_samples, enough)
+        self.calibration_fit, self.temperature_curves = None, curves
         self._calibration_when_fitted = self.calibration()
         return self.temperature
 
@@ -456,12 +459,8 @@ class FocalTrainer(Trainer):
         if self.head is not Head.CLASSES:
             raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
         logits, labels = self.collect(self.held_out_dataset(dataset, "dataset"), CollectedLogits())
-        try:
-            bias = all(layer.bias is not None for layer in last_layers(self.model))
-        except TypeError:  # a head that nothing can be folded into
-            bias = True
-        fit = fit_calibration(logits, labels, method, num_bins=self.args.calibration_bins, bias=bias)
-        self.calibration_fit = fit
+        options = {"num_bins": self.args.calibration_bins, "bias": may_have_bias(self.model)}
+        self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
         self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
         self._calibration_when_fitted = self.calibration()
         return fit
@@ -486,6 +485,16 @@ class FocalTrainer(Trainer):
         return folded_temperature(self.calibration(), self.head.generates)
 
     # Saving and publishing
+
+    def report(self, test_dataset: Any) -> RunResult:
+        """Measure data as `measure` does, and write ``report.html`` to `args.output_dir`. All processes must call it.
+
+        The folder ``report`` beside it gets the metrics before and after the correction, a table, and the diagrams.
+        """
+        result = measured_result(self, test_dataset)
+        if self.is_world_process_zero():
+            comparison_page([self.args.output_dir], Path(self.args.output_dir, "report.html"))
+        return result
 
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
@@ -516,7 +525,7 @@ class FocalTrainer(Trainer):
         dataset: str | list[str] | None = None,
         dataset_args: str | list[str] | None = None,
         *,
-        result: RunResult | TranslationResult | None = None,
+        result: RunResult | None = None,
         test_dataset: Any = None,
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
@@ -534,11 +543,11 @@ class FocalTrainer(Trainer):
             test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
         """
-        named = {"language": language, "license": license, "base_model": finetuned_from, "task": _first(tasks)}
+        named = {"language": language, "license": license, "base_model": finetuned_from, "task": first(tasks)}
         named["model_name"] = model_name or self.hub_model_id or repository_of(self.args)
-        named["dataset"] = _first(dataset_tags) or _first(dataset)
+        named["dataset"] = first(dataset_tags) or first(dataset)
         tags = [tags] if isinstance(tags, str) else tags or []
-        write_model_card(self, result, test_dataset, _first(dataset_args), tags, **named)
+        write_model_card(self, result, test_dataset, first(dataset_args), tags, **named)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
@@ -561,9 +570,10 @@ class FocalTrainer(Trainer):
     ) -> CommitInfo | Future | None:
         """Publish the calibrated model with its card. All processes must call it.
 
-        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, which `card` is
-        for, then uploaded to `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before; without
-        it the model is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, whose arguments
+        `card` has, then uploaded to `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before;
+        without it the model is published as it was trained, with a warning. See also
+        `transformers.Trainer.push_to_hub`.
 
         Returns:
             The commit on the main process, None on others; a `Future` of it where not `blocking`.
@@ -588,7 +598,3 @@ class FocalTrainer(Trainer):
         name = self.hub_model_id or repository_of(self.args)
         options: Any = {"private": private, "token": token, "revision": revision, "commit_message": commit_message}
         return (publish if blocking else partial(run_as_future, publish))(self.args.output_dir, name, **options)
-
-
-def _first(values: str | list[str] | None) -> str | None:
-    return values[0] if isinstance(values, list | tuple) else values

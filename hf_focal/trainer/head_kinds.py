@@ -6,14 +6,16 @@ from enum import Enum
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES,
-    MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING,
+    MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING,
+    PreTrainedModel,
 )
+
+from ..calibration.folding import is_masked_language_model
 
 # Causal language models whose own loss expects shifted labels, which would be shifted a second time here.
 _UNSHIFTED = re.compile(
@@ -26,12 +28,6 @@ _WITHOUT_SOFTMAX = re.compile(
     "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
     r"QuestionAnswering\w*|Regression|Retrieval|TableRecognition|TextRecognition|TextToSpeech|XVector)"
 )
-_OF_MASKS = {
-    *MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES.values(),
-    *MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values(),
-}
-
-
 MULTI_LABEL = "multi_label_classification"
 
 
@@ -43,26 +39,39 @@ class Head(Enum):
     PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), often of a higher resolution
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
+    MASKED_TOKENS = "masked tokens"  # a vocabulary; each position predicts its own label
 
     @property
     def generates(self) -> bool:
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
+    @property
+    def has_vocabulary(self) -> bool:
+        return self.generates or self is Head.MASKED_TOKENS
+
 
 def head_of(model: Any) -> Head:
-    """The head that Transformers' lists give for the model's class, or for its nearest base class."""
+    """The head of a model's class, by Transformers' Auto classes and by name."""
     model = without_adapter(model)
-    for kind in type(model).__mro__:
-        if kind.__name__ in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
-            # The list also has speech models with a single decoder, which reads sounds before the text.
-            return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
-        named = kind.__name__.endswith(("ForCausalLM", "LMHeadModel"))  # also code from the Hub
-        if named or kind.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-            return Head.NEXT_TOKENS
-        if kind.__name__ in MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES.values():
-            return Head.PIXELS
+    if _is_listed(model, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
+        # The list also has speech models with a single decoder, which reads sounds before the text.
+        return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
+    # The names are for code from the Hub.
+    named = any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in type(model).__mro__)
+    if named or _is_listed(model, MODEL_FOR_CAUSAL_LM_MAPPING):
+        return Head.NEXT_TOKENS
+    if _is_listed(model, MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING):
+        return Head.PIXELS
+    if is_masked_language_model(model):
+        return Head.MASKED_TOKENS
     problem_type = getattr(getattr(model, "config", None), "problem_type", None)
     return Head.LABELS if problem_type == MULTI_LABEL else Head.CLASSES
+
+
+def _is_listed(model: nn.Module, mapping: Any) -> bool:
+    """Whether a model is of the class that one of Transformers' Auto mappings gives for its configuration."""
+    kinds = type(getattr(model, "config", None)).__mro__
+    return any(isinstance(model, mapping.get(kind, ())) for kind in kinds)
 
 
 def without_adapter(model: nn.Module) -> Any:
@@ -86,7 +95,8 @@ def check_model(model: nn.Module) -> None:
             f"model must be a classifier or a language model of text, got {name}, which generates: it is not "
             "known which labels its logits predict"
         )
-    if not _OF_MASKS.isdisjoint(classes):
+    of_masks = (MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING, MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING)
+    if any(_is_listed(model, mapping) for mapping in of_masks):
         raise ValueError(
             f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated"

@@ -105,7 +105,7 @@ class StockLossFunction(LossFunction):
         if not self.sigmoid and logits.shape[:-1] != targets.shape:
             raise ValueError(
                 f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
-                "head that aligns them otherwise (CTC) or has several labels a sample is not supported"
+                "head that aligns them otherwise (CTC) or has several labels per sample is not supported"
             )
         return logits, targets
 
@@ -128,7 +128,7 @@ def loss_func(
         shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
             announced that its release 2.0 drops `compute_loss_func`). If the name of the model's class does not end in
             ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, or Trainer counts it.
-        link: "sigmoid" for several labels a sample, or one logit; unknown labels must then be -100, because Trainer
+        link: "sigmoid" for several labels per sample, or one logit; unknown labels must then be -100, because Trainer
             counts NaN.
 
     Raises:

@@ -3,8 +3,6 @@
 import copy
 import json
 import logging
-from collections.abc import Sequence
-from concurrent.futures import Future
 from enum import Enum
 from pathlib import Path
 from shutil import copy2
@@ -24,15 +22,13 @@ from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, write_report
+from ..reports.report_folder import diagrams_of
 from ..utils.atomic_write import write_whole
-from .checkpoint_state import STATE_FILE
 from .head_kinds import Head, head_of, without_adapter
 from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)
 
-# What `hub_training_state` publishes of a checkpoint: all that a training resumes from, without its arguments.
-_STATE = (STATE_FILE, "trainer_state.json", "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # Training arguments that a card lists if they are set, and their names there.
 _SETTINGS = {
@@ -82,9 +78,9 @@ def fold_saved(
         if not issubclass(model_class, PreTrainedModel):
             raise TypeError(f"the model must be one of Transformers, got {name}")
         if is_deepspeed_zero3_enabled():  # then from_pretrained would shard the model again
-            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+            from transformers.integrations import HfDeepSpeedConfig
 
-            unset_hf_deepspeed_config()
+            unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841 (in force while referenced)
         fold_calibration(model_class.from_pretrained(folder), correction).save_pretrained(folder)
     except (TypeError, OSError, ImportError) as error:
         config = folder / "config.json"
@@ -103,6 +99,10 @@ def fold_saved(
         )
 
 
+def first(values: str | list[str] | None) -> str | None:
+    return values[0] if isinstance(values, list | tuple) else values
+
+
 def write_model_card(
     trainer: Trainer, result: Any, test_dataset: Any, dataset_config: str | None, tags: list[str], **named: Any
 ) -> None:
@@ -119,10 +119,10 @@ def write_model_card(
             fitted_on = trainer.eval_dataset if trainer.calibration_dataset is None else trainer.calibration_dataset
             named |= {"measured_on": "validation", "same_rows": fitted_on is trainer.eval_dataset}
             test_dataset = trainer.held_out_dataset(trainer.eval_dataset, "test_dataset")
-        result = _measured_result(trainer, test_dataset)
+        result = measured_result(trainer, test_dataset)
     if not trainer.is_world_process_zero():
         return
-    folder, fitted = Path(args.output_dir), result.temperature.is_fitted
+    folder = Path(args.output_dir)
     config = folder / "config.json"
     saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {"calibration": {"folded": False}}
     unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
@@ -133,9 +133,9 @@ def write_model_card(
         settings={
             name: value.value if isinstance(value, Enum) else value for name, value in settings.items() if value
         },
-        figures=[f"report/reliability_{when}.png" for when in (("before", "after") if fitted else ("before",))],
+        figures=[f"report/{name}" for name in diagrams_of(result)],
         folded=is_folded(saved.get("calibration"), trainer.head.generates) or adapter_calibration(folder) is not None,
-        earlier=None if fitted else trainer.folded_temperature(),
+        earlier=None if result.temperature.is_fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
         adapter=model is not wrapped,
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
@@ -146,19 +146,26 @@ def write_model_card(
     card.save(folder / "README.md")
 
 
-def _measured_result(trainer: Trainer, dataset: Any) -> RunResult:
+def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     """The result on a dataset; the main process writes its report."""
     before, after = trainer.measure(dataset)
-    details = {"gamma_history": gamma_history(trainer.state.log_history)}
-    samples, loss = trainer.head is Head.CLASSES and trainer.confusion is None, str(trainer.loss_config)
+    details: dict[str, Any] = {"gamma_history": gamma_history(trainer.state.log_history)}
+    if isinstance(dataset, str):
+        details["measured_on"] = dataset
+    samples = trainer.head is Head.LABELS or (trainer.head is Head.CLASSES and trainer.confusion is None)
     if trainer.calibration_fit is not None:
         details["calibration"] = trainer.calibration_fit.to_dict()
-        if trainer.temperature is None:  # vector and matrix scaling are measured as part of the model
-            before, after = after or before, None
-    result = RunResult.of(loss, trainer.temperature, before, after, details=details, intervals=samples)
+    options: Any = {"details": details, "intervals": samples, "label_names": label_names_of(trainer.model)}
+    result = RunResult.of(str(trainer.loss_config), trainer.temperature, before, after, **options)
     if trainer.is_world_process_zero():
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result
+
+
+def label_names_of(model: Any) -> list[str]:
+    """The names of a model's classes or labels, in the order of its logits; empty where its config has none."""
+    names = getattr(getattr(without_adapter(model), "config", None), "id2label", {})
+    return [names[index] for index in sorted(names)]
 
 
 def _hub_task(model: Any, head: Head) -> str:
@@ -172,33 +179,28 @@ def _hub_task(model: Any, head: Head) -> str:
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
-    """Push the model in a checkpoint while training continues, and its state if `args.hub_training_state` is on."""
-    args, strategy = trainer.args, trainer.args.hub_strategy
-    if not trainer.is_world_process_zero() or strategy == HubStrategy.END:
+    """Push the model in a checkpoint, without the state of the training, while training continues."""
+    args = trainer.args
+    if not trainer.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
         return
     if not args.hub_always_push and not all(future.done() for future in trainer.checkpoint_pushes):
         return
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
-    path = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: checkpoint.name}.get(strategy)
-    also = _STATE if path is not None and args.hub_training_state else ()
     # `save_total_limit` may remove the checkpoint before it is uploaded.
     copy = TemporaryDirectory(prefix="_push-", dir=args.output_dir)
-    for file in published_files(checkpoint, also):
+    for file in published_files(checkpoint):
         target = Path(copy.name, file)
         target.parent.mkdir(parents=True, exist_ok=True)
         copy2(checkpoint / file, target)
     message = f"Training in progress, step {trainer.state.global_step}"
     options = {"token": args.hub_token, "revision": args.hub_revision, "commit_message": message}
-    future: Future = run_as_future(_push_copy, copy, trainer.hub_model_id, path, also, options)
-    trainer.checkpoint_pushes.append(future)
+    trainer.checkpoint_pushes.append(run_as_future(_push_copy, copy, trainer.hub_model_id, options))
 
 
-def _push_copy(copy: TemporaryDirectory, name: str, path: str | None, also: Sequence[str], options: Any) -> None:
-    """Upload the copy of a checkpoint, and with its state to the folder `path` if given; remove the copy."""
+def _push_copy(copy: TemporaryDirectory, name: str, options: Any) -> None:
+    """Upload the copy of a checkpoint, and remove it."""
     with copy:
         try:
             upload(copy.name, name, **options)
-            if path is not None:
-                upload(copy.name, name, path_in_repo=path, also=also, **options)
         except HubError as error:
             _logger.warning("%s; the training goes on", error)

@@ -58,8 +58,8 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
 
     Each micro-batch takes one forward pass, without logits in training where `args.linear_loss` can compute the loss
     from hidden states. The loss and all metrics are over the tokens that SFTTrainer trains on: those of completions,
-    or of the assistant, if there are prompts. Its own figures `entropy`, `mean_token_accuracy` and `num_tokens`, which
-    take a second pass, are not logged: evaluations have the accuracy.
+    or of the assistant, if there are prompts. SFTTrainer's own metrics `entropy`, `mean_token_accuracy` and
+    `num_tokens`, which take a second pass, are not logged: evaluations have the accuracy.
 
     The arguments are those of `FocalTrainer` and of `trl.SFTTrainer`, with `FocalSFTConfig` as `args`. All datasets,
     also those given to `evaluate`, `fit_temperature` and `measure`, are prepared as the training set is.
@@ -70,8 +70,9 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
 
     _arguments = FocalSFTConfig
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, formatting_func: Any = None, **kwargs: Any):
+        super().__init__(*args, formatting_func=formatting_func, **kwargs)
+        self.formatting_func = formatting_func
         if self.padding_free and self.args.world_size > 1:
             raise ValueError(
                 "args.padding_free must be off on several processes, as with packing_strategy='wrapped', got batches "
@@ -94,8 +95,11 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
         """The dataset with token ids and labels; an evaluation set, or the key of one, as it is."""
         sets = self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]
         own = any(dataset is one for one in (*sets, self.calibration_dataset, None))
-        if own or isinstance(dataset, str | dict) or self._skip_prepare_dataset:
-            return dataset
         args = self.args
+        skips = (args.dataset_kwargs or {}).get("skip_prepare_dataset", False)
+        # Images are prepared with their texts, in SFTTrainer's collator.
+        skips = skips or not {"image", "images"}.isdisjoint(getattr(dataset, "column_names", None) or ())
+        if own or isinstance(dataset, str | dict) or skips:
+            return dataset
         packing = args.packing if args.eval_packing is None else args.eval_packing
-        return self._prepare_dataset(dataset, self.processing_class, args, packing, self._formatting_func, name)
+        return self._prepare_dataset(dataset, self.processing_class, args, packing, self.formatting_func, name)

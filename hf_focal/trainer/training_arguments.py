@@ -10,7 +10,10 @@ from transformers.trainer_utils import HubStrategy
 from ..losses import LossConfig, build_loss
 
 # Lower is better for these, too; Transformers only recognizes names that end in "loss".
-_LOWER_IS_BETTER = ("ece", "adaece", "mce", "ace", "rmsce", "nll", "nll_correct", "nll_incorrect", "brier", "error")
+_LOWER_IS_BETTER = (
+    *("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"),
+    *("nll", "nll_correct", "nll_incorrect", "brier", "error"),
+)
 
 
 @dataclass
@@ -49,13 +52,8 @@ class FocalTrainingArguments(TrainingArguments):
     calibration_bins: int = HfArg(default=15, help="Bins of the calibration errors.")
     hub_strategy: HubStrategy | str = HfArg(  # noqa: RUF009
         default="end",
-        help="When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; the others "
-        "also push the models that it saves during the training, which are not calibrated.",
-    )
-    hub_training_state: bool = HfArg(
-        default=False,
-        help="With hub_strategy 'checkpoint' or 'all_checkpoints', also push the states of optimizer, "
-        "schedule, loss and random numbers, from which a training can be resumed. They name the output folder.",
+        help="When Trainer pushes: 'end', only the calibrated model that `push_to_hub` publishes; 'every_save' also "
+        "pushes the models that it saves during the training, which are not calibrated.",
     )
     logging_nan_inf_filter: bool = HfArg(
         default=False, help="Leave NaN and inf losses out of the logged loss. Off: a diverged run should show it."
@@ -78,6 +76,11 @@ class FocalTrainingArguments(TrainingArguments):
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
             self.greater_is_better: bool | None = False
         super().__post_init__()
+        if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
+            strategy = HubStrategy(self.hub_strategy).value
+            raise ValueError(
+                f"hub_strategy must be 'end' or 'every_save', as only models are pushed, got {strategy!r}"
+            )
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
         if self.linear_loss not in ("auto", "on", "off"):

@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+)
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
@@ -51,6 +58,51 @@ class TrainingCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         wait(self.trainer.checkpoint_pushes)
+
+
+class PrintedLines(PrinterCallback):
+    """Prints `log_line`s instead of all logs."""
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        if state.is_local_process_zero and (line := log_line(logs or {}, args, state)):
+            print(line, flush=True)
+
+
+class ProgressAndLines(ProgressCallback):
+    """Trainer's progress bars, and `log_line`s instead of all logs."""
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        if self.training_bar is not None and (line := log_line(logs or {}, args, state)):
+            self.training_bar.write(line)
+
+
+def print_lines(trainer: Any) -> None:
+    """Replace Trainer's own callbacks that print all logs; those that a user added stay."""
+    for printer, lines in ((PrinterCallback, PrintedLines), (ProgressCallback, ProgressAndLines)):
+        if any(type(callback) is printer for callback in trainer.callback_handler.callbacks):
+            trainer.remove_callback(printer)
+            trainer.add_callback(lines)
+
+
+def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | None:
+    """A line for an evaluation and for the end of training, without evaluations also for the training loss.
+
+    It is None for other logs, such as γ, which only `state.log_history` and the reporters have.
+    """
+    epoch = f"epoch {state.epoch or 0:.3g}"
+    if "train_runtime" in logs:
+        return f"{epoch}: trained in {logs['train_runtime']:.0f} s, training loss {logs['train_loss']:.4f}"
+    for name in logs:
+        prefix = name.removesuffix("ece")
+        keys = [f"{prefix}{key}" for key in ("nll", "error", "ece", "adaece")]
+        if name.endswith("_ece") and logs.keys() >= {*keys}:
+            nll, error, ece, adaece = (logs[key] for key in keys)
+            losses = [f"training loss {entry['loss']:.4f}, " for entry in state.log_history if "loss" in entry][-1:]
+            return (
+                f"{epoch}: {''.join(losses)}{prefix.rstrip('_')} NLL {nll:.4f}, error {100 * error:.2f} %, "
+                f"ECE {100 * ece:.2f} %, AdaECE {100 * adaece:.2f} %"
+            )
+    return f"{epoch}: training loss {logs['loss']:.4f}" if "loss" in logs and args.eval_strategy == "no" else None
 
 
 class GammaUpdates(TrainerCallback):

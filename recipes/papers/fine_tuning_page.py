@@ -243,22 +243,24 @@ def average(runs: list[dict], stage: str, measure: str) -> float:
 
 def bars(groups: dict, path: Path) -> None:
     """ECE before T by loss and setting."""
-    settings = list(groups)
-    columns = 3
-    rows = -(-len(settings) // columns)
+    # One setting below the other: side by side, the names of the losses cannot be read on a phone.
+    heights = [len(losses) + 2 for losses in groups.values()]
     figure, axes = plt.subplots(
-        rows, columns, figsize=(11, 2.4 * rows + 1), sharex=True, layout="constrained", squeeze=False
+        len(groups),
+        figsize=(5.5, 0.21 * sum(heights)),
+        sharex=True,
+        layout="constrained",
+        squeeze=False,
+        height_ratios=heights,
     )
-    for axis in axes.flat[len(settings) :]:
-        axis.set_visible(False)
-    for axis, setting in zip(axes.flat, settings, strict=False):
+    for axis, setting in zip(axes.flat, groups, strict=True):
         losses = [loss for loss in reversed(LOSSES) if loss in groups[setting]]
         values = [[100 * run["test"]["before"]["ece"] for run in groups[setting][loss]] for loss in losses]
         for position, (loss, of_seeds) in enumerate(zip(losses, values, strict=True)):
             color = COLORS[0] if loss == "cross_entropy" else COLORS[5]
             axis.barh(position, mean(of_seeds), color=color)
             axis.plot(of_seeds, [position] * len(of_seeds), "k.", markersize=4)
-        axis.set_yticks(range(len(losses)), losses, fontsize=7)
+        axis.set_yticks(range(len(losses)), losses, fontsize=8)
         axis.set_title(title(setting), fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("ECE before T, %; bars: mean over seeds, dots: seeds", fontsize=9)

@@ -17,6 +17,8 @@ from hf_focal import losses
 from hf_focal.experiments.reports.claims_tests import claims_table
 from hf_focal.experiments.reports.paper_tables import Runs, beside_the_paper, read_paper_tables
 from hf_focal.experiments.reports.run_records import bins_of, record_of, write_record
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +44,7 @@ LOSSES = {
     "adafocal": "AdaFocal, γ updated every epoch",
     "adafocal_20": "AdaFocal, γ updated every 20 steps",
 }
-HERO = {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"}
+COMPARED = {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"}
 
 
 def name_of(task: str, record: dict) -> str:
@@ -74,14 +76,13 @@ def replace_section(page: Path, name: str, text: str) -> None:
     page.write_text(f"{above}{start}\n{text.rstrip()}\n\n{end}{below}", encoding="utf-8")
 
 
-def draw_hero(runs: Runs, path: Path) -> None:
-    """Draw the reliability of three losses before T, for the first seed that all have."""
+def draw_panels(panels: dict[str, ReliabilityBins], path: Path) -> None:
+    """Draw reliability diagrams side by side, legible on a phone."""
     from matplotlib.figure import Figure
 
-    seed = min(set.intersection(*(set(runs[loss]) for loss in HERO)))
-    figure = Figure(figsize=(5.2, 2.6), layout="constrained")
-    for axes, (loss, title) in zip(figure.subplots(1, 3, sharey=True), HERO.items(), strict=True):
-        draw_reliability(axes, bins_of(runs[loss][seed]), font_size=11)
+    figure = Figure(figsize=(5.2, 2.7), layout="constrained")
+    for axes, (title, bins) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        draw_reliability(axes, bins, font_size=11)
         axes.set_title(title, fontsize=12)
         axes.set_xticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
         axes.set_yticks([0, 0.5, 1], ["0", ".5", "1"], fontsize=11)
@@ -117,9 +118,13 @@ def main(argv: list[str] | None = None) -> None:
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
         replace_section(DOCS / page, "results", text)
-    for page in (ROOT / "README.md", DOCS / "reproduction.md"):
-        replace_section(page, "tests", claims_table(tasks))
-    draw_hero(tasks["20 Newsgroups"], DOCS / "hero.png")
+    replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
+    newsgroups = tasks["20 Newsgroups"]
+    seed = min(set.intersection(*(set(newsgroups[loss]) for loss in COMPARED)))
+    draw_panels({title: bins_of(newsgroups[loss][seed]) for loss, title in COMPARED.items()}, DOCS / "newsgroups.png")
+    calibrated = RunResult.load(DOCS / "runs" / "calibrate_existing" / "metrics.json")
+    panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
+    draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")
 
 
 if __name__ == "__main__":

@@ -134,10 +134,10 @@ def main(argv: list[str]) -> list[RunResult]:
         trained = trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()
 
-        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
+        recipe_args.fit_correction(trainer)
         predictions = {name: trainer.predict(encoded[name]) for name in ("validation", "test")}
         save_logits(Path(args.output_dir) / "logits.npz", predictions)
-        result = measure_classifier(trainer, trained, temperature, predictions["test"], splits)
+        result = measure_classifier(trainer, trained, predictions["test"], splits, recipe_args.calibration)
         trainer.save_calibrated()
         trainer.create_model_card(result=result, **data_args.card_names("sentiment trees"))
         if args.process_index == 0:

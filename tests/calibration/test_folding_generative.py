@@ -192,7 +192,7 @@ def test_other_precisions(name, dtype):
 def test_soft_caps_are_refused(name, options):
     model = build(name, **options)
     state = copy.deepcopy(model.state_dict())
-    with pytest.raises(TypeError, match=rf"got {name}, whose are not \(a soft-cap.*use apply_calibrated_generation"):
+    with pytest.raises(TypeError, match=rf"got {name}, whose are not \(a soft-cap.*divide its logits by T instead"):
         fold_temperature(model, 2.0)
     assert_untouched(model, state)
 
@@ -252,7 +252,7 @@ def test_what_cannot_be_saved_or_divided_is_refused():
 
     model = build("gpt2")
     model.lm_head = nn.Sequential(model.lm_head)
-    with pytest.raises(TypeError, match="by a Linear head, got GPT2LMHeadModel with input_ids and Sequential: use"):
+    with pytest.raises(TypeError, match="by a Linear head, got GPT2LMHeadModel with input_ids and Sequential: divide"):
         fold_temperature(model, 2.0)
 
 

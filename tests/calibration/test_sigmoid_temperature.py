@@ -1,5 +1,7 @@
 """Temperatures of sigmoid heads, and their folding into models that plain Transformers loads."""
 
+import itertools
+import json
 import subprocess
 import sys
 
@@ -9,10 +11,11 @@ import torch.nn.functional as F
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fold_temperature
+from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 
 
 def overconfident(rows=4000, temperatures=(3.0, 1.0, 0.5), seed=0):
-    """Logits whose labels follow σ(z / T), with one T a label."""
+    """Logits whose labels follow σ(z / T), with one T per label."""
     generator = torch.Generator().manual_seed(seed)
     z = 3 * torch.randn(rows, len(temperatures), generator=generator, dtype=torch.float64)
     return z, (torch.rand(z.shape, generator=generator) < torch.sigmoid(z / torch.tensor(temperatures))).float()
@@ -68,30 +71,38 @@ def test_separated_labels_leave_the_logits_as_they_are():
 
 
 READ = """
-import sys, torch
-from transformers import AutoModelForSequenceClassification
-model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1])
+import json, sys
+from transformers import pipeline
+texts = ["sun and rain", "wind"]
+found = [pipeline("text-classification", model=folder, top_k=None)(texts) for folder in sys.argv[1:]]
 assert "hf_focal" not in sys.modules
-ids = torch.arange(3, 15).view(2, 6)
-torch.save(torch.sigmoid(model(input_ids=ids).logits), sys.argv[2])
+print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("num_labels", [3, 1])
-def test_a_fresh_process_without_hf_focal_reads_calibrated_probabilities(num_labels, tmp_path):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config = BertConfig(vocab_size=30, **sizes, num_labels=num_labels, problem_type="multi_label_classification")
-    model = BertForSequenceClassification(config).eval()
-    z, y = overconfident(temperatures=(3.0, 1.0, 0.5)[:num_labels])
-    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
-    with torch.no_grad():
-        expected = torch.sigmoid(fitted.apply(model(input_ids=torch.arange(3, 15).view(2, 6)).logits))
-    fold_temperature(model, fitted).save_pretrained(tmp_path / "model")
-    assert model.config.calibration["values"] == fitted.values
-    command = [sys.executable, "-c", READ, str(tmp_path / "model"), str(tmp_path / "p.pt")]
-    subprocess.run(command, check=True, cwd=tmp_path)
-    torch.testing.assert_close(torch.load(tmp_path / "p.pt"), expected, rtol=0, atol=1e-6)
+def test_pipelines_in_a_fresh_process_without_hf_focal_are_calibrated(tmp_path):
+    """One T, and one a label, of three labels and of one logit."""
+    tokenizer, expected = train_word_tokenizer(["sun and rain", "wind"], vocab_size=30), {}
+    for num_labels, per_label in itertools.product((3, 1), (False, True)):
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+        config = BertConfig(vocab_size=30, **sizes, num_labels=num_labels, problem_type="multi_label_classification")
+        model = BertForSequenceClassification(config).eval()
+        z, y = overconfident(temperatures=(3.0, 1.0, 0.5)[:num_labels])
+        fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=per_label)
+        with torch.no_grad():
+            logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in ("sun and rain", "wind")]
+        folder = tmp_path / f"{num_labels}_{per_label}"
+        expected[str(folder)] = torch.sigmoid(fitted.apply(torch.stack(logits)))
+        fold_temperature(model, fitted).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        assert model.config.calibration.get("values") == getattr(fitted, "values", None)
+    command = [sys.executable, "-c", READ, *expected]
+    printed = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True).stdout
+    for texts, probabilities in zip(json.loads(printed), expected.values(), strict=True):
+        scores = [{score["label"]: score["score"] for score in of_text} for of_text in texts]
+        found = [[own[f"LABEL_{label}"] for label in range(len(own))] for own in scores]
+        torch.testing.assert_close(torch.tensor(found), probabilities, rtol=0, atol=1e-6)
 
 
 def test_a_softmax_takes_one_temperature():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peak_memory import peak_bytes
 
 from hf_focal import fit_temperature
 from hf_focal.calibration import temperature_grid_sums as grid_sums
@@ -240,18 +241,6 @@ def test_the_end_of_the_grid_is_marked():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert stream_of(*tokens(500, 10)).fit().at_grid_end is False
-
-
-def peak_bytes(run):
-    """Most memory that PyTorch holds for `run` at any time beyond what it held before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    held = peak = 0
-    events = (event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
 
 
 @pytest.mark.slow

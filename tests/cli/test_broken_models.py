@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from test_main import error_of
 
 from hf_focal.cli import evaluate_and_calibrate as calibrate
-from hf_focal.cli import trained_model as trained
+from hf_focal.cli import model_loading as trained
 from hf_focal.cli.main import main
 
 
@@ -71,15 +71,9 @@ def test_constant_logits(capsys, texts, broken):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        *(
-            ({"calibration": value}, "its config's calibration must have a finite and positive temperature, got ")
-            for value in ("x", *({"temperature": t} for t in (0, None, torch.inf, True)))
-        ),
-        ({"calibration": {"temperature": 2, "folded": "no"}}, "calibration must have folded as true or false"),
         ({"id2label": ["a", "b", "c"]}, "cannot be loaded: AttributeError"),
         ({"id2label": {"0": 1, "1": 2, "2": 3}}, "its config's id2label must name the labels 0, 1, ..., got {0: 1"),
         ({"id2label": {"0": "a", "5": "b"}}, "its config's id2label must name the labels"),
-        ({"architectures": 5}, "its config's architectures must be names, got 5"),
         ({"use_cache": "x"}, "expected bool"),
         ({"hidden_act": "none such"}, "must describe a model, got one that raises KeyError"),
     ],

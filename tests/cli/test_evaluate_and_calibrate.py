@@ -32,7 +32,7 @@ from hf_focal.cli.evaluate_and_calibrate import (
     calibrate_model,
     evaluate_model,
 )
-from hf_focal.cli.trained_model import loss_of
+from hf_focal.cli.model_loading import loss_of
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.reports import RunResult
@@ -361,7 +361,9 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert fit["method"] == "vector" and not result.temperature.is_fitted
     metrics = CalibrationMetrics()
     metrics.update(*logits_of("texts", tmp_path / "out", case.test))
-    assert metrics.compute()["nll"] == pytest.approx(result.pre["nll"], abs=1e-5)
+    assert metrics.compute()["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
+    assert result.pre["nll"] != pytest.approx(result.post["nll"], abs=1e-5)
+    assert "| after, vector scaling" in summary(result)
     assert "vector scaling, cross-fitted on" in summary(result) and "refinement" in summary(result)
     with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
         calibrate_model(case.folder, **data, calibration="platt", **case.options)

@@ -107,7 +107,8 @@ def test_evaluate_prints_a_table(capsys, texts, tmp_path):
     assert main(line) == 0
     printed = capsys.readouterr().out
     rows = [cells.split("|")[1].strip() for cells in printed.splitlines() if cells.startswith("| ")]
-    assert rows[2:] == ["error %", "NLL", "ECE %", "AdaECE %", "classwise ECE %", "MCE %", "Brier score"]
+    errors = ["ECE %", "AdaECE %", "smooth ECE %", "classwise ECE %", "MCE %"]
+    assert rows[2:] == ["error %", "NLL", *errors, "Brier score", "AURC %"]
     assert f"Written to {out}" in printed and (out / "report" / "metrics.json").is_file()
 
 
@@ -239,7 +240,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.cli.trained_model.encode_inputs", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.cli.model_loading.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
@@ -328,7 +329,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.cli.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.cli.model_loading.TrainedModel.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 
@@ -361,7 +362,7 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     assert capsys.readouterr().out == f"Written to {tmp_path / 'page.html'}\n"
     page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").replace("<wbr>", ""))
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
-    assert names == ["flsd53", "model (calibrated)", "model (evaluated)"]
+    assert names == ["flsd53", "(majority class)", "model (calibrated)", "model (evaluated)", "(majority class)"]
     captions = re.findall(r"<figcaption>(.*?): ECE", page)
     sides = ["Before temperature scaling", "After temperature scaling"]
     assert captions == [*sides, *sides, "Without temperature scaling"] and "No temperature was fitted." in page

@@ -1,4 +1,4 @@
-"""The command line on models of several labels a sample, and of one logit."""
+"""The command line on models of several labels per sample, and of one logit."""
 
 import json
 
@@ -7,19 +7,24 @@ import torch
 from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
+from hf_focal import Temperature
 from hf_focal.cli.evaluate_and_calibrate import calibrate_model, evaluate_model
+from hf_focal.cli.input_errors import InputError
+from hf_focal.cli.main import main
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
+from hf_focal.reports import RunResult
 
 WORDS = ["sun", "rain", "wind", "snow"]
 
 
 @torch.no_grad()
-def made(folder, num_labels):
-    """An overconfident model, and a file of texts whose labels follow σ(z / 2)."""
+def made(folder, num_labels, pairs=False):
+    """An overconfident model of texts, or of pairs of a text and a query, and data whose labels follow σ(z / 2)."""
     generator = torch.Generator().manual_seed(0)
     present = torch.rand(120, 4, generator=generator) < 0.5
     texts = [" ".join(["day", *[word for word, there in zip(WORDS, row, strict=True) if there]]) for row in present]
-    tokenizer = train_word_tokenizer(texts, vocab_size=50)
+    queries = [f"is {WORDS[row % 4]} there" for row in range(len(texts))] if pairs else None
+    tokenizer = train_word_tokenizer([*texts, *(queries or [])], vocab_size=50)
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     names = {"id2label": dict(enumerate(WORDS[:num_labels]))}
@@ -27,7 +32,7 @@ def made(folder, num_labels):
         vocab_size=60, **sizes, **names, initializer_range=1.0, problem_type="multi_label_classification"
     )
     model = BertForSequenceClassification(config).eval()
-    z = torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in texts])
+    z = model(**tokenizer(texts, queries, padding=True, return_tensors="pt")).logits
     scale, center = 3 / z.std(0), z.mean(0)
     model.classifier.weight.mul_(scale[:, None])
     model.classifier.bias.sub_(center).mul_(scale)
@@ -36,6 +41,7 @@ def made(folder, num_labels):
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     columns = {"text": texts, "labels": [[WORDS[i] for i in row.nonzero().flatten()] for row in labels]}
+    columns |= {"query": queries} if pairs else {}
     columns |= {word: [int(row[i]) for row in labels] for i, word in enumerate(WORDS[:num_labels])}
     Dataset.from_dict(columns).to_parquet(folder / "data.parquet")
     return folder / "model", str(folder / "data.parquet")
@@ -57,3 +63,57 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     expected = torch.sigmoid(logits / result.temperature.value)
     scores = {item["label"]: item["score"] for item in calibrated}
     assert [scores[word] for word in WORDS[:num_labels]] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_cross_encoder_with_one_logit(tmp_path, capsys):
+    model, data = made(tmp_path, 1, pairs=True)
+    columns = ["--label_column", "sun", "--text_pair_column", "query"]
+    options = ["--dataset", data, *columns, "--output", str(tmp_path / "out")]
+    assert main(["calibrate", str(model), *options, "--per_label"]) == 0
+    fitted = Temperature.load(tmp_path / "out" / "temperature.json")
+    assert len(fitted.values) == 1 and fitted.values[0] > 1.2
+    assert "on the 120 labels of" in capsys.readouterr().out
+    pair = {"text": "day sun rain", "text_pair": "is sun there"}
+    scores = [
+        pipeline("text-classification", model=str(folder), function_to_apply=applied)(pair)["score"]
+        for folder, applied in ((tmp_path / "out", None), (model, "none"))
+    ]
+    assert scores[0] == pytest.approx(torch.sigmoid(torch.tensor(scores[1]) / fitted.values[0]).item(), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
+    model, data = made(tmp_path, 4)
+    result = calibrate_model(model, data, label_column="labels", per_label=True, output=tmp_path / "out")
+    read = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    assert read.temperature == result.temperature and len(result.temperature.values) == 4
+    logits, corrected = (
+        pipeline("text-classification", model=str(folder), top_k=None, function_to_apply="none")("day sun rain")[0]
+        for folder in (model, tmp_path / "out")
+    )
+    before, after = ({item["label"]: item["score"] for item in items} for items in (logits, corrected))
+    ratios = [before[word] / after[word] for word in WORDS]
+    assert ratios == pytest.approx(result.temperature.values, rel=1e-4)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    for word, value in zip(WORDS, result.temperature.values, strict=True):
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| {word} |")]
+        assert row.endswith(f" {value:.2f} |")
+    assert "(report/reliability_labels.png)" in card and "one for each label" in card
+    assert (tmp_path / "out" / "report" / "reliability_labels.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "options", "message"),
+    [
+        (None, {"per_label": True}, "per_label needs a model whose problem_type is 'multi_label_classification'"),
+        ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and calibration"),
+        ("multi", {"calibration": "vector"}, "calibration must be 'temperature' for a model of several labels"),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, options, message, tmp_path):
+    names = {"architectures": ["BertForSequenceClassification"], "num_labels": 4}
+    problem_type = problem_type and "multi_label_classification"
+    BertConfig(**names, problem_type=problem_type).save_pretrained(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        calibrate_model(tmp_path / "model", str(tmp_path / "no.csv"), **options)

@@ -15,7 +15,7 @@ from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.hub.model_card import citations, model_card
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports import RunResult, TranslationResult, results_table, translation_table
+from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import escaped
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
@@ -34,14 +34,11 @@ def run_of(loss="flsd53", objective="ece", at_grid_end=False):
 
 def translation_of():
     bins = ReliabilityBins(np.linspace(0, 1, 3), np.array([2, 3]), np.array([0.4, 0.9]), np.array([0.5, 0.7]))
-    return TranslationResult(
+    return RunResult(
         loss="focal:gamma=1",
         temperature=Temperature(1.2, "nll", 0.1016, 0.0259, 2.0, 1.9, num_samples=500, num_bins=2),
-        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan},
-        post={"ece": 0.0259, "nll": 1.9},
-        bleu={1.0: 26.31, 1.2: 26.21},
-        signature="nrefs:1|tok:13a",
-        validation_ece={1.0: 0.1, 1.2: 0.03},
+        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": 26.31},
+        post={"ece": 0.0259, "nll": 1.9, "bleu": 26.21},
         pre_bins=bins,
         post_bins=bins,
         details={},
@@ -104,7 +101,7 @@ def test_bleu_is_among_the_results_of_a_translation():
         "BLEU": ("bleu", 26.21),
         "BLEU before temperature scaling": ("bleu", 26.31),
     }
-    assert translation_table([result]) in card.text
+    assert results_table([result]) in card.text and "26.31 → 26.21" in card.text
     assert "fitted on 500 tokens of the validation split" in card.text
     assert "FocalSeq2SeqTrainer(" in card.text
     assert "AutoModelForSeq2SeqLM" in card.text

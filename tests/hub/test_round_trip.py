@@ -186,7 +186,7 @@ def save_folded(model, folder) -> dict:
         expected["scores"] = (logits.double() / T).softmax(-1)
 
     if type(model).__name__ in NOT_FOLDABLE:
-        with pytest.raises(TypeError, match="use apply_calibrated_generation"):
+        with pytest.raises(TypeError, match="in generation with apply_calibrated_generation"):
             fold_temperature(model, T)
         apply_calibrated_generation(model, T)
     else:

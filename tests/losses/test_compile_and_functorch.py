@@ -51,7 +51,7 @@ def test_a_compiled_loss_has_no_graph_break_and_the_same_gradient(config, dtype,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["focal:gamma=0.5", "adafocal", "brier", "label_smoothing"])
+@every_config
 def test_inductor_gives_the_same(config):
     torch.compiler.reset()
     compiled = torch.compile(build_loss(config), fullgraph=True)

@@ -12,9 +12,9 @@ from hf_focal.losses import (
     brier,
     build_loss,
     cross_entropy,
+    dtypes_and_label_checks,
     focal,
     label_smoothing,
-    logit_and_label_checks,
     mmce,
 )
 
@@ -287,7 +287,7 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
         return results
 
     expected = two_steps()
-    monkeypatch.setattr(logit_and_label_checks, "_APPLE", ("mps", "cpu"))
+    monkeypatch.setattr(dtypes_and_label_checks, "_APPLE", ("mps", "cpu"))
     with NoFloat64():
         torch.testing.assert_close(two_steps(), expected, rtol=1e-5, atol=1e-7)
 
@@ -295,7 +295,7 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
 def test_labels_are_read_at_once_where_a_device_has_no_asynchronous_assertion(monkeypatch):
     logits, labels = torch.empty(3, 4, device="meta"), torch.empty(3, dtype=torch.long, device="meta")
     cross_entropy(logits, labels)
-    monkeypatch.setattr(logit_and_label_checks, "_APPLE", ("mps", "meta"))
+    monkeypatch.setattr(dtypes_and_label_checks, "_APPLE", ("mps", "meta"))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # which has no values to read
         cross_entropy(logits, labels)
 

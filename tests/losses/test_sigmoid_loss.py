@@ -156,6 +156,10 @@ def test_labels_other_than_0_and_1_are_refused(labels):
     ("text", "message"),
     [
         ("recall", "loss recall: loss must be one that has a sigmoid link, got recall"),
+        (
+            "dual_focal",
+            "loss dual_focal: loss must be one that has a sigmoid link, got dual_focal: it needs a softmax",
+        ),
         ("mmce", "loss mmce: loss must be one that has a sigmoid link, got mmce"),
         ("focal:alpha=1", r"loss focal: alpha must be within \(0, 1\), got 1.0"),
         ("focal:pos_weight=-1/2", "loss focal: pos_weight must be at least 0, got -1.0"),

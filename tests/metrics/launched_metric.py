@@ -1,4 +1,4 @@
-"""Uses the metric for `evaluate.load` as a Space does; prints JSON.
+"""Uses the metric for `evaluate.load`; prints JSON.
 
 launched_metric.py FOLDER NAME...: the metric's folder and its configurations. `evaluate` reads its settings at import,
 so it needs a process of its own.
@@ -7,13 +7,10 @@ so it needs a process of its own.
 import doctest
 import json
 import re
-import runpy
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import evaluate
-import pandas
 import torch
 
 WITHOUT_BINS = ("nll", "brier")
@@ -21,25 +18,6 @@ folder, names = Path(sys.argv[1]), sys.argv[2:]
 logits = torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 labels = torch.arange(50) % 6
 labels[7] = -100
-pages = []
-
-
-class Interface:
-    """The part of Gradio that `launch_gradio_widget` uses: it computes the metric of a table that a user fills in."""
-
-    def __init__(self, fn, inputs, outputs, description, title, article):
-        self.fn, self.shown = fn, {"headers": inputs, "description": description, "article": article}
-
-    def launch(self):
-        table = pandas.DataFrame({"predictions": ["[0.25, 0.75]", "[1.0, 0.0]"], "references": [1, 0]})
-        pages.append(self.shown | {"result": self.fn(table)})
-
-
-sys.modules["gradio"] = SimpleNamespace(
-    Interface=Interface,
-    inputs=SimpleNamespace(Dataframe=lambda headers, col_count, row_count, datatype: headers),
-    outputs=SimpleNamespace(Textbox=lambda label: label),
-)
 
 
 def use(name: str) -> dict:
@@ -75,6 +53,4 @@ def examples(readme: Path) -> dict:
 
 
 results = {"metrics": {name: use(name) for name in names}, "errors": [error(), error("accuracy")]}
-sys.path[0] = str(folder)  # a script's own folder, where `evaluate` looks for the README
-runpy.run_path(str(folder / "app.py"))
-print(json.dumps(results | {"examples": examples(folder / "README.md"), "page": pages.pop()}))
+print(json.dumps(results | {"examples": examples(folder / "README.md")}))

@@ -225,14 +225,7 @@ def test_logits_that_look_like_probabilities_among_others():
     "function", [expected_calibration_error, CalibrationMetrics().update, ConfusionMatrix().update]
 )
 def test_what_has_no_values_to_measure(function):
-    meta = LOGITS.to("meta")
-    with pytest.raises(ValueError, match="logits must have values, got a tensor on the device meta"):
-        function(meta, LABELS.to("meta"))
-    with pytest.raises(ValueError, match="labels must have values, got a tensor on the device meta"):
-        function(LOGITS, LABELS.to("meta"))
     with pytest.raises(TypeError, match="labels must be a tensor or an array of numbers, got NoneType"):
         function(LOGITS, None)
     with pytest.raises(TypeError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
         function(LOGITS.to(torch.float8_e4m3fn), LABELS)
-    with pytest.raises(NotImplementedError, match=r"logits must be a plain tensor, got one of torch\.func"):
-        torch.vmap(function)(LOGITS[None], LABELS[None])

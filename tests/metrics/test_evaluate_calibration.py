@@ -94,7 +94,6 @@ def test_the_card_has_the_sections_of_a_metric_and_its_examples_give_what_it_say
     keys = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "pinned"}
     assert front.keys() == keys | {"tags", "description"}
     assert (front["sdk"], front["app_file"], front["pinned"]) == ("gradio", "app.py", False)
-    assert front["sdk_version"].startswith("3.")  # `evaluate` calls functions that Gradio 4 no longer has
     assert PROJECT["project"]["requires-python"] == f">={front['python_version']}"
     assert front["tags"] == ["evaluate", "metric"]
     assert text.startswith(f"\n# Metric Card for {front['title']}\n")
@@ -102,13 +101,6 @@ def test_the_card_has_the_sections_of_a_metric_and_its_examples_give_what_it_say
     assert all(f"| `{name}` |" in text for name in FUNCTIONS)
     assert found["examples"]["failed"] == 0, found["examples"]["report"]
     assert found["examples"]["attempted"] == text.count(">>> ") >= 10
-
-
-@pytest.mark.slow
-def test_the_page_shows_the_card_and_computes(found, card):
-    assert found["page"]["headers"] == ["predictions", "references"]
-    assert found["page"]["article"] == card[1]
-    assert found["page"]["result"] == {"ece": pytest.approx(0.125, abs=1e-12)}
 
 
 def test_the_folder_is_packaged_and_requires_this_package():

@@ -381,7 +381,7 @@ def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
     assert code == 0, log
 
     assert [launch["exit_code"] for launch in launches.history(folder)["launches"]] == [1, 0]
-    trained = re.findall(r"'loss': .*'epoch': '([\d.]+)'", log)
+    trained = re.findall(r"^epoch ([\d.]+): training loss", log, re.M)
     assert [float(epoch) for epoch in trained] == [1, 2]  # once: the second start went on from the last checkpoint
     settings = json.loads((folder / "run.json").read_text())
     assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")  # not the launcher file's bf16

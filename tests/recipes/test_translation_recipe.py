@@ -30,8 +30,8 @@ from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_temperat
 from hf_focal.experiments.data.generated_topics import true_calibration_error
 from hf_focal.experiments.data.generated_translations import Grammar, generate_translations
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
+from hf_focal.experiments.reports.bleu_results import TranslationResult
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
-from hf_focal.reports import TranslationResult
 
 SCRIPT = Path(__file__).with_name("launched_translation.py")
 DIAGRAMS = {"reliability_before.png", "reliability_before.svg", "reliability_after.png", "reliability_after.svg"}

@@ -50,9 +50,10 @@ def metrics(tmp_path):
 @pytest.mark.slow
 def test_any_value_may_be_another(metrics, monkeypatch):
     # Drawing takes most of the time; what it asks of its input is kept.
-    monkeypatch.setattr(module, "reliability_diagram", lambda metrics: metrics.accuracy[metrics.count > 0])
+    monkeypatch.setattr(module, "reliability_diagram", lambda metrics, link: metrics.accuracy[metrics.count > 0])
+    monkeypatch.setattr(module, "_tooltips", lambda *_: [])
     monkeypatch.setattr(module, "gamma_heatmap", lambda history: [update["epoch"] + 1 for update in history])
-    picture = dict.fromkeys(("source", "width", "height", "alt", "caption", "wide"), "")
+    picture = dict.fromkeys(("source", "alt", "caption", "wide"), "")
     monkeypatch.setattr(module, "_picture", lambda *_: picture)
     whole, errors, pages = json.loads(metrics.read_text()), 0, 0
     for place in places(whole):

@@ -2,10 +2,11 @@
 
 import base64
 import contextlib
-import io
+import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,10 +19,11 @@ import torch
 from matplotlib.image import imread
 
 from hf_focal import Temperature
+from hf_focal.experiments.reports.bleu_results import TranslationResult
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports import RunResult, TranslationResult, comparison_page, results_table, translation_table
+from hf_focal.reports import RunResult, comparison_page, results_table
 
-VOID = {"meta", "link", "img", "wbr"}
+VOID = {"meta", "link", "input", "wbr"}
 NASTY = '<b onclick="x">&amp;</b>|a | b|</td>**'
 HISTORY = [{"epoch": 1.0, "gammas": [1.2, -0.9, 2.0], "edges": [0, 0.3, 0.6, 1]}]
 LABELS = torch.arange(60) % 3
@@ -42,8 +44,8 @@ def translation_of(loss="focal:gamma=1", bleu=(26.31, 26.21)):
     return TranslationResult(
         loss=loss,
         temperature=Temperature(1.2, "ece", 0.1016, 0.0259, 2.0, 1.9, num_samples=5, num_bins=2),
-        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan},
-        post={"ece": 0.0259, "nll": 1.9},
+        pre={"ece": 0.1016, "nll": 2.0, "nll_incorrect": math.nan, "bleu": bleu[0]},
+        post={"ece": 0.0259, "nll": 1.9, "bleu": bleu[1]},
         bleu={0.8: 25.0, 1.0: bleu[0], 1.2: bleu[1]},
         signature="nrefs:1|tok:13a",
         validation_ece={0.8: 0.2, 1.0: 0.1, 1.2: 0.03, 1.4: 0.05},
@@ -112,41 +114,72 @@ def everything(tmp_path_factory):
     return path
 
 
+def numbers(row):
+    """The numbers of each cell, the best in stars."""
+    return [sorted(re.findall(r"[*\d.]*\d[*\d.]*", cell)) for cell in row]
+
+
 def test_the_tables_are_those_of_the_reports(everything):
     page = Page(everything)
-    runs = [run_of("adafocal:bins=3", 1), run_of("flsd53")]
-    expected = cells(results_table(runs)) + cells(
-        translation_table([translation_of(), translation_of("cross_entropy", (27.0, 26.0))])
-    )
-    assert page.rows == expected
+    translations = [translation_of(), translation_of("cross_entropy", (27.0, 26.0))]
+    tables = [[run_of("adafocal:bins=3", 1), run_of("flsd53")], translations]  # of two test sets
+    expected = [row for runs in tables for row in cells(results_table(runs))]
+    assert [numbers(row[1:]) for row in page.rows] == [numbers(row[1:]) for row in expected]
+    assert [row[0] for row in page.rows] == [row[0] for row in expected]
+    assert page.rows[0] == expected[0] and page.rows[0][:3] == ["Loss", "ECE %", "T"]
     assert any("**" in cell for row in page.rows for cell in row)
-    assert any(text.startswith("BLEU: nrefs:1|tok:13a") for text in page.text)
+    assert [row[-1] for row in page.rows[-2:]] == ["26.31 → **26.21**", "**27.00** → 26.00"]
+    assert "<p>On 60 samples of 3 classes, 20 of each; measured 2" in page.source
+
+
+def test_runs_on_different_test_sets_are_not_ranked(tmp_path):
+    save(run_of("flsd53", measured_on="dataset 'a.csv'", date="2026-01-05"), tmp_path / "a")
+    save(run_of("brier", 1, measured_on="test_dataset 'a.csv'", date="2026-01-07"), tmp_path / "b")
+    save(run_of("focal:gamma=1", 2, measured_on="dataset 'c.csv'"), tmp_path / "c")
+    page = Page(comparison_page([tmp_path], tmp_path / "page.html"))
+    assert len(page.of("table")) == 2
+    names = ["Loss", "flsd53", "brier", "(majority class)", "Loss", "focal:gamma=1", "(majority class)"]
+    assert [row[0] for row in page.rows] == names
+    assert not any("**" in cell for row in page.rows[4:] for cell in row)
+    assert "On 'a.csv'; 60 samples of 3 classes, 20 of each; measured 2026-01-05 to 2026-01-07." in page.text
+    assert {"Results, test set 1", "Results, test set 2"} <= set(page.text)
 
 
 def test_the_pictures_are_drawn_and_described(everything):
-    images = Page(everything).of("img")
-    # Two diagrams a run, one γ, and the curves.
-    assert len(images) == 2 * 4 + 1 + 1
-    assert len({image["alt"] for image in images}) == len(images)
+    page = Page(everything)
+    images = page.of("svg")
+    # Two diagrams a run, and one γ.
+    assert len(images) == 2 * 4 + 1
+    assert len({image["aria-label"] for image in images}) == len(images)
     ece = 100 * run_of("flsd53").pre["ece"]
-    assert f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f} %" in {i["alt"] for i in images}
-    for image in images:
-        kind, _, data = image["src"].partition(",")
-        assert kind == "data:image/png;base64"
-        pixels = imread(io.BytesIO(base64.b64decode(data)))
-        assert pixels.std() > 0.05
-        assert pixels.shape[1] == pytest.approx(2 * int(image["width"]), abs=2)
-        assert pixels.shape[0] == pytest.approx(2 * int(image["height"]), abs=2)
+    label = f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f} %"
+    assert label in {image["aria-label"] for image in images}
+    assert not {"#000000", "#ffffff"} & set(re.findall("#[0-9a-f]{6}", page.source[page.source.index("<body>") :]))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert set(re.findall(r"url\(#(.*?)\)|xlink:href=\"#(.*?)\"", page.source)) <= {
+        pair for name in ids for pair in ((name, ""), ("", name))
+    }
+
+
+def test_each_bin_says_what_it_holds(everything):
+    page, bins = Page(everything), run_of("flsd53").pre_bins
+    for left, right, count, accuracy in zip(bins.edges[:-1], bins.edges[1:], bins.count, bins.accuracy, strict=True):
+        text = f"Confidence {left:.3g} to {right:.3g}: {count} predictions, mean "
+        assert any(t.startswith(text) and t.endswith(f"accuracy {accuracy:.1%}") for t in page.text) == (count > 0)
 
 
 def test_the_page_needs_nothing_else(everything):
     page = Page(everything)
     assert "http:" not in page.source and "https:" not in page.source
-    assert "script" not in {tag for tag, _ in page.tags}
+    (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = page.of("meta")[2]["content"]
+    assert policy.startswith("default-src 'none'; ") and policy.endswith(f"script-src 'sha256-{digest}'")
     for _, attributes in page.tags:
         for name in ("src", "href"):
             assert attributes.get(name, "data:").startswith("data:")
-    assert "url(" not in page.source and "@import" not in page.source
+    assert "@import" not in page.source and "url(" not in page.source.replace("url(#", "")
 
 
 def test_the_page_is_accessible(everything):
@@ -158,7 +191,7 @@ def test_the_page_is_accessible(everything):
     assert [tag for tag, _ in page.tags].count("h1") == 1
     text = "".join(page.text)
     assert text.count("Runs & more") == 2  # the title and the heading
-    for heading in ("Results", "Translation", "Reliability diagrams", "γ over training", "BLEU and ECE"):
+    for heading in ("Results", "Reliability diagrams", "γ over training"):
         assert f">{heading}" in page.source
 
 
@@ -166,7 +199,7 @@ def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
     page = Page(comparison_page([save(run_of(), tmp_path / "run")], tmp_path / "page.html"))
     assert [tag for tag, _ in page.tags].count("h2") == 2
     assert "Calibration of 1 run" in page.text
-    assert len(page.of("img")) == 2
+    assert len(page.of("svg")) == 2
 
 
 def test_text_is_escaped(tmp_path):
@@ -177,7 +210,7 @@ def test_text_is_escaped(tmp_path):
     assert not any("onclick" in attributes for _, attributes in page.tags)
     assert page.rows[1][0] == NASTY
     assert len(page.rows[0]) == len(page.rows[1])
-    assert any(NASTY in image["alt"] for image in page.of("img"))
+    assert any(NASTY in image["aria-label"] for image in page.of("svg"))
     assert "</title>$sections" in page.text
 
 
@@ -269,7 +302,7 @@ class Browser:
         return requests, [event["params"] for event in self.events if event.get("method") in kinds]
 
     def value(self, expression):
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def screenshot(self, path):
         data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
@@ -296,19 +329,32 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             requests, complaints = browser.show(everything, width, scheme)
             assert [url for url in requests if not url.startswith("data:")] == [everything.as_uri()]
             assert complaints == []
-            assert browser.value("document.images.length") == 10
-            assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+            assert browser.value("document.querySelectorAll('svg').length") == 9
             assert browser.value("window.innerWidth") == width
             assert browser.value("document.documentElement.scrollWidth") <= width
             # Only tables and wide pictures scroll, each in a box of its own that is no wider than the page.
-            for selector in ("img", ".scroll", "h1", "h2", "h3", "p"):
+            for selector in ("svg", ".scroll", "h1", "h2", "h3", "p"):
                 elements = (
-                    f"[...document.querySelectorAll('{selector}')].filter(e => !e.closest('.scroll div, figure div'))"
+                    f"[...document.querySelectorAll('{selector}')].filter(e => !e.parentElement.closest('.scroll'))"
                 )
                 right = browser.value(f"Math.max(...{elements}.map(e => e.getBoundingClientRect().right))")
                 assert 0 < right <= width
             colour = browser.value("getComputedStyle(document.body).backgroundColor")
             assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
-            assert browser.value("getComputedStyle(document.images[0]).backgroundColor") == "rgb(255, 255, 255)"
+            assert browser.value("getComputedStyle(document.querySelector('svg text')).fill") != colour
+            # What people come for is visible without scrolling.
+            title = "document.querySelectorAll('thead th')[2]"
+            assert browser.value(f"{title}.textContent") == "T"
+            assert browser.value(f"{title}.getBoundingClientRect().right") < width - 16
+            wide = "document.querySelector('.pictures svg').getBoundingClientRect().width"
+            before = browser.value(wide)
+            browser.value("document.querySelector('label input').click()")
+            assert browser.value(wide) > before or width < 600  # where it has the whole width already
+            sort = "document.querySelectorAll('thead button')[1].click()"
+            names = "[...document.querySelector('tbody').rows].map(row => row.cells[0].textContent)"
+            best, *_, last = browser.value(f"{sort}, {names}")
+            assert (best, last) == ("flsd53", "(majority class)")
+            worst, *_, last = browser.value(f"{sort}, {names}")
+            assert (worst, last) == ("adafocal:bins=3", "(majority class)")
             browser.screenshot(tmp_path / f"{width}.png")
             assert imread(tmp_path / f"{width}.png").std() > 0.05

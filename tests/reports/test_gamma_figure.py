@@ -51,7 +51,8 @@ def test_columns_start_at_the_updates_and_rows_are_bins(tmp_path):
     assert (heat.get_xlim(), heat.get_ylim()) == ((0, 4), (0.5, 3.5))
     assert heat.get_yticks().tolist() == [1, 2, 3]
     assert (inner.get_xlabel(), heat.get_ylabel()) == ("Epoch", "Bin, by true-class probability")
-    assert (inner.get_ylabel(), bar.get_ylabel()) == ("Inner edges,\nprobability", "γ (inverse focal below 0)")
+    assert (inner.get_ylabel(), bar.get_ylabel()) == ("True-class\nprobability", "γ (below 0: inverse focal loss)")
+    assert "γ in each bin" in heat.get_title() and "γ by probability" in inner.get_title()
     assert figure.get_suptitle() == "A title"
     assert imread(path).std() > 0.1
 
@@ -63,6 +64,22 @@ def test_inner_edges_are_steps_from_equal_widths():
         np.testing.assert_array_equal(line.get_xdata(), [0, 0.5, 2, 3, 4])
         np.testing.assert_allclose(line.get_ydata(), edges, rtol=1e-15)
     assert (inner.get_xlim(), inner.get_ylim()) == ((0, 4), (0, 1))
+
+
+def test_each_probability_has_the_color_of_its_bin():
+    """With collapsed edges as well: the last bin then spans nearly everything."""
+    inner = gamma_heatmap(changed(1, edges=[0, 0.06, 0.06, 1])).axes[1]
+    (mesh,) = inner.collections
+    corners, gammas = mesh.get_coordinates(), mesh.get_array()
+
+    def at(epoch, probability):
+        column = np.searchsorted(corners[0, :, 0], epoch, side="right") - 1
+        return gammas[np.searchsorted(corners[:, column, 1], probability, side="right") - 1, column]
+
+    assert [at(0.2, p) for p in (0.1, 0.5, 0.9)] == [1, 1, 1]
+    assert [at(1.0, p) for p in (0.39, 0.41, 0.71)] == [0.3, 1, 9]
+    assert [at(2.5, p) for p in (0.05, 0.07, 0.9)] == [-0.2, 20, 20]
+    assert [at(3.9, p) for p in (0.59, 0.61, 0.91)] == [-2, -0.2, 20]
 
 
 def test_negative_gammas_alone_are_hatched():
@@ -110,6 +127,7 @@ def test_texts_do_not_overlap(num_bins, ticks, updates):
     assert heat.get_yticks().tolist() == list(ticks)
     boxes = [axes.get_window_extent() for axes in figure.axes] + [figure._suptitle.get_window_extent()]
     boxes += [axis.label.get_window_extent() for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis)]
+    boxes += [axes.title.get_window_extent() for axes in (heat, inner)]
     for axis in (heat.yaxis, inner.yaxis, inner.xaxis, bar.yaxis):
         boxes += tick_boxes(axis)
     assert_apart(boxes)

@@ -73,7 +73,7 @@ def test_the_page_shows_names_as_they_are(name, tmp_path):
     path = comparison_page([tmp_path / "run"], tmp_path / "page.html", title=name)
     page = path.read_text(encoding="utf-8").replace("<wbr>", "")
     shown = escape(" ".join(name.split()))
-    assert "<script" not in page and f">{shown}</th>" in page
+    assert page.count("<script") == 1 and f">{shown}</th>" in page
 
 
 def test_figures_show_dollar_signs_as_they_are(tmp_path):

@@ -1,56 +1,66 @@
 """The exact text of the Markdown tables."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from hf_focal import Temperature
-from hf_focal.reports import RunResult, markdown_table, results_table
+from hf_focal import CalibrationMetrics, Temperature, fit_temperature
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports import RunResult, results_table
+from hf_focal.reports.markdown_tables import label_table
+from hf_focal.reports.run_results import worst_labels
 
-CROSS_ENTROPY = {
-    "loss": "cross_entropy",
-    "pre": {"error": 0.2345, "nll": 1.23456, "ece": 0.101, "adaece": 0.1, "classwise_ece": 0.0125, "mce": 0.3},
-    "post": {"error": 0.2345, "nll": 0.98765, "ece": 0.021, "adaece": 0.02, "classwise_ece": 0.0105, "mce": 0.1},
-    "temperature": 2.0,
-}
-FOCAL = {
-    "loss": "focal:gamma=3",
-    "pre": {"error": 0.23, "nll": 0.95, "ece": 0.03, "adaece": 0.029, "classwise_ece": 0.0115, "mce": 0.08},
-    "post": {"error": 0.23, "nll": 0.94, "ece": 0.02101, "adaece": 0.025, "classwise_ece": 0.011, "mce": 0.12},
-    "temperature": 1.1,
-}
-HEAD = "| Loss | Error % | NLL | ECE % | AdaECE % | classwise ECE % | MCE % | T |\n"
+BINS = ReliabilityBins(np.array([0.0, 1.0]), np.array([0]), np.array([np.nan]), np.array([np.nan]))
+COLUMNS = ("error", "nll", "ece", "adaece", "classwise_ece", "mce")
+
+
+def run_of(loss, temperature, pre, post):
+    fitted = Temperature(temperature, "nll", 0.1, 0.1, 1.0, 1.0, 1000, 15)
+    pre, post = (dict(zip(COLUMNS, values, strict=True)) for values in (pre, post))
+    return RunResult(loss, fitted, pre, post, BINS, BINS, {})
+
+
+CROSS_ENTROPY = run_of(
+    "cross_entropy", 2.0, (0.2345, 1.23456, 0.101, 0.1, 0.0125, 0.3), (0.2345, 0.98765, 0.021, 0.02, 0.0105, 0.1)
+)
+FOCAL = run_of(
+    "focal:gamma=3", 1.1, (0.23, 0.95, 0.03, 0.029, 0.0115, 0.08), (0.23, 0.94, 0.02101, 0.025, 0.011, 0.12)
+)
+HEAD = "| Loss | ECE % | T | Error % | NLL | AdaECE % | classwise ECE % | MCE % |\n"
 RULE = "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
 
 def test_best_of_each_column_is_bold_before_and_after_apart():
-    assert markdown_table([CROSS_ENTROPY, FOCAL]) == (
-        HEAD + RULE + "| cross_entropy | 23.45 | 1.235 → 0.988 | 10.10 → **2.10** | 10.00 → **2.00** | "
-        "1.25 → **1.05** | 30.00 → **10.00** | 2.00 |\n"
-        "| focal:gamma=3 | **23.00** | **0.950** → **0.940** | **3.00** → **2.10** | **2.90** → 2.50 | "
-        "**1.15** → 1.10 | **8.00** → 12.00 | 1.10 |\n"
+    assert results_table([CROSS_ENTROPY, FOCAL]) == (
+        HEAD + RULE + "| cross_entropy | 10.10 → **2.10** | 2.00 | 23.45 | 1.235 → 0.988 | 10.00 → **2.00** | "
+        "1.25 → **1.05** | 30.00 → **10.00** |\n"
+        "| focal:gamma=3 | **3.00** → **2.10** | 1.10 | **23.00** | **0.950** → **0.940** | **2.90** → 2.50 | "
+        "**1.15** → 1.10 | **8.00** → 12.00 |\n"
     )
 
 
 def test_one_run_is_no_competition():
     line = (
-        "| cross_entropy | 23.45 | 1.235 → 0.988 | 10.10 → 2.10 | 10.00 → 2.00 | 1.25 → 1.05 | 30.00 → 10.00 | 2.00 |"
+        "| cross_entropy | 10.10 → 2.10 | 2.00 | 23.45 | 1.235 → 0.988 | 10.00 → 2.00 | 1.25 → 1.05 | 30.00 → 10.00 |"
     )
-    assert markdown_table([CROSS_ENTROPY]) == HEAD + RULE + line + "\n"
-    assert "**" not in markdown_table([CROSS_ENTROPY, FOCAL], bold_best=False)
+    assert results_table([CROSS_ENTROPY]) == HEAD + RULE + line + "\n"
 
 
 def test_intervals_and_the_true_error():
-    row = FOCAL | {
-        "intervals": {"ece": (0.0251, 0.0349)},
-        "post_intervals": {"ece": (0.01, 0.03)},
-        "true_calibration_error": (0.04, 0.002),
-    }
-    title, _, last, other = markdown_table([row, CROSS_ENTROPY]).splitlines()
-    assert title.endswith("| MCE % | true ECE % | T |")
+    run = replace(
+        FOCAL,
+        pre_intervals={"ece": (0.0251, 0.0349)},
+        post_intervals={"ece": (0.01, 0.03)},
+        true_calibration_error=(0.04, 0.002),
+    )
+    title, _, last, other = results_table([run, CROSS_ENTROPY]).splitlines()
+    assert title.endswith("| MCE % | true ECE % |")
     assert "| **3.00** [2.51, 3.49] → 2.10 [1.00, 3.00] |" in last  # the other's 2.10 is in the interval
-    assert last.endswith("| 4.00 → 0.20 | 1.10 |")
-    assert other.endswith("| – → – | 2.00 |")
+    assert last.endswith("| 4.00 → 0.20 |")
+    assert other.endswith("| – → – |")
 
 
 def test_a_model_of_one_answer_is_named_beside_the_majority_class():
@@ -65,8 +75,8 @@ def test_a_model_of_one_answer_is_named_beside_the_majority_class():
     ]
     title, _, no, yes, majority, *notes = results_table(runs).replace("**", "").splitlines()
     share = f"{100 * labels.double().mean():.2f}"
-    assert title.startswith("| Loss | Error % | macro-F1 % | AUROC % | NLL |")
-    assert no.startswith(f"| cross_entropy | {share} |") and majority.startswith(f"| (majority class) | {share} |")
+    assert title.startswith("| Loss | ECE % | T | Error % | macro-F1 % | AUROC % | NLL |")
+    assert f"| 2.00 | {share} |" in no and majority.startswith(f"| (majority class) | – | – | {share} |")
     assert any(note.startswith("Note: cross_entropy predicts one class for 100.0 %") for note in notes)
     assert not any(note.startswith("Note: brier predicts") for note in notes)
     scores = useful[:, 1] - useful[:, 0]
@@ -82,10 +92,42 @@ def test_a_temperature_that_harms_is_told():
 
 
 def test_what_a_run_lacks_is_a_dash():
-    row = {"loss": "brier", "pre": {"error": 0.5, "nll": float("nan"), "ece": 0.1, "adaece": 0.1, "mce": 0.2}}
-    assert markdown_table([row]).splitlines()[-1] == "| brier | 50.00 | – | 10.00 | 10.00 | – | 20.00 | – |"
+    pre = {"error": 0.5, "nll": float("nan"), "ece": 0.1, "adaece": 0.1, "mce": 0.2}
+    unfitted = Temperature.unfitted(pre | {"num_samples": 5}, 15)
+    table = results_table([RunResult("brier", unfitted, pre, pre, BINS, BINS, {})])
+    assert table.splitlines()[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |"
 
 
 def test_no_runs_is_an_error():
     with pytest.raises(ValueError, match="at least one run"):
-        markdown_table([])
+        results_table([])
+
+
+def test_labels_with_their_errors_and_temperatures(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(400, 3, generator=generator) - torch.tensor([0.0, 2, 4])
+    y = (torch.rand(z.shape, generator=generator) < torch.sigmoid(z / 2)).int()
+    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
+    before, after = CalibrationMetrics(link="sigmoid"), CalibrationMetrics(link="sigmoid")
+    before.update(z, y)
+    after.update(fitted.apply(z), y)
+    result = RunResult.of("brier", fitted, before, after, label_names=["a", "b", "c"])
+    result.save(tmp_path / "metrics.json")
+    own, eces = before.per_label(), after.per_label()["ece"]
+    for run in (result, RunResult.load(tmp_path / "metrics.json")):
+        assert run.temperature == fitted and run.link == "sigmoid"
+        lines = label_table(run).splitlines()
+        assert lines[0] == "| Label | frequency % | ECE % | F1 % | T |"
+        for label, name in enumerate("abc"):
+            assert lines[2 + label] == (
+                f"| {name} | {100 * own['frequency'][label]:.2f} | {100 * own['ece'][label]:.2f} → "
+                f"{100 * eces[label]:.2f} | {100 * own['f1'][label]:.1f} | {fitted.values[label]:.2f} |"
+            )
+        (worst,) = label_table(run, most=1).splitlines()[2:]
+        assert worst == lines[2 + int(own["ece"].argmax())]
+        title, _, row = results_table([run]).splitlines()
+        assert "| macro ECE % |" in title and "classwise" not in title
+        assert f"| {min(fitted.values):.2f} to {max(fitted.values):.2f} |" in row
+        assert next(iter(worst_labels(run))) == worst.split(" | ")[0].removeprefix("| ")
+    bins = worst_labels(result)["a"][1]
+    assert bins.count.sum() == 400 and bins.accuracy == pytest.approx(after.bins(0).accuracy, nan_ok=True)

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from readable import assert_apart, assert_inside
 from scipy.stats import binomtest
 
+from hf_focal import fit_temperature
 from hf_focal.metrics import CalibrationMetrics, ReliabilityBins
 from hf_focal.reports import comparison_figure, reliability_diagram
 from hf_focal.reports.figure_style import OVER, UNDER
@@ -38,7 +39,9 @@ def test_reliability_diagram_shows_the_bins(num_bins, tmp_path):
     metrics = gathered(num_bins=num_bins)
     bins, values = metrics.bins(), metrics.compute()
     filled = bins.count > 0
-    accuracy_bars, gap_bars = diagram.containers
+    accuracy_bars, gap_bars, hatched = diagram.containers
+    assert all(bar.get_hatch() for bar in hatched)
+    assert [bar.get_bbox().bounds for bar in hatched] == [bar.get_bbox().bounds for bar in gap_bars]
     assert len(accuracy_bars) == len(gap_bars) == filled.sum()
     assert [bar.get_width() for bar in accuracy_bars] == pytest.approx([1 / num_bins] * filled.sum())
     assert [bar.get_x() for bar in accuracy_bars] == pytest.approx(bins.edges[:-1][filled].tolist())
@@ -95,21 +98,49 @@ def test_the_temperature_must_be_finite_and_positive(temperature):
         reliability_diagram(LOGITS, LABELS, temperature=temperature)
 
 
-@pytest.mark.parametrize("num_runs", [1, 3])
+def test_of_a_sigmoid_it_is_the_frequency_of_labels_against_their_probability():
+    z = 3 * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    y = (torch.rand(z.shape, generator=torch.Generator().manual_seed(1)) < torch.sigmoid(z / 2)).int()
+    fitted = fit_temperature(z, y, "nll", link="sigmoid", per_label=True)
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(fitted.apply(z), y)
+    for figure in (
+        reliability_diagram(z, y, temperature=fitted, link="sigmoid"),
+        reliability_diagram(metrics=metrics),
+        reliability_diagram(metrics=metrics.bins(), link="sigmoid"),
+    ):
+        diagram, histogram = figure.axes
+        assert texts(diagram) == [f"ECE {100 * fitted.ece_after:.1f} %"]
+        assert (diagram.get_ylabel(), histogram.get_xlabel()) == ("Frequency", "P(label)")
+        labels = [text.get_text() for text in diagram.get_legend().get_texts()]
+        assert labels == ["frequency", "95 % interval", "P too high", "P too low", "calibrated"]
+    figure = comparison_figure({"one": [metrics.bins(0)], "two": [metrics.bins(1)]}, link="sigmoid")
+    assert [texts(axes) for axes in figure.axes] == [[f"ECE {100 * e:.1f} %"] for e in metrics.per_label()["ece"]]
+    assert figure.axes[0].get_ylabel() == "Frequency"
+
+
+@pytest.mark.parametrize("num_runs", [1, 3, 4])
 def test_comparison_has_a_column_a_run(num_runs, tmp_path):
     before, after = gathered(), gathered(LOGITS / 2)
     path = tmp_path / "comparison.png"
     names = [f"run {number} with a rather long name" for number in range(num_runs)]
     figure = comparison_figure({name: (before.bins(), after.bins()) for name in names}, path)
     assert len(figure.axes) == 2 * num_runs
-    for column in range(num_runs):
-        assert texts(figure.axes[column]) == [f"ECE {100 * before.compute()['ece']:.1f} %"]
-        assert texts(figure.axes[num_runs + column]) == [f"ECE {100 * after.compute()['ece']:.1f} %"]
-        assert figure.axes[column].get_title().replace("\n", " ") == names[column]
-    assert [figure.axes[0].get_ylabel(), figure.axes[num_runs].get_ylabel()] == [
-        "Accuracy\nbefore T",
-        "Accuracy\nafter T",
-    ]
+    assert figure.get_figwidth() < 5.2  # nine points stay legible on a phone
+    for number, name in enumerate(names):
+        (above,) = (axes for axes in figure.axes if axes.get_title().replace("\n", " ") == name)
+        place = above.get_subplotspec()
+        (below,) = (
+            axes
+            for axes in figure.axes
+            if (spot := axes.get_subplotspec()).rowspan.start == place.rowspan.start + 1
+            and spot.colspan == place.colspan
+        )
+        assert (place.rowspan.start, place.colspan.start) == (2 * (number // 3), number % 3)
+        for axes, bins, when in ((above, before, "before T"), (below, after, "after T")):
+            assert texts(axes) == [f"ECE {100 * bins.compute()['ece']:.1f} %"]
+            assert axes.get_ylabel() == ("" if number % 3 else f"Accuracy\n{when}")
+        assert [label.get_text() for label in below.get_xticklabels()] == ["0", "0.5", "1"]
     assert imread(path).std() > 0.1
 
 
@@ -119,7 +150,7 @@ def test_over_and_underconfidence_have_a_legend_and_their_own_colors():
     for scale in (1, 0.25):  # the logits are overconfident by a factor of 2
         diagram = reliability_diagram(LOGITS * scale, LABELS).axes[0]
         filled = gathered(LOGITS * scale).bins().count > 0
-        bar = diagram.containers[1][list(np.flatnonzero(filled)).index(9 if scale == 1 else 7)]
+        bar = diagram.containers[2][list(np.flatnonzero(filled)).index(9 if scale == 1 else 7)]
         colors.append(bar.get_edgecolor()[:3])
         labels = [text.get_text() for text in diagram.get_legend().get_texts()]
         assert labels == ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
@@ -174,7 +205,7 @@ def test_matplotlib_is_only_imported_to_draw_and_left_as_it_was():
     code = """
 import sys
 import torch
-from hf_focal.reports import markdown_table, reliability_diagram
+from hf_focal.reports import results_table, reliability_diagram
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 import matplotlib
 before = dict(matplotlib.rcParams)

@@ -534,6 +534,10 @@ def evaluate(folder: Path) -> dict:
     # 5 rows (one process has 1 of its own), 1 (one has none), and 3 rows in all.
     sets = {"21": rows(21, seed=1), "9": rows(9, seed=2), "3": rows(3, seed=3)}
     trainer = FocalTrainer(model=tiny_bert(), args=args, eval_dataset=sets)
+    # Of two processes only the first has more than half of this.
+    with patch.object(evaluation, "MAX_COLLECTED_BYTES", 20 * NUM_LABELS * 8):
+        streamed = trainer.fit_temperature(sets["21"])
+    assert trainer.temperature_curves is not None
     temperature = trainer.fit_temperature(sets["21"])
     metrics = trainer.evaluate()
     return {
@@ -543,6 +547,7 @@ def evaluate(folder: Path) -> dict:
             if not any(word in name for word in ("runtime", "per_s", "preparation_time"))
         },
         "temperature": temperature.to_dict(),
+        "streamed": streamed.to_dict(),
         "logits": trainer.predict(sets["21"]).predictions.tolist(),
     }
 

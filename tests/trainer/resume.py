@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("num_processes", type=int)
     parser.add_argument("options", type=json.loads)
     parser.add_argument("--kill_at", type=int)
+    parser.add_argument("--sigmoid", action="store_true", help="four labels a sample")
     options = parser.parse_args()
     # Steps of 2 × 4 rows, the last of an epoch incomplete; dropout draws from each process's own generator.
     args = FocalTrainingArguments(
@@ -37,15 +38,22 @@ def main() -> None:
         | options.options
     )
     assert args.world_size == options.num_processes, args.world_size
-    data = rows(45)
+    data, held_out, calibration = rows(45), rows(21, seed=1), rows(33, seed=2)
+    if options.sigmoid:
+        for row in (*data, *held_out, *calibration):
+            row["labels"] = [float(token % 2) for token in row["input_ids"][:4]]
     for index, row in enumerate(data):
         row["input_ids"] = row["input_ids"][: 3 + index % 4]
     trainer = FocalTrainer(
-        model=tiny_bert(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2),
+        model=tiny_bert(
+            hidden_dropout_prob=0.2,
+            attention_probs_dropout_prob=0.2,
+            problem_type="multi_label_classification" if options.sigmoid else None,
+        ),
         args=args,
         train_dataset=data,
-        eval_dataset=rows(21, seed=1),
-        calibration_dataset=rows(33, seed=2),
+        eval_dataset=held_out,
+        calibration_dataset=calibration,
         data_collator=pad,
         callbacks=[KillAt(options.kill_at)] if options.kill_at else None,
     )

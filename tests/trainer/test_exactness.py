@@ -319,7 +319,8 @@ def test_metrics_temperature_and_predictions_are_those_of_one_process(both):
     np.testing.assert_allclose(two["logits"], one["logits"], rtol=0, atol=EXACT)
     assert len(two["logits"]) == 21
     assert two["temperature"]["value"] == pytest.approx(one["temperature"]["value"], rel=1e-12)
-    assert two["temperature"]["num_samples"] == 21
+    assert two["temperature"]["num_samples"] == two["streamed"]["num_samples"] == 21
+    assert two["streamed"]["value"] == one["streamed"]["value"] == pytest.approx(one["temperature"]["value"], abs=0.1)
     sizes = {name: value for name, value in one["metrics"].items() if "num_samples" in name}
     assert sizes == {"eval_21_num_samples": 21, "eval_9_num_samples": 9, "eval_3_num_samples": 3}
     assert two["metrics"].keys() == one["metrics"].keys()
@@ -353,4 +354,4 @@ def test_bytes_sent_for_each_class():
         metrics.update(torch.randn(20, num_classes), torch.arange(20) % num_classes)
         return len(pickle.dumps(metrics))
 
-    assert size(600) - size(100) == pytest.approx(500 * (15 * 16 + 8), abs=50)
+    assert size(600) - size(100) == pytest.approx(500 * (15 * 8 + 8), abs=50)

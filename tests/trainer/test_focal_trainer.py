@@ -11,7 +11,14 @@ from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, 
 from torch.nn import functional as F
 from transformers import BertForTokenClassification
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
+from hf_focal import (
+    CalibrationMetrics,
+    FocalTrainer,
+    FocalTrainingArguments,
+    TemperatureStream,
+    build_loss,
+    fit_temperature,
+)
 
 EVAL = rows(21, seed=1)  # two batches of 8 and one of 5
 
@@ -221,6 +228,23 @@ def test_metrics_that_nothing_defines_are_left_out(tmp_path):
 
 
 # The temperature
+
+
+@pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
+@pytest.mark.parametrize("limit", [21 * 4 * 8, 21 * 4 * 8 - 1, 0])  # of float64 logits: all, not the last batch, none
+def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_focal.trainer.evaluation_accumulators.MAX_COLLECTED_BYTES", limit)
+    trainer = trainer_of(tmp_path, BagOfWords(), num_train_epochs=30)
+    trainer.train()
+    fitted = trainer.fit_temperature(objective=objective)
+    logits, labels = logits_of(trainer.model, EVAL), tensors(EVAL)[1]
+    stream = TemperatureStream()
+    stream.update(logits, labels)
+    streamed = objective != "adaece" and limit < logits.nbytes
+    assert (trainer.temperature_curves is not None) == streamed
+    expected = stream.fit(objective) if streamed else fit_temperature(logits, labels, objective)
+    assert fitted.value == pytest.approx(expected.value, rel=1e-9) and fitted.num_samples == 21
+    assert fitted.nll_after == pytest.approx(expected.nll_after, rel=1e-6)
 
 
 @pytest.mark.parametrize(("objective", "enough"), [("ece", 500), ("adaece", 500), ("nll", 200)])

@@ -1,4 +1,4 @@
-"""Sigmoid heads: several labels a sample, or one logit."""
+"""Sigmoid heads: several labels per sample, or one logit."""
 
 import pytest
 import torch
@@ -87,3 +87,24 @@ def test_the_loss_without_an_option_is_the_models_own(tmp_path):
     trainer = trainer_of(tmp_path, model, samples, per_device_train_batch_size=16)
     trainer.train()
     assert trainer.state.log_history[0]["loss"] == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_the_card_has_the_labels_with_their_temperatures(tmp_path):
+    model = tiny_bert(**MULTI, id2label=dict(enumerate(["art", "sport", "war", "money"])))
+    trainer = trainer_of(tmp_path, model)
+    fitted = trainer.fit_temperature(per_label=True)
+    trainer.save_calibrated()
+    trainer.create_model_card()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    for name, value in zip(["art", "sport", "war", "money"], fitted.values, strict=True):
+        (row,) = [line for line in card.splitlines() if line.startswith(f"| {name} |")]
+        assert row.endswith(f" {value:.2f} |")
+    assert f"{fitted.num_samples} labels of the validation split" in card
+    assert "(report/reliability_labels.png)" in card and (tmp_path / "report" / "reliability_labels.png").exists()
+
+
+def test_one_temperature_a_label_needs_labels(tmp_path):
+    args = FocalTrainingArguments(**settings(tmp_path))
+    trainer = FocalTrainer(tiny_bert(), args, train_dataset=rows(8), eval_dataset=rows(8, seed=1))
+    with pytest.raises(ValueError, match="per_label must be False for a model with a softmax, got True"):
+        trainer.fit_temperature(per_label=True)

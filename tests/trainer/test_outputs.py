@@ -5,6 +5,7 @@ import torch
 from test_focal_trainer import EVAL, assert_has, reference_metrics, trainer_of
 from tiny_models import BagOfWords, logits_of, rows, settings, tensors, tiny_bert
 from torch.nn import functional as F
+from transformers import PrinterCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, fit_temperature, fold_temperature
 
@@ -134,6 +135,34 @@ def test_sets_that_cannot_be_measured_are_refused(tmp_path):
         trainer.evaluate([{"input_ids": row["input_ids"]} for row in rows(4)])
     with pytest.raises(ValueError, match="objective must be 'ece' or 'adaece' or 'nll', got 'nlll'"):
         trainer.fit_temperature(objective="nlll")
+
+
+@pytest.mark.parametrize("disable_tqdm", [True, False])
+def test_training_prints_a_line_an_evaluation(disable_tqdm, tmp_path, capsys):
+    options = {"num_train_epochs": 3, "logging_strategy": "epoch", "disable_tqdm": disable_tqdm}
+    trainer = trainer_of(tmp_path, eval_strategy="epoch", **options)
+    trainer.train()
+    *lines, end = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    figures = [entry for entry in trainer.state.log_history if "eval_ece" in entry]
+    assert lines == [
+        f"epoch {number}: training loss {loss:.4f}, eval NLL {entry['eval_nll']:.4f}, error "
+        f"{100 * entry['eval_error']:.2f} %, ECE {100 * entry['eval_ece']:.2f} %, "
+        f"AdaECE {100 * entry['eval_adaece']:.2f} %"
+        for number, loss, entry in zip((1, 2, 3), losses, figures, strict=True)
+    ]
+    assert end.startswith("epoch 3: trained in ")
+    alone = trainer_of(tmp_path, **options)
+    alone.train()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0].startswith("epoch 1: training loss ") and len(lines) == 4
+
+
+def test_a_printer_of_the_user_still_prints(tmp_path, capsys):
+    trainer = trainer_of(tmp_path, logging_strategy="epoch", num_train_epochs=1)
+    trainer.add_callback(PrinterCallback)
+    trainer.train()
+    assert "'learning_rate'" in capsys.readouterr().out
 
 
 def test_the_progress_bar_of_a_fit_does_not_go_on_in_the_next_pass(tmp_path, capsys):

@@ -6,7 +6,7 @@ from tiny_models import rows, settings, tiny_bert
 from transformers import Trainer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.losses import closed_form_gradients, logit_and_label_checks
+from hf_focal.losses import closed_form_gradients, dtypes_and_label_checks
 
 
 def gradients(times):
@@ -33,12 +33,12 @@ def test_checks_on_an_accelerator_wait_without_the_asynchronous_assertion(monkey
             return False
 
     seen = []
-    monkeypatch.setattr(logit_and_label_checks, "_assert_async", lambda *arguments: seen.append(arguments))
-    logit_and_label_checks.raise_unless(OnDevice(), "labels must be classes")
+    monkeypatch.setattr(dtypes_and_label_checks, "_assert_async", lambda *arguments: seen.append(arguments))
+    dtypes_and_label_checks.raise_unless(OnDevice(), "labels must be classes")
     assert len(seen) == 1
-    monkeypatch.setattr(logit_and_label_checks, "_assert_async", None)
+    monkeypatch.setattr(dtypes_and_label_checks, "_assert_async", None)
     with pytest.raises(ValueError, match="labels must be classes"):
-        logit_and_label_checks.raise_unless(OnDevice(), "labels must be classes")
+        dtypes_and_label_checks.raise_unless(OnDevice(), "labels must be classes")
 
 
 def trainer_of(folder):

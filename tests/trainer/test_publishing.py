@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
+from hf_focal.cli.main import main
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.hub.hub_publishing import HubError, publish
@@ -56,6 +57,20 @@ def card_in(folder):
 
 def values_of(card):
     return {entry.metric_name: entry.metric_value for entry in card.data.eval_results}
+
+
+def test_one_call_writes_the_report_and_its_page(tmp_path, capsys):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature()
+    result = trainer.report(rows(30, seed=2))
+    before, after = (metrics.compute() for metrics in trainer.measure(rows(30, seed=2)))
+    assert (result.pre["ece"], result.post["ece"]) == (before["ece"], after["ece"])
+    page = (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
+    assert f"ECE {100 * after['ece']:.2f} %" in page and "On 30 samples of " in page
+    assert (tmp_path / "model" / "report" / "reliability_after.svg").is_file()
+    assert main(["report", str(tmp_path / "model"), "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+    assert str(tmp_path / "page.html") in capsys.readouterr().out
 
 
 @pytest.mark.slow

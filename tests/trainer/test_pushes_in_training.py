@@ -8,12 +8,11 @@ from hub_server import READER, WRITER
 from safetensors.torch import load
 from tiny_models import rows, settings, tiny_bert
 
-from hf_focal.experiments.runs.output_folders import claim_output_dir, last_complete_checkpoint
+from hf_focal.experiments.runs.output_folders import claim_output_dir
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 from hf_focal.utils.folder_lock import unlock_all
 
 MODEL = {"config.json", "model.safetensors"}
-STATE = {"focal_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
 
 
 def trained(folder, **options) -> FocalTrainer:
@@ -34,49 +33,24 @@ def pushed(hub) -> set[str]:
     return {path for _, _, paths in hub.commits for path in paths}
 
 
-@pytest.mark.parametrize(
-    ("strategy", "state", "expected"),
-    [
-        ("every_save", False, MODEL),
-        ("every_save", True, MODEL),
-        ("checkpoint", False, MODEL | {f"last-checkpoint/{name}" for name in MODEL}),
-        ("checkpoint", True, MODEL | {f"last-checkpoint/{name}" for name in MODEL | STATE}),
-        ("all_checkpoints", False, MODEL | {f"checkpoint-{step}/{name}" for step in (2, 4) for name in MODEL}),
-    ],
-)
-def test_what_is_pushed_is_the_model(hub, tmp_path, monkeypatch, strategy, state, expected):
+def test_what_is_pushed_is_the_model(hub, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
-    trainer = trained(tmp_path / "model", hub_strategy=strategy, hub_training_state=state, save_total_limit=1)
-    assert pushed(hub) == expected
-    assert [summary for _, summary, _ in hub.commits] == [
-        f"Training in progress, step {step}" for step in (2, 4) for _ in range(1 if strategy == "every_save" else 2)
-    ]
+    trainer = trained(tmp_path / "model", hub_strategy="every_save", save_total_limit=1)
+    assert pushed(hub) == MODEL
+    assert [summary for _, summary, _ in hub.commits] == [f"Training in progress, step {step}" for step in (2, 4)]
     weights = load(hub.repositories["me/model"]["model.safetensors"])
     assert all(torch.equal(weights[name], weight) for name, weight in trainer.model.state_dict().items())
     assert not list((tmp_path / "model").glob("_push-*"))
 
 
-def test_a_training_goes_on_from_what_was_pushed(hub, tmp_path):
-    trained(tmp_path / "model", hub_strategy="checkpoint", hub_training_state=True)
-    for path, content in hub.repositories["me/model"].items():
-        file = tmp_path / "copy" / path.replace("last-checkpoint", "checkpoint-4")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    checkpoint = last_complete_checkpoint(tmp_path / "copy")
-    args = FocalTrainingArguments(**settings(tmp_path / "copy", num_train_epochs=3))
-    trainer = FocalTrainer(tiny_bert(), args, train_dataset=rows(16))
-    trainer.train(resume_from_checkpoint=checkpoint)
-    assert trainer.state.global_step == 6
-
-
-def test_the_final_push_keeps_the_checkpoints_that_were_asked_for(hub, tmp_path):
-    trainer = trained(tmp_path / "model", hub_strategy="all_checkpoints")
-    trainer.push_to_hub(test_dataset=rows(12))
-    assert {f"checkpoint-{step}/{name}" for step in (2, 4) for name in MODEL} <= set(hub.repositories["me/model"])
+@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
+def test_the_state_of_a_training_is_not_pushed(tmp_path, strategy):
+    with pytest.raises(ValueError, match=f"hub_strategy must be 'end' or 'every_save', .* got '{strategy}'"):
+        FocalTrainingArguments(str(tmp_path), hub_strategy=strategy)
 
 
 def test_no_file_of_a_run_holds_the_token(hub, tmp_path):
-    trainer = trained(tmp_path / "model", hub_strategy="checkpoint", hub_training_state=True)
+    trainer = trained(tmp_path / "model", hub_strategy="every_save")
     trainer.push_to_hub(test_dataset=rows(12))
     (tmp_path / "model" / ".env").unlink()
     written = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]

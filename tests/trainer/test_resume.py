@@ -22,6 +22,7 @@ CASES = {
         17,
         15,
     ),
+    "several labels": (ADAFOCAL, 11, 9),
 }
 
 
@@ -33,19 +34,21 @@ CASES = {
         ("between an epoch's last step and the update", 2),
         ("average recall", 2),
         ("by length, every 4 steps", 2),
+        ("several labels", 1),
+        ("several labels", 2),
     ],
 )
 def test_sigkill(name, num_processes, tmp_path):
     if num_processes > 1 and Version(transformers.__version__) < Version("5.23"):
         pytest.skip("older releases cannot load an optimizer on several CPU processes")
     options, kill_at, last_saved = CASES[name]
-    options = json.dumps(options)
-    whole = start("resume.py", num_processes, tmp_path / "whole", num_processes, options)
-    killed = start("resume.py", num_processes, tmp_path / "killed", num_processes, options, "--kill_at", kill_at)
+    options = [num_processes, json.dumps(options), *(["--sigmoid"] if name == "several labels" else [])]
+    whole = start("resume.py", num_processes, tmp_path / "whole", *options)
+    killed = start("resume.py", num_processes, tmp_path / "killed", *options, "--kill_at", kill_at)
     output_of(killed, fails=True)
     assert not (tmp_path / "killed" / "result.json").exists()
     assert max(int(path.name[11:]) for path in (tmp_path / "killed").glob("checkpoint-*")) == last_saved
-    resumed = start("resume.py", num_processes, tmp_path / "killed", num_processes, options)
+    resumed = start("resume.py", num_processes, tmp_path / "killed", *options)
     output_of(whole)
     output_of(resumed)
     expected, found = (
@@ -54,7 +57,7 @@ def test_sigkill(name, num_processes, tmp_path):
     assert found["weights"] == expected["weights"]
     assert found["logs"] == expected["logs"]
     assert found["loss"] == expected["loss"]
-    if "recall" in options:
+    if "recall" in options[1]:
         assert all(0 < recall < 1 for recall in found["loss"]["_extra_state"]["recall"])
-    if "adafocal" in options:
+    if "adafocal" in options[1]:
         assert len([entry for entry in found["logs"] if "gamma_0" in entry]) >= 3

@@ -179,3 +179,11 @@ def test_a_second_loss_is_refused(tmp_path, options, message):
 def test_other_arguments_are_refused(tmp_path):
     with pytest.raises(TypeError, match="args must be FocalSFTConfig, got SFTConfig"):
         FocalSFTTrainer(build("llama"), trl.SFTConfig(str(tmp_path), use_cpu=True, bf16=False))
+
+
+def test_packed_samples_of_gpt2_do_not_see_each_other(tmp_path):
+    options = {"model": build("gpt2"), "loss": "focal:gamma=1", "max_length": 32}
+    alone = trainer_of(tmp_path, **options).evaluate()
+    packed = trainer_of(tmp_path, packing=True, **options).evaluate()
+    for name in ("loss", "nll", "ece", "num_samples"):
+        assert packed[f"eval_{name}"] == pytest.approx(alone[f"eval_{name}"], rel=1e-9)

@@ -11,8 +11,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from ...losses import Loss
 from ...losses.class_statistics import hits_and_counts, sum_over_processes
-from ...losses.logit_and_label_checks import sum_dtype
+from ...losses.dtypes_and_label_checks import sum_dtype
 from ...trainer.focal_trainer import FocalTrainer
+from ...trainer.head_kinds import Head
 from ...trainer.training_arguments import FocalTrainingArguments
 
 _KEY = "class_weights"
@@ -34,12 +35,15 @@ class ClassWeightsCallback(TrainerCallback):
         gamma: γ of the focal weight; the paper has 1.
 
     Raises:
-        ValueError: `every` is below 1; when training begins, a language model's loss that is computed without logits.
+        ValueError: `every` is below 1; a model of several labels per sample; when training begins, a language model's
+            loss that is computed without logits.
     """
 
     def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
         if every < 1:
             raise ValueError(f"every must be at least 1 step, got {every}")
+        if trainer.head is Head.LABELS:
+            raise ValueError("trainer must have a model of one class per sample for class weights, got one of labels")
         self.trainer, self.every, self.gamma = trainer, every, gamma
         self._sums: Tensor | None = None  # (3, K) float64: focal weights, hits and sample counts
         self._hook: RemovableHandle | None = None

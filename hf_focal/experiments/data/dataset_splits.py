@@ -110,8 +110,9 @@ def cut_validation(
 
 
 def label_names(splits: DatasetDict) -> list[str]:
-    """The names of the classes in the order of their numbers."""
-    return splits["train"].features["label"].names
+    """The names of the classes in the order of their numbers, or of the labels of `label_set_splits`."""
+    feature = splits["train"].features["label"]
+    return list(feature) if isinstance(feature, dict) else feature.names
 
 
 def strip_labels(source: str, split: Dataset, name: str, column: str) -> Dataset:

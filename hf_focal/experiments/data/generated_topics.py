@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 
+from ...calibration.affine_scaling import AffineScaling
 from ...calibration.fitted_temperature import Temperature
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
@@ -56,11 +57,11 @@ def generate_topics(
     if max_words < min_words:
         raise ValueError(f"max_words must be at least min_words {min_words}, got {max_words}")
 
-    distributions = _topic_distributions(num_topics, vocab_size, topic_share, language_seed)
+    distributions = topic_distributions(num_topics, vocab_size, topic_share, language_seed)
     rng = np.random.default_rng(seed)
     topics = rng.integers(num_topics, size=num_samples)
     ends = rng.integers(min_words, max_words + 1, size=num_samples).cumsum()
-    words = _draw_words(distributions, np.repeat(topics, np.diff(ends, prepend=0)), rng)
+    words = draw_words(distributions, np.repeat(topics, np.diff(ends, prepend=0)), rng)
     other_topics = (topics + rng.integers(1, num_topics, size=num_samples)) % num_topics
     labels = np.where(rng.random(num_samples) < label_noise, other_topics, topics)
     names = np.array([pseudo_word(i) for i in range(vocab_size)])
@@ -120,18 +121,20 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
     return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
 
 
-def true_errors(logits: torch.Tensor, temperature: Temperature, test: Dataset) -> tuple[float, float] | None:
-    """The `true_calibration_error` of test logits (N, K) before and after T; None without a column "posterior"."""
+def true_errors(
+    logits: torch.Tensor, correction: Temperature | AffineScaling, test: Dataset
+) -> tuple[float, float] | None:
+    """The `true_calibration_error` of test logits (N, K), before and after; None without a column "posterior"."""
     if "posterior" not in test.column_names:
         return None
     before, after = (
         true_calibration_error(scores.double().softmax(dim=-1).numpy(), np.asarray(test["posterior"]))
-        for scores in (logits, temperature.apply(logits))
+        for scores in (logits, correction.apply(logits))
     )
     return before, after
 
 
-def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:
+def topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:
     """P(word | topic), float64, (num_topics, vocab_size)."""
     zipf = 1 / np.arange(1, vocab_size + 1)
     zipf /= zipf.sum()
@@ -140,7 +143,7 @@ def _topic_distributions(num_topics: int, vocab_size: int, topic_share: float, l
     return (1 - topic_share) * zipf + topic_share * own
 
 
-def _draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw a word for each of `topics` by inverting the cumulative distribution."""
     uniform, words = rng.random(len(topics)), np.empty(len(topics), np.int64)
     for topic, distribution in enumerate(distributions):

@@ -7,6 +7,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ...cli.model_input_length import model_positions
 from ...hub.pipeline_tasks import classifier_task
+from ...trainer.head_kinds import MULTI_LABEL
 
 
 def check_seq2seq_model(name: str, max_length: int) -> None:
@@ -43,9 +44,10 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
     return task == "image-classification"
 
 
-def label_options(names: Sequence[str]) -> dict[str, Any]:
-    """The options of a classifier's configuration for the number and the names of its classes."""
-    return {
+def label_options(names: Sequence[str], multi_label: bool = False) -> dict[str, Any]:
+    """The options of a classifier's configuration for the number and the names of its classes, or of its labels."""
+    problem_type = {"problem_type": MULTI_LABEL} if multi_label else {}
+    return problem_type | {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),
         "label2id": {name: number for number, name in enumerate(names)},

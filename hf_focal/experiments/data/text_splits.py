@@ -8,6 +8,7 @@ from datasets import Dataset, DatasetDict
 from ...cli.column_selection import Column
 from ...cli.dataset_loading import load_file
 from .dataset_splits import labelled_splits, read_splits
+from .label_set_splits import label_set_splits
 
 
 def load_splits(
@@ -20,6 +21,7 @@ def load_splits(
     text_column: str = "text",
     text_pair_column: str | None = None,
     label_column: str = "label",
+    multi_label: bool = False,
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
     seed: int = 42,
@@ -37,6 +39,8 @@ def load_splits(
         text_pair_column: a column of second texts, for pairs.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
             around them). Samples whose `ClassLabel` is -1, which means no label, are dropped.
+        multi_label: whether texts have several labels; then `label_column` and "label" are as in `label_set_splits`,
+            and `validation_fraction` is a tenth.
         validation_fraction: share of the training samples that becomes "validation" if none is given; stratified by
             label.
         validation_size: the same as a number of samples; overrides `validation_fraction`.
@@ -59,4 +63,6 @@ def load_splits(
     inputs = [Column("text_column", text_column, "text", "strings")]
     if text_pair_column is not None:
         inputs.append(Column("text_pair_column", text_pair_column, "text_pair", "strings"))
+    if multi_label:
+        return label_set_splits(raw, sources, inputs, label_column, validation_size, seed)
     return labelled_splits(raw, sources, inputs, label_column, validation_fraction, validation_size, seed)

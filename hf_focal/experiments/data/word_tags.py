@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...cli.column_selection import Column
 from ...cli.input_encoding import first_token_labels
-from ...cli.label_numbering import check_tags
+from ...cli.labeled_inputs import check_tags
 from .dataset_splits import check_disjoint, cut_validation, read_splits, select_splits, strip_labels
 
 _logger = logging.getLogger(__name__)

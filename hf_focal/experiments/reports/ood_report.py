@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from ...calibration.fitted_temperature import Temperature
 from ...metrics.input_checks import Array, check_positive
 from ...reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
 from ...reports.markdown_tables import (
@@ -23,7 +25,7 @@ from ...reports.markdown_tables import (
     escaped,
     format_number,
     in_bold,
-    markdown_table,
+    results_table,
 )
 from ...reports.run_results import nan_for_null, scaled, write_json
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
@@ -256,10 +258,8 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     folder.mkdir(parents=True, exist_ok=True)
     sections = [detection_table(results), *(shift_table(results, name) for name in corruptions)]
     if any(run.in_distribution for run in results):
-        rows = [
-            {"loss": run.loss, "temperature": run.temperature, "pre": {}, **run.in_distribution} for run in results
-        ]
-        sections.insert(0, f"## In distribution\n\n{markdown_table(rows)}")
+        rows: list[Any] = [_in_distribution(run) for run in results]
+        sections.insert(0, f"## In distribution\n\n{results_table(rows)}")
     table.write_text("\n".join(filter(None, sections)), encoding="utf-8")
     for name, path in rocs.items():
         roc_figure(results, name, path)
@@ -271,6 +271,17 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
         _write_shift_csv(results, paths[-1])
     write_json(metrics, [_to_json(run) for run in results])
     return [*paths, metrics]
+
+
+def _in_distribution(run: DetectionResult) -> SimpleNamespace:
+    """The fields of a `RunResult` that `results_table` reads."""
+    measured: Any = {"pre": {}, "post": {}, "pre_intervals": {}, "post_intervals": {}} | run.in_distribution
+    method = "temperature" if measured["post"] else None
+    unknown = math.nan
+    objective = "nll" if method else "none"
+    temperature = Temperature(run.temperature, objective, unknown, unknown, unknown, unknown, 0, 0)
+    fields = {"loss": run.loss, "temperature": temperature, "method": method, "details": {}} | measured
+    return SimpleNamespace(**fields, true_calibration_error=None)
 
 
 def _write_shift_csv(results: Sequence[DetectionResult], path: Path) -> None:

@@ -11,8 +11,8 @@ import transformers
 
 from ...calibration.temperature import fit_temperature
 from ...metrics import ReliabilityBins, adaptive_calibration_error
-from ...reports import TranslationResult, read_result
 from ...utils.atomic_write import write_whole
+from .bleu_results import TranslationResult, read_result
 
 _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 

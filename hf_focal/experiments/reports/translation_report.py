@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...reports import TranslationResult, temperature_curves, translation_table
 from ...reports.markdown_tables import check_results, escaped
-from ...reports.run_report import write_comparison_files, write_run_files
+from ...reports.report_folder import write_comparison_files, write_run_files
+from .bleu_and_ece_figure import temperature_curves
+from .bleu_results import TranslationResult, translation_table
 
 
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:

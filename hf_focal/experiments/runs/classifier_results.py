@@ -1,23 +1,29 @@
 """Results of classifiers: test metrics and training details."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
 from ...calibration.fitted_temperature import Temperature
 from ...losses import hits_and_counts
+from ...metrics import CalibrationMetrics, ConfusionMatrix
 from ...reports import RunResult, results_table
 from ...trainer import FocalTrainer, gamma_history
+from ...trainer.head_kinds import Head
+from ...trainer.saving_and_pushing import label_names_of
 from ..callbacks.class_weights_callback import class_weight_history
 from ..callbacks.training_dynamics import dynamics_history
+from ..data.generated_topic_sets import true_label_errors
 from ..data.generated_topics import true_errors
 from ..reports.class_tables import class_table, per_class_table
 from ..reports.experiment_report import write_experiment_comparison, write_experiment_report
+from ..reports.label_tables import label_correction_table
 
 
 def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
@@ -32,35 +38,69 @@ def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None
 def measure_classifier(
     trainer: FocalTrainer,
     trained: TrainOutput,
-    temperature: Temperature,
     predictions: PredictionOutput,
     splits: DatasetDict,
+    calibration: str,
 ) -> RunResult:
-    """The result of a classifier of whole samples.
+    """The result of a classifier of whole samples; see `_measure_labels` for several labels per sample.
 
     Args:
-        trainer: the trainer after training.
+        trainer: the trainer after training, with a correction that was fitted on the validation set.
         trained: what its `train` returned.
-        temperature: fitted on the validation set.
         predictions: what its `predict` returned for the test set.
         splits: "train" with the column "label", and "test", which may have the true "posterior".
+        calibration: the correction that was asked for.
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
+    correction = trainer.correction
+    assert correction is not None
+    if isinstance(correction, Temperature) and trainer.head is Head.LABELS:
+        return _measure_labels(trainer, correction, logits, labels, splits["test"], _details(trainer, trained))
     hits, counts = hits_and_counts(logits, labels)
     train_labels = torch.tensor(splits["train"]["label"][:])
     details = {
         "class_counts": torch.bincount(train_labels, minlength=len(counts)).tolist(),
         "class_recall": (hits.double() / counts).tolist(),
     }
+    if trainer.calibration_fit is not None:
+        details["calibration"] = trainer.calibration_fit.to_dict() | {"wanted": calibration}
     return RunResult.measure(
         str(trainer.loss_config),
-        temperature,
+        correction,
         logits,
         labels,
         num_bins=trainer.args.calibration_bins,
-        true_calibration_error=true_errors(logits, temperature, splits["test"]),
+        true_calibration_error=true_errors(logits, correction, splits["test"]),
         details=_details(trainer, trained) | details,
     )
+
+
+def _measure_labels(
+    trainer: FocalTrainer,
+    temperature: Temperature,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    test: Dataset,
+    details: dict[str, Any],
+) -> RunResult:
+    """The result of a classifier of several labels per sample.
+
+    `details["one_temperature"]` has the metrics after the one T of all labels, and `details["true_errors"]`, where
+    `test` has the true "posterior", the `true_label_errors` before T, after that one, and after one T per label.
+    """
+    corrected = [logits.float(), logits.float() / temperature.value, temperature.apply(logits.float())]
+    measured = []
+    for scores in corrected:
+        measured.append(CalibrationMetrics(trainer.args.calibration_bins, link="sigmoid"))
+        measured[-1].update(scores, labels)
+    details["one_temperature"] = measured[1].compute()
+    true = None
+    if "posterior" in test.column_names:
+        errors = [true_label_errors(scores.double().sigmoid().numpy(), test["posterior"][:]) for scores in corrected]
+        details["true_errors"], true = errors, (errors[0]["ece"], errors[2]["ece"])
+    before, _, after = measured
+    options: dict[str, Any] = {"details": details, "label_names": label_names_of(trainer.model)}
+    return RunResult.of(str(trainer.loss_config), temperature, before, after, true, **options)
 
 
 def measure_dense(
@@ -74,7 +114,8 @@ def measure_dense(
     """The result of a classifier of pixels or tokens, whose logits are not kept. All processes must call.
 
     Args:
-        trainer, trained, temperature: as in `measure_classifier`; the temperature is the trainer's own.
+        trainer, trained: as in `measure_classifier`.
+        temperature: the trainer's.
         dataset: the test set, as the trainer takes it.
         class_names: of the K classes.
         class_counts: how many training pixels or tokens each class has.
@@ -85,7 +126,28 @@ def measure_dense(
     loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()
-    return RunResult.of_classes(loss, temperature, before, after, confusion, class_names, details)
+    return result_of_classes(loss, temperature, before, after, confusion, class_names, details)
+
+
+def result_of_classes(
+    loss: str,
+    temperature: Temperature,
+    before: CalibrationMetrics,
+    after: CalibrationMetrics,
+    confusion: ConfusionMatrix,
+    class_names: Sequence[str],
+    details: dict[str, Any],
+) -> RunResult:
+    """The result of a classifier of pixels or tokens, with its confusion matrix.
+
+    `confusion.compute()` is added to `pre` and `post`. `details["classes"]` lists "name", "count", "accuracy" and
+    "iou" of each class.
+    """
+    by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
+    details = {**details, "classes": {"name": list(class_names), **by_class}}
+    result = RunResult.of(loss, temperature, before, after, details=details, intervals=False)
+    means = confusion.compute()
+    return replace(result, pre=result.pre | means, post=result.post | means)
 
 
 def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
@@ -100,6 +162,19 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
         "class_weights": class_weight_history(trainer.state.log_history),
         "training_losses": [(entry["epoch"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry],
     }
+
+
+def sample_tables(results: Sequence[RunResult]) -> str:
+    """The tables of classifiers of whole samples, and what they show; of several labels also what one T changes."""
+    lines = [
+        results_table(results),
+        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.",
+    ]
+    if results[0].true_calibration_error is not None:
+        lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")
+    if "one_temperature" in results[0].details:
+        lines += ["\nBefore → after one T → after one T per label:\n", label_correction_table(results)]
+    return "\n".join(lines)
 
 
 def class_tables(results: Sequence[RunResult]) -> str:

@@ -1,16 +1,19 @@
 """The loop over the losses of a recipe: training runs that are claimed, resumed, reused, compared and published."""
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...calibration.fitted_temperature import ENOUGH_SAMPLES
 from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ...reports import RunResult, read_result
+from ...reports import RunResult
 from ...trainer import FocalTrainingArguments
 from ...utils.folder_lock import unlock_all
+from ..reports.bleu_results import read_result
 from ..reports.dynamics_figures import write_dynamics_comparison
 from ..reports.experiment_report import write_experiment_comparison
 from . import recipe_checks as check
@@ -44,6 +47,7 @@ def train_each_loss(
     summary: Callable[[list], str],
     compare: Callable[[Path, list], Any] = write_classifier_comparison,
     reusable: Callable[[Any], bool] = lambda result: True,
+    next_steps: Sequence[str | None] = (),
 ) -> list:
     """Train with `args.loss`, or with each loss of `recipe_args.compare`, and report the results.
 
@@ -62,6 +66,7 @@ def train_each_loss(
         summary: the text to print about the results.
         compare: writes the report of a comparison into a folder.
         reusable: whether the result of a finished run is complete.
+        next_steps: what to print that the user may do next, with {folder} for that of a run; None is left out.
 
     Returns:
         The results, one per loss.
@@ -76,6 +81,12 @@ def train_each_loss(
         check.class_weights(runs, num_classes)
     for run in runs:
         check.calibration_size(run, calibration_size, unit)
+    if calibration_size < (enough := ENOUGH_SAMPLES[recipe_args.temperature_objective]):
+        logging.warning(
+            "the validation set has %d %s: a temperature fitted to fewer than %d can make calibration worse; set "
+            "validation_size or another validation_file",
+            *(calibration_size, unit, enough),
+        )
     with args.main_process_first(desc="claiming the output folders"):
         _claim(args, runs, settings)
     reports = [Path(run.output_dir) / "report" for run in runs]
@@ -84,7 +95,7 @@ def train_each_loss(
         for number, (run, report, result) in enumerate(zip(runs, reports, finished, strict=True), start=1):
             logging.info("%s (%d of %d)", run.loss, number, len(runs))
             with after_start(f"training {run.loss}"):
-                if result and result.temperature.objective == recipe_args.temperature_objective and reusable(result):
+                if result and recipe_args.reusable(result) and reusable(result):
                     logging.info("finished already, see %s", report)
                 else:
                     result = train_one(run, last_complete_checkpoint(run.output_dir))
@@ -97,6 +108,9 @@ def train_each_loss(
             if args.process_index == 0:
                 print(f"\n{summary(results)}")
                 print_written(reports)
+                steps = [f"see the figures on one page: hf-focal report {args.output_dir}", *filter(None, next_steps)]
+                best, _ = min(zip(runs, results, strict=True), key=lambda pair: pair[1].post.get("nll", math.inf))
+                print("\nNext:", *(step.format(folder=best.output_dir) for step in steps), sep="\n  ")
     finally:
         unlock_all()
     _publish(runs)

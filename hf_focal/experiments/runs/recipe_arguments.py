@@ -2,17 +2,22 @@
 
 import logging
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 from datasets import Dataset, DatasetDict
+from transformers.utils import logging as transformers_logging
 
+from ...calibration.correction_choice import METHODS
 from ...calibration.fitted_temperature import STREAM_OBJECTIVES
 from ...hub.hub_publishing import repository_of
-from ...losses import LossConfig
+from ...losses import LOSSES, LossConfig
 from ...trainer import FocalTrainer, FocalTrainingArguments
+from ...trainer.head_kinds import Head
 from ..callbacks.class_weights_callback import ClassWeightsCallback
 from ..callbacks.training_dynamics import DynamicsCallback
 from . import recipe_checks as check
@@ -88,6 +93,7 @@ class RecipeArguments:
     temperature_objective: str = field(
         default="nll", metadata={"help": "What the temperature minimizes: 'nll', or 'ece' (the papers' grid search)."}
     )
+    verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
 
     def __post_init__(self) -> None:
         if self.temperature_objective not in STREAM_OBJECTIVES:
@@ -95,6 +101,10 @@ class RecipeArguments:
                 f"temperature_objective must be {' or '.join(map(repr, STREAM_OBJECTIVES))}, "
                 f"got {self.temperature_objective!r}"
             )
+
+    def reusable(self, result: Any) -> bool:
+        """Whether a finished run was corrected as these arguments ask for."""
+        return result.temperature.objective == self.temperature_objective
 
 
 @dataclass
@@ -123,6 +133,28 @@ class SampleClassifierArguments(ClassifierArguments):
     dynamics: bool = field(
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
+    calibration: str = field(
+        default="temperature",
+        metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.choice("calibration", self.calibration, (*METHODS, "auto"))
+
+    def fit_correction(self, trainer: FocalTrainer) -> None:
+        """Fit the correction to the trainer's `calibration_dataset`; of several labels per sample, one T per label."""
+        if self.calibration == "temperature":
+            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+            trainer.fit_temperature(None, self.temperature_objective, per_label)
+        else:
+            trainer.fit_calibration(method=self.calibration)
+
+    def reusable(self, result: Any) -> bool:
+        fit = result.details.get("calibration")
+        if fit is not None:
+            return fit["wanted"] == self.calibration
+        return self.calibration == "temperature" and super().reusable(result)
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
         super().add_callbacks(trainer)
@@ -144,6 +176,12 @@ def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], descripti
     parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
     recipe_args, args = parsed[-2:]
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    if not recipe_args.verbose:
+        args.disable_tqdm = args.disable_tqdm or not sys.stderr.isatty()
+        datasets.disable_progress_bars()
+        transformers_logging.disable_progress_bar()
+        # The table of the weights of a new head.
+        transformers_logging.get_logger("transformers.utils.loading_report").setLevel(logging.ERROR)
     check.training_arguments(args)
     runs_of(args, recipe_args.compare)
     return parsed
@@ -169,7 +207,7 @@ def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrai
         # TrainingArguments' default for the first loss; the others have defaults of their own.
         changes = {"metric_for_best_model": None, "greater_is_better": None}
     runs = []
-    for loss in LossConfig.parse_list(compare):
+    for loss in parse_losses(compare):
         changes |= {"loss": str(loss), "output_dir": str(folder_of(loss, args.output_dir))}
         if args.push_to_hub:
             changes["hub_model_id"] = f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"
@@ -186,3 +224,23 @@ def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
         mapping[name] = value
     return mapping
+
+
+def parse_losses(text: str) -> list[LossConfig]:
+    """The configs of ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
+
+    Commas also separate the options of one loss: an item with a "=" and no name belongs to the loss before it.
+    """
+    items: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if items and "=" in part and ":" not in part:
+            items[-1] += f",{part}"
+        else:
+            items.append(part)
+    configs = [LossConfig.parse(item) for item in items]
+    if not configs:
+        raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
+    for index, config in enumerate(configs):
+        if config in configs[:index]:
+            raise ValueError(f"losses must differ from each other, got {config} twice in {text!r}")
+    return configs

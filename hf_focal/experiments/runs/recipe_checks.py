@@ -110,8 +110,9 @@ def _metrics() -> list[str]:
     """The names of the metrics that an evaluation computes."""
     logits, labels = 2 * torch.eye(2), torch.arange(2)  # not taken for probabilities
     measured: list[str] = ["loss"]
-    for sums in (CalibrationMetrics(), ConfusionMatrix()):
-        sums.update(logits, labels)
+    of_labels = CalibrationMetrics(link="sigmoid")
+    for sums, targets in ((CalibrationMetrics(), labels), (ConfusionMatrix(), labels), (of_labels, torch.eye(2))):
+        sums.update(logits, targets)
         measured += sums.compute()
     return list(dict.fromkeys(measured))
 

@@ -18,10 +18,10 @@ from transformers.trainer_utils import TrainOutput
 
 from ...calibration.calibrated_generation import calibrated_generation
 from ...calibration.fitted_temperature import Temperature
-from ...reports import TranslationResult, translation_table
 from ...trainer import FocalSeq2SeqTrainer, gamma_history
 from ...utils.atomic_write import write_whole
 from ..data.generated_translations import true_translation_errors
+from ..reports.bleu_results import TranslationResult, translation_table
 
 _FOLDER = "translations"
 _NUM_SAMPLES = 10  # translations to show in the report
@@ -78,7 +78,7 @@ def measure_translator(
     curves = trainer.temperature_curves
     assert after is not None and curves is not None  # a temperature is fitted
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
-    result = TranslationResult.measure(
+    result = TranslationResult.of_tokens(
         trainer.args.loss,
         temperature,
         curves,

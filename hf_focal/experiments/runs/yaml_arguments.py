@@ -15,9 +15,9 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ...cli.main import OneLineParser
 
-# What ``--help`` leaves out: all of TrainingArguments but these, and our option for resuming from the Hub.
+# What ``--help`` leaves out: all of TrainingArguments but these.
 _COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_batch_size"}
-_OTHERS = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON | {"hub_training_state"}
+_OTHERS = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON
 
 
 class _Parser(HfArgumentParser, OneLineParser):

@@ -1,8 +1,40 @@
-"""Page of a Hugging Face Space that computes the expected calibration error."""
+"""A Space that computes the calibration metrics of samples typed or pasted into a table."""
 
+import json
 from pathlib import Path
 
 import evaluate
-from evaluate.utils import launch_gradio_widget
+import gradio as gr
 
-launch_gradio_widget(evaluate.load(str(Path(__file__).with_name("evaluate_calibration.py")), "ece"))
+from hf_focal.metrics.evaluate_calibration.evaluate_calibration import METRICS
+
+FOLDER = Path(__file__).parent
+MODULES = {name: evaluate.load(str(FOLDER / "evaluate_calibration.py"), name) for name in METRICS}
+EXAMPLE = [["[0.95, 0.05]", 0], ["[0.9, 0.1]", 1], ["[0.2, 0.8]", 1], ["[0.4, 0.6]", 0]]
+
+
+def compute(samples: list[list], inputs: str) -> list[list]:
+    """Each metric's name and its value for rows of predictions, as JSON lists, and labels."""
+    try:
+        predictions, references = [json.loads(row) for row, _ in samples], [int(label) for _, label in samples]
+        data = {"predictions": predictions, "references": references, "inputs": inputs}
+        return [[name, round(module.compute(**data)[name], 6)] for name, module in MODULES.items()]
+    except (ValueError, TypeError) as error:
+        raise gr.Error(str(error)) from error
+
+
+demo = gr.Interface(
+    compute,
+    [
+        gr.Dataframe(EXAMPLE, headers=["predictions", "references"], datatype=["str", "number"], type="array"),
+        gr.Radio(["probabilities", "logits"], value="probabilities", label="The predictions are"),
+    ],
+    gr.Dataframe(headers=["metric", "value"], label="Metrics"),
+    title="Calibration metrics",
+    article=(FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2],
+    flagging_mode="never",
+    api_name="compute",
+)
+
+if __name__ == "__main__":
+    demo.launch()

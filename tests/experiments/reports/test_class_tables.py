@@ -7,6 +7,7 @@ import torch
 
 from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.experiments.reports.class_tables import class_table, per_class_table
+from hf_focal.experiments.runs.classifier_results import result_of_classes
 from hf_focal.metrics import ConfusionMatrix
 from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
@@ -25,7 +26,7 @@ def result_of(loss, seed):
     after.update(temperature.apply(logits), labels)
     confusion.update(logits, labels)
     details = {"num_parameters": 7}
-    return RunResult.of_classes(loss, temperature, before, after, confusion, NAMES, details)
+    return result_of_classes(loss, temperature, before, after, confusion, NAMES, details)
 
 
 @pytest.fixture(scope="module")

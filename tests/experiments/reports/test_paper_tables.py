@@ -109,3 +109,11 @@ def test_other_columns_and_names_are_refused(tmp_path, text, message):
     (tmp_path / "paper.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_paper_tables(tmp_path / "paper.csv")
+
+
+@pytest.mark.parametrize(("stage", "best"), [("pre_t", 14), ("post_t", 12)])
+def test_adafocal_is_best_as_often_as_its_slides_claim(stage, best):
+    cells = [cell for cell in read_paper_tables(TABLES / "adafocal2022.csv")[1] if cell.stage == stage]
+    rows = {cell.name[:2] for cell in cells}
+    lowest = [min((cell for cell in cells if cell.name[:2] == row), key=lambda cell: cell.value) for row in rows]
+    assert (len(rows), [cell.loss for cell in lowest].count("adafocal")) == (15, best)

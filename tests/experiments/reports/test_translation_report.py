@@ -12,13 +12,14 @@ from matplotlib.image import imread
 from readable import assert_apart, assert_inside, tick_boxes
 
 from hf_focal import LossConfig, Temperature
+from hf_focal.experiments.reports.bleu_and_ece_figure import temperature_curves
+from hf_focal.experiments.reports.bleu_results import TranslationResult, translation_table
 from hf_focal.experiments.reports.translation_report import (
     write_curves_csv,
     write_translation_comparison,
     write_translation_report,
 )
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports import TranslationResult, temperature_curves, translation_table
 
 GRID = (np.arange(1, 101) / 10).tolist()
 EDGES = np.linspace(0, 1, 4)

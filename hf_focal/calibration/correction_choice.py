@@ -24,7 +24,7 @@ _MOST_CLASSES = 100
 
 @dataclass(frozen=True)
 class CalibrationFit:
-    """A correction, fitted on all samples, and its scores by cross-fitting: of each fold, after a fit on the others.
+    """A correction, fitted on all samples, and its cross-validated scores.
 
     Attributes:
         correction: a `Temperature` or an `AffineScaling`; `fold_calibration` takes either.

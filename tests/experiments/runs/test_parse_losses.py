@@ -3,6 +3,7 @@
 import pytest
 
 from hf_focal import LossConfig
+from hf_focal.experiments.runs.recipe_arguments import parse_losses
 
 
 @pytest.mark.parametrize(
@@ -24,12 +25,12 @@ from hf_focal import LossConfig
     ],
 )
 def test_losses_and_their_options(text, expected):
-    assert LossConfig.parse_list(text) == [LossConfig.parse(loss) for loss in expected]
+    assert parse_losses(text) == [LossConfig.parse(loss) for loss in expected]
 
 
 def test_what_is_printed_reads_back():
-    configs = LossConfig.parse_list("flsd:thresholds=0.2/0.5,gammas=5/3/2,focal:schedule=5/3/2,adafocal:bins=10,lam=2")
-    assert LossConfig.parse_list(",".join(map(str, configs))) == configs
+    configs = parse_losses("flsd:thresholds=0.2/0.5,gammas=5/3/2,focal:schedule=5/3/2,adafocal:bins=10,lam=2")
+    assert parse_losses(",".join(map(str, configs))) == configs
     assert len(configs) == 3
 
 
@@ -49,4 +50,4 @@ def test_what_is_printed_reads_back():
 )
 def test_errors(text, message):
     with pytest.raises(ValueError, match=message):
-        LossConfig.parse_list(text)
+        parse_losses(text)

@@ -1,6 +1,5 @@
-"""A trained model with its data and the trainer that measures it."""
+"""Loading of a trained model and its data, and the trainer that measures it."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,6 +11,8 @@ import yaml
 from datasets import Dataset
 from transformers import (
     CONFIG_MAPPING,
+    MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoImageProcessor,
     AutoModelForCausalLM,
@@ -24,7 +25,6 @@ from transformers import (
     PreTrainedModel,
     TimmWrapperConfig,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from ..calibration.fitted_temperature import Temperature
 from ..calibration.folding import folded_temperature
@@ -35,11 +35,13 @@ from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from .column_options import TASKS, InputOptions
+from ..trainer.head_kinds import MULTI_LABEL
+from ..trainer.saving_and_pushing import label_names_of
 from .dataset_loading import dataset_location, load_one_split
 from .input_encoding import collator_of, encode_inputs
 from .input_errors import InputError, explained, one_line
-from .label_numbering import select_inputs
+from .input_options import TASKS, InputOptions
+from .labeled_inputs import select_inputs
 from .model_input_length import input_length
 
 _AUTO = {
@@ -47,6 +49,7 @@ _AUTO = {
     "image-classification": AutoModelForImageClassification,
     "token-classification": AutoModelForTokenClassification,
     "causal-lm": AutoModelForCausalLM,
+    "multiple-choice": AutoModelForCausalLM,
     "seq2seq-lm": AutoModelForSeq2SeqLM,
 }
 # Models whose tokenizers start words with a space only if asked to.
@@ -68,14 +71,21 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
     if isinstance(config, TimmWrapperConfig):
         return "image-classification"
     name = (config.architectures or [""])[0]
-    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values() and config.is_encoder_decoder:
+
+    def is_in(mapping: Any) -> bool:
+        return getattr(mapping.get(type(config), None), "__name__", None) == name
+
+    if config.is_encoder_decoder and is_in(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
         return "seq2seq-lm"
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return "causal-lm"
     task = classifier_task(name)
-    if task in TASKS:
+    of_sounds = is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING)  # also ...ForSequenceClassification
+    if task in TASKS and not of_sounds:
         return task
-    if name.endswith("Segmentation"):
+    if of_sounds:
+        why = "which classifies sounds: FocalTrainer measures it, with `measure` and `fit_temperature`"
+    elif name.endswith("Segmentation"):
         why = (
             "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
             "`fit_temperature`"
@@ -123,7 +133,7 @@ class TrainedModel:
             if PreTrainedConfig.get_config_dict(name)[0].get("model_type") not in CONFIG_MAPPING:
                 import hf_focal.models  # noqa: F401 (registers the papers' models)
             self.config = AutoConfig.from_pretrained(name)
-            _check_config(self.config)
+            _check_labels(self.config)
         self.calibration = getattr(self.config, "calibration", None) or {}
         with explained():
             self.loss = loss_of(name)
@@ -256,7 +266,7 @@ class TrainedModel:
             with explained():
                 return source, select_inputs(self.task, source, loaded, self.config, self.options)
 
-    def encode(self, source: str, samples: Dataset) -> Dataset:
+    def encode(self, source: str, samples: Dataset) -> Any:
         """Encode samples for the trainer, and note in `truncation_notes` how many of `source` are truncated."""
         encoder, max_length = self.encoder, 0 if self.task == "image-classification" else self.max_length
         with self.args.main_process_first(desc="encoding the data"):
@@ -268,13 +278,21 @@ class TrainedModel:
             )
         return encoded
 
-    def fit(self, encoded: Dataset, objective: str, calibration: str) -> Temperature | None:
+    def check_fit(self, calibration: str, per_label: bool) -> None:
+        """Raise `InputError` for a correction that this kind of model does not have."""
+        labels = self.config.problem_type == MULTI_LABEL
+        if calibration != "temperature" and (self.generates or labels):
+            kind = "a model of several labels per sample" if labels else "a language model"
+            raise InputError(f"calibration must be 'temperature' for {kind}, got {calibration!r}")
+        if per_label and not labels:
+            problem = self.config.problem_type
+            raise InputError(f"per_label needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
+
+    def fit(self, encoded: Any, objective: str, calibration: str, per_label: bool) -> Temperature | None:
         """Fit a correction, which is the trainer's from now on; returns the temperature if it is one."""
         with self._measured():
             if calibration == "temperature":
-                return self.trainer.fit_temperature(encoded, objective)
-            if self.generates:
-                raise InputError(f"calibration must be 'temperature' for a language model, got {calibration!r}")
+                return self.trainer.fit_temperature(encoded, objective, per_label)
             self.trainer.fit_calibration(encoded, calibration)
             return self.trainer.temperature
 
@@ -283,7 +301,12 @@ class TrainedModel:
         fit = self.trainer.calibration_fit
         return {} if fit is None else {"calibration": fit.to_dict()}
 
-    def measure(self, encoded: Dataset) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+    @property
+    def correction(self) -> Any:
+        """What `fit` found."""
+        return self.trainer.correction
+
+    def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():
             return self.trainer.measure(encoded)
 
@@ -314,7 +337,8 @@ class TrainedModel:
             "num_parameters": self.model.num_parameters(),
             "num_processes": self.args.world_size,
         }
-        return RunResult.of(self.loss, temperature, before, after, details=details)
+        names = label_names_of(self.model)
+        return RunResult.of(self.loss, temperature, before, after, details=details, label_names=names)
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
         """A note on the temperature that the model already has, with the ending that applies; empty if it has none."""
@@ -326,19 +350,8 @@ class TrainedModel:
         return [f"the model's config has {value}, which is not in its weights{if_not_folded}"]
 
 
-def _check_config(config: PreTrainedConfig) -> None:
-    """Raise `ValueError` for fields of a config with wrong values, which Transformers does not check."""
-    calibration = getattr(config, "calibration", None)
-    if calibration is not None:
-        number = calibration.get("temperature", 1.0) if isinstance(calibration, dict) else None
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
-            raise ValueError(
-                f"its config's calibration must have a finite and positive temperature, got {calibration!r}"
-            )
-        if not isinstance(calibration.get("folded", True), bool):
-            raise ValueError(f"its config's calibration must have folded as true or false, got {calibration!r}")
-    labels, architectures = config.id2label, config.architectures or []
+def _check_labels(config: PreTrainedConfig) -> None:
+    """Raise `ValueError` unless a config names its labels in order, which Transformers does not check."""
+    labels = config.id2label
     if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
-    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise ValueError(f"its config's architectures must be names, got {architectures!r}")

@@ -1,5 +1,6 @@
 """Results of runs: what is measured, written and read back."""
 
+import datetime
 import json
 import math
 from dataclasses import fields
@@ -54,7 +55,8 @@ def test_measure_is_before_and_after_the_temperature():
     np.testing.assert_array_equal(result.post_bins.count, after.bins().count)
     assert result.true_calibration_error is None
     assert result.details == {
-        "class_balance": {"classes": 4, "smallest": 10, "largest": 10, "predicted": predicted.bincount().max()}
+        "date": datetime.date.today().isoformat(),
+        "class_balance": {"classes": 4, "smallest": 10, "largest": 10, "predicted": predicted.bincount().max()},
     }
 
 
@@ -99,8 +101,8 @@ def test_the_report_of_a_run(tmp_path):
     assert LossConfig.parse(str(folder / "loss.yaml")) == LossConfig.parse(result.loss)
     assert yaml.safe_load((folder / "loss.yaml").read_text())["gammas"] == [5, 3, 2]
     header, _, row, *_ = (folder / "table.md").read_text().strip().splitlines()
-    assert header.startswith("| Loss | Error % | macro-F1 % |")
-    assert row.startswith(f"| {result.loss} | {100 * result.pre['error']:.2f} |")
+    assert header.startswith("| Loss | ECE % | T | Error % | macro-F1 % |")
+    assert row.startswith(f"| {result.loss} | {100 * result.pre['ece']:.2f} [")
     low, high = result.pre_intervals["ece"]
     assert f"{100 * result.pre['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}] → " in row
     for name in diagrams[::2]:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from test_heads import REFUSED, ROW, WORKS, shell
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
@@ -21,7 +22,7 @@ from transformers import (
 )
 
 from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.trained_model import TrainedModel, loss_of, public_name, task_of
+from hf_focal.cli.model_loading import TrainedModel, loss_of, public_name, task_of
 from hf_focal.reports.run_results import known_loss
 
 
@@ -48,6 +49,25 @@ def test_classes_that_say_nothing():
     with pytest.raises(ValueError, match="no architecture: say which with task"):
         task_of(BertConfig())
     assert task_of(BertConfig(), "causal-lm") == "causal-lm"
+
+
+@pytest.mark.parametrize(("auto", "name"), [row[:2] for row in ROW.findall(WORKS + REFUSED)])
+def test_each_head_of_transformers_has_a_task_or_gets_a_sentence(auto, name):
+    config = shell(name).config
+    config.architectures = [name]
+    tasks = {
+        "AutoModelForSequenceClassification": "text-classification",
+        "AutoModelForImageClassification": "image-classification",
+        "AutoModelForTokenClassification": "token-classification",
+        "AutoModelForCausalLM": "causal-lm",
+        "AutoModelForSeq2SeqLM": "seq2seq-lm",
+    }
+    if auto in tasks:
+        assert task_of(config) == tasks[auto]
+        return
+    reason = "sounds" if auto == "AutoModelForAudioClassification" else f"pixels|config names {name}"
+    with pytest.raises(ValueError, match=f"^model must classify texts, .*, (which|whose) .*({reason})"):
+        task_of(config)
 
 
 def test_models_of_pixels_are_trained_but_not_taken_here():

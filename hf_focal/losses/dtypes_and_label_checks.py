@@ -5,8 +5,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from .number_checks import require_tensors
-
 # Apple GPUs have no float64 and, in some versions of PyTorch, no asynchronous assertion.
 _APPLE = ("mps",)
 
@@ -69,7 +67,6 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
 
     Raises unless labels are class indices (or `ignore_index`) for floating logits (..., K).
     """
-    require_tensors(logits=logits, labels=labels)
     check_logits(logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"labels must be integer class indices, got {labels.dtype}")

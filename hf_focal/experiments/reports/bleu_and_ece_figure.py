@@ -6,9 +6,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
-from .markdown_tables import check_results
-from .run_results import TranslationResult
+from ...reports.figure_style import COLORS, MARKERS, clean_axes, finished, wrapped
+from ...reports.markdown_tables import check_results
+from .bleu_results import TranslationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

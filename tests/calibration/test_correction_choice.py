@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, Temperature, fit_calibration, fit_temperature
-from hf_focal.calibration.cross_fitting import _folds
+from hf_focal.calibration.correction_choice import _folds
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):

@@ -34,6 +34,16 @@ class InputOptions:
     target_lang: str | None = _option(None, "language code of the target for the same models")
     token_column: str = _option("tokens", "column of lists of words [tokens]")
     tag_column: str = _option("tags", "column of lists of the words' labels [tags]")
+    question_column: str | None = _option(None, "column of questions with options, for multiple choice by a causal LM")
+    choices_column: str = _option("choices", "column of lists of the questions' options [choices]")
+    answer_column: str = _option("answer", "column of the right options: index from 0, letter or text [answer]")
+    score: str = _option("letters", "letters or text: what the options' probabilities are of [letters]")
+    letters: str | None = _option(None, "letters of the options [A,B,C, ...]")
+    template: str | None = _option(
+        None, r"the prompt ['{question}\n{options}\nAnswer:', without options to score text]"
+    )
+    chat: bool = _option(False, "pass the prompt through the tokenizer's chat template")
+    scores_folder: str | None = _option(None, "folder of the options' scores, from which an interrupted run continues")
     label_map: Mapping[str, str] | None = _option(
         None, "the model's names of labels that have other names in the data: neg=NEGATIVE"
     )
@@ -45,5 +55,6 @@ class InputOptions:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The options that differ from their defaults."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        """The options that differ from their defaults, without paths."""
+        kept = [f for f in fields(self) if f.name != "scores_folder"]
+        return {f.name: getattr(self, f.name) for f in kept if getattr(self, f.name) != f.default}

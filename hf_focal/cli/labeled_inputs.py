@@ -10,8 +10,8 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..trainer.head_kinds import MULTI_LABEL
-from .column_options import InputOptions
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from .input_options import InputOptions
 
 # The inputs of each task: the option that names the column, its name here, and what it holds.
 _INPUTS = {
@@ -19,6 +19,7 @@ _INPUTS = {
     "image-classification": [("image_column", "image", "images")],
     "token-classification": [("token_column", "tokens", "lists of strings")],
     "causal-lm": [("text_column", "text", "strings")],
+    "multiple-choice": [("question_column", "question", "strings"), ("choices_column", "choices", "lists of strings")],
     "seq2seq-lm": [("source_column", "source", "strings"), ("target_column", "target", "strings")],
 }
 
@@ -29,7 +30,8 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
     `source` is what errors call the split, and `config` the model's. Texts and images without a label are dropped.
 
     Returns:
-        Columns "text" and perhaps "pair", "image" (undecoded), "tokens", or "source" and "target".
+        Columns "text" and perhaps "pair", "image" (undecoded), "tokens", "question" and "choices", or "source" and
+        "target".
 
     Raises:
         ValueError: a column is missing or holds something else, there are no samples or no labels, or the model does
@@ -45,6 +47,9 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
         labels = labels_of(config, source, split, options.label_column, options.label_map)
         samples = samples.add_column("labels", labels.numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
+    elif task == "multiple-choice":
+        answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
+        samples = samples.add_column("labels", answers["labels"][:])
     elif task == "token-classification":
         tags = tags_of(config, source, split, options.tag_column, options.label_map)
         check_tags(source, samples["tokens"][:], tags)

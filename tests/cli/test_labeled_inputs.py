@@ -3,7 +3,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
-from hf_focal.cli.label_numbering import labels_of, tags_of
+from hf_focal.cli.labeled_inputs import labels_of, tags_of
 from hf_focal.experiments.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})

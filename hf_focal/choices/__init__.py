@@ -1,0 +1,5 @@
+"""Multiple choice by causal language models."""
+
+from .option_scores import answer_indices, score_choices
+
+__all__ = ["answer_indices", "score_choices"]

@@ -1,0 +1,281 @@
+"""Scores of the options of questions, by a causal language model."""
+
+import hashlib
+import json
+import os
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+SCORES = ("letters", "text")
+_TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Token ids that end with what is scored: of the prompt and a letter, or with each option in turn."""
+
+    sequences: list[list[int]]
+    starts: list[int]  # where the scored tokens of each sequence start
+    num_options: int
+
+
+def score_choices(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    score: str = "letters",
+    letters: Sequence[str] = string.ascii_uppercase,
+    template: str | None = None,
+    chat: bool = False,
+    batch_size: int = 16,
+    folder: str | Path | None = None,
+) -> Tensor:
+    """Score the options of each question. The softmax over a question's scores is the model's belief in each option.
+
+    The scores are what `CalibrationMetrics` and `fit_temperature` take as logits, with `answer_indices` as labels. In
+    a forward pass only the positions before the scored tokens get logits.
+
+    Args:
+        model: a causal language model of Transformers, on any device.
+        tokenizer: its tokenizer.
+        questions: N texts.
+        choices: two or more options of each question; their number may differ.
+        score: "letters": the log-probability of each option's letter after the prompt. "text": the mean
+            log-probability of the tokens of the option's text [Brown et al. 2020, section 2.4].
+        letters: of the first, second, ... option; each must be one token after the prompt.
+        template: the prompt, with the fields {question} and {options}, which are lines such as "A. Paris". By default
+            the question, the options (only to score letters) and "Answer:". What is scored comes after it, and after a
+            space unless the prompt ends in white space.
+        chat: pass the prompt through the tokenizer's chat template, as the user's message.
+        batch_size: questions in a forward pass.
+        folder: where to append the scores of each batch, in a file of this model, these questions and settings. A call
+            that finds the file continues after its last batch.
+
+    Returns:
+        (N, K) log-probabilities on the CPU, float32, or float64 of a float64 model; K is the largest number of
+        options, and -inf stands for those that a question does not have.
+
+    Raises:
+        ValueError: before anything is scored: unequal numbers of questions and choices, fewer than two options, a
+            letter that is not one token, a prompt longer than the model's positions, an unknown field of the template.
+        TypeError: a model without a head that calculates its logits from hidden states, position by position.
+    """
+    asked, letter_ids = encode_choices(
+        model, tokenizer, questions, choices, score=score, letters=letters, template=template, chat=chat
+    )
+    # The longest first, so that memory runs out at once or never.
+    order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    file = None if folder is None else Path(folder) / f"scores-{_key(model, asked, letter_ids, batch_size)}.jsonl"
+    lines = [] if file is None else _finished(file)
+    training = model.training
+    model.eval()
+    try:
+        for rows in batches[len(lines) :]:
+            scores = _score_batch(model, [asked[row] for row in rows], letter_ids)
+            lines.append({"rows": rows, "scores": scores})
+            if file is not None:
+                with file.open("a", encoding="utf-8") as appended:
+                    appended.write(json.dumps(lines[-1]) + "\n")
+    finally:
+        model.train(training)
+    size = len(asked), max(question.num_options for question in asked)
+    found = torch.full(size, -torch.inf, dtype=torch.float64)
+    for line in lines:
+        for row, values in zip(line["rows"], line["scores"], strict=True):
+            found[row, : len(values)] = torch.tensor(values, dtype=torch.float64)
+    return found if model.dtype == torch.float64 else found.float()
+
+
+def answer_indices(
+    answers: Sequence[int | str], choices: Sequence[Sequence[str]], letters: Sequence[str] = string.ascii_uppercase
+) -> Tensor:
+    """Return the index of each question's right option, (N,) int64.
+
+    An answer is an index from 0 on, the option's letter or its text. Raises ValueError for any other, and for a text
+    that is the letter of another option.
+    """
+    indices = []
+    for row, (answer, options) in enumerate(zip(answers, choices, strict=True)):
+        own = list(letters)[: len(options)]
+        if isinstance(answer, str):
+            found = {list(of).index(answer) for of in (own, options) if answer in of}
+        else:
+            found = {int(answer)} & set(range(len(options)))
+        if len(found) != 1:
+            raise ValueError(
+                f"answers must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
+                f"option's text, got {answer!r} for question {row}" + ", which is two of these" * (len(found) > 1)
+            )
+        indices.append(found.pop())
+    return torch.tensor(indices)
+
+
+def encode_choices(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    score: str = "letters",
+    letters: Sequence[str] = string.ascii_uppercase,
+    template: str | None = None,
+    chat: bool = False,
+) -> tuple[list[_Question], list[int] | None]:
+    """The questions as tokens, and the tokens of the letters if those are scored.
+
+    Arguments and errors are those of `score_choices`, which calls this first.
+    """
+    if score not in SCORES:
+        raise ValueError(f"score must be {' or '.join(map(repr, SCORES))}, got {score!r}")
+    if len(questions) != len(choices) or not len(questions):
+        raise ValueError(f"choices must be those of each question, got {len(choices)} for {len(questions)} questions")
+    sizes = [len(options) for options in choices]
+    if min(sizes) < 2 or max(sizes) > len(letters):
+        size = min(sizes) if min(sizes) < 2 else max(sizes)
+        expected = f"2 to {len(letters)} options, as there are letters"
+        raise ValueError(f"choices must have {expected}, got {size} for question {sizes.index(size)}")
+    template = _TEMPLATES[score] if template is None else template
+    texts = []
+    for question, options in zip(questions, choices, strict=True):
+        lines = "\n".join(f"{letter}. {option}" for letter, option in zip(letters, options, strict=False))
+        try:
+            text = template.format(question=question, options=lines)
+        except (LookupError, ValueError, AttributeError) as error:
+            expected = "no fields but {question} and {options}"
+            raise ValueError(f"template must have {expected}, got {template!r}") from error
+        if chat:
+            turn = [{"role": "user", "content": text}]
+            text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+        texts.append(text)
+
+    def encoded(parts: list[str]) -> list[list[int]]:
+        if chat:  # the template has the special tokens already
+            return tokenizer(parts, add_special_tokens=False)["input_ids"]
+        ends = [tokenizer.eos_token_id]  # which some tokenizers add to each text
+        return [ids[:-1] if ids[-1:] == ends else ids for ids in tokenizer(parts)["input_ids"]]
+
+    gaps = ["" if text[-1:].isspace() else " " for text in texts]
+    prompts = encoded(texts)
+    if score == "text":
+        pairs = [(row, option) for row, options in enumerate(choices) for option in options]
+        whole = iter(encoded([texts[row] + gaps[row] + option for row, option in pairs]))
+        asked = []
+        for prompt, size in zip(prompts, sizes, strict=True):
+            sequences = [next(whole) for _ in range(size)]
+            # A tokenizer may join the end of the prompt with the option; then their token is scored, too.
+            starts = [_common_length(prompt, sequence) for sequence in sequences]
+            asked.append(_Question(sequences, starts, size))
+        for row, own in enumerate(asked):
+            if any(not 0 < start < len(ids) for start, ids in zip(own.starts, own.sequences, strict=True)):
+                raise ValueError(f"questions and choices must have tokens of their own, got none for question {row}")
+        _check_lengths(model, asked)
+        return asked, None
+    used = list(letters)[: max(sizes)]
+    letter_ids = []
+    for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
+        if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
+            raise ValueError(
+                f"letters must each be one token of their own after the prompt, got {letter!r}, with the prompt's end "
+                f"{texts[0][-20:]!r}: the template must not end in a space, or use score='text'"
+            )
+        letter_ids.append(ids[-1])
+    first = encoded([text + gap + used[0] for text, gap in zip(texts, gaps, strict=True)])
+    for row, (ids, prompt) in enumerate(zip(first, prompts, strict=True)):
+        if ids != [*prompt, letter_ids[0]]:
+            raise ValueError(
+                f"template must end in the same text for all questions, got {texts[row][-20:]!r} for question {row}, "
+                f"after which {used[0]!r} is another token"
+            )
+    asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
+    _check_lengths(model, asked)
+    return asked, letter_ids
+
+
+def _common_length(first: list[int], second: list[int]) -> int:
+    differ = (one != other for one, other in zip(first, second, strict=False))
+    return next((index for index, differs in enumerate(differ) if differs), min(len(first), len(second)))
+
+
+def _check_lengths(model: Any, asked: Sequence[_Question]) -> None:
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # no token follows the last one
+    if positions is not None and max(lengths) > positions:
+        row = lengths.index(max(lengths))
+        raise ValueError(
+            f"questions must fit into the model's {positions:,} positions, got {lengths[row]:,} tokens for question "
+            f"{row}, the longest of {sum(length > positions for length in lengths):,} that do not fit"
+        )
+
+
+@torch.inference_mode()
+def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int] | None) -> list[list[float]]:
+    """The scores of the options of each question."""
+    sequences = [torch.tensor(ids) for question in asked for ids in question.sequences]
+    starts = [start for question in asked for start in question.starts]
+    targets = [ids[start:] for ids, start in zip(sequences, starts, strict=True)]
+    counts = torch.tensor([len(ids) for ids in targets])
+    rows = torch.repeat_interleave(torch.arange(len(sequences)), counts)
+    positions = torch.cat(
+        [torch.arange(start - 1, len(ids) - 1) for ids, start in zip(sequences, starts, strict=True)]
+    )
+    log_p = _log_probabilities(model, [ids[:-1] for ids in sequences], rows, positions)
+    if letter_ids is not None:
+        scores = log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().tolist()
+        return [values[: question.num_options] for values, question in zip(scores, asked, strict=True)]
+    of_tokens = log_p.gather(1, torch.cat(targets)[:, None].to(log_p.device))[:, 0].double().cpu()
+    means = torch.zeros(len(sequences), dtype=torch.float64).index_add_(0, rows, of_tokens) / counts
+    return [part.tolist() for part in means.split([question.num_options for question in asked])]
+
+
+def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positions: Tensor) -> Tensor:
+    """Log-probabilities (n, V) of the token after each of n positions of the sequences `rows`, at least float32."""
+    head = model.get_output_embeddings()
+    if head is None:
+        raise TypeError(f"model must have a head, its output embeddings, got {type(model).__name__}")
+    # What pads on the right is behind all positions that a causal model reads for these.
+    inputs = pad_sequence(sequences, batch_first=True).to(model.device)
+    mask = pad_sequence([torch.ones_like(ids) for ids in sequences], batch_first=True).to(model.device)
+
+    def needed(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+        return (args[0][rows.to(args[0].device), positions.to(args[0].device)][None],)
+
+    hook = head.register_forward_pre_hook(needed)
+    try:
+        logits = model(input_ids=inputs, attention_mask=mask, use_cache=False).logits
+    finally:
+        hook.remove()
+    if logits.shape[:2] != (1, len(rows)):
+        raise TypeError(
+            f"model must calculate its logits by its head, position by position, got {type(model).__name__}"
+        )
+    return logits[0].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+
+
+def _key(model: Any, asked: Sequence[_Question], letter_ids: list[int] | None, batch_size: int) -> str:
+    """A name for all that the scores depend on; of the weights, for some of each parameter."""
+    asked_ids = [(question.sequences, question.starts) for question in asked]
+    digest = hashlib.sha256(json.dumps([asked_ids, letter_ids, batch_size, str(model.dtype)]).encode())
+    for parameter in model.parameters():
+        flat = parameter.detach().flatten()
+        digest.update(flat[:: max(1, len(flat) // 64)].cpu().float().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _finished(file: Path) -> list[dict[str, Any]]:
+    """The batches in a file, from which a last line that was not written to its end is cut off."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = file.read_bytes() if file.is_file() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        os.truncate(file, len(whole))
+    return [json.loads(line) for line in whole.splitlines()]

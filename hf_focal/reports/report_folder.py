@@ -1,0 +1,80 @@
+"""Report folder of a run, and of the comparison of several runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from .gamma_figure import gamma_heatmap
+from .markdown_tables import escaped, label_table, results_table
+from .reliability_figures import comparison_figure, reliability_diagram
+from .run_results import RunResult, known_loss, worst_labels
+from .text_summary import decision_lines
+
+_DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
+
+
+def write_report(folder: str | Path, result: RunResult) -> list[Path]:
+    """Write the report of one run: metrics.json, table.md, loss.yaml and reliability diagrams before and after T,
+    as PNG and SVG.
+
+    Of a model of several labels, table.md has the `label_table`, too, and reliability_labels.png shows the labels with
+    the largest ECE. gamma.png shows `result.details["gamma_history"]`, if it holds updates of γ. Without a correction
+    there is no diagram after it; if `LossConfig.parse` does not know the loss there is no loss.yaml.
+    Returns the files; metrics.json is written last: if it exists, the report is complete.
+    """
+    decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result.details))
+    labels = f"\n{label_table(result)}" if "labels" in result.details else ""
+    paths = write_run_files(Path(folder), result, results_table([result]) + labels + decisions)
+    result.save(Path(folder, "metrics.json"))
+    return [*paths, Path(folder, "metrics.json")]
+
+
+def diagrams_of(result: RunResult) -> list[str]:
+    """The names of the reliability diagrams that `write_report` writes as PNG."""
+    there = True, result.method is not None, bool(worst_labels(result))
+    return [name for name, is_there in zip(_DIAGRAMS, there, strict=True) if is_there]
+
+
+def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
+    """Write the comparison of several runs: table.md and comparison.png."""
+    return write_comparison_files(Path(folder), results, results_table(results))
+
+
+def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path]:
+    """Write the files common to the reports of all runs: the table, reliability diagrams, the loss and γ."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, loss, before, after, labels = (folder / name for name in ("table.md", "loss.yaml", *_DIAGRAMS))
+    table.write_text(markdown, encoding="utf-8")
+    for path in (after, after.with_suffix(".svg"), labels, loss, folder / "gamma.png"):
+        path.unlink(missing_ok=True)  # from an earlier report
+    paths, diagrams = [table], [(before, result.pre_bins, result.loss)]
+    if result.method is not None:
+        title = f"T = {result.temperature:.6g}" if result.temperature.is_fitted else f"{result.method} scaling"
+        diagrams.append((after, result.post_bins, f"{result.loss}, {title}"))
+    for path, bins, title in diagrams:
+        figure = reliability_diagram(metrics=bins, title=title, link=result.link, path=path)
+        paths += [path, path.with_suffix(".svg")]
+        figure.savefig(paths[-1], metadata={"Date": None})
+    if worst := worst_labels(result):
+        panels = {"all labels": [result.pre_bins, result.post_bins], **worst}
+        sides = 2 if result.method else 1
+        comparison_figure({name: bins[:sides] for name, bins in panels.items()}, labels, link=result.link)
+        paths.append(labels)
+    if (config := known_loss(result.loss)) is not None:
+        loss.write_text(yaml.safe_dump(config.to_dict(), sort_keys=False), encoding="utf-8")
+        paths.append(loss)
+    if history := result.details.get("gamma_history"):
+        paths.append(folder / "gamma.png")
+        gamma_heatmap(history, title=result.loss, path=paths[-1])
+    return paths
+
+
+def write_comparison_files(folder: Path, results: Sequence[RunResult], markdown: str) -> list[Path]:
+    """Write the files common to all comparisons: the table and the reliability diagrams side by side."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, figure = folder / "table.md", folder / "comparison.png"
+    table.write_text(markdown, encoding="utf-8")
+    bins = {result.loss: (result.pre_bins, result.post_bins) for result in results}
+    comparison_figure(bins, figure, link=results[0].link)
+    return [table, figure]

@@ -1,0 +1,87 @@
+"""What only a CUDA device can show; skipped without one."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hf_focal import CalibrationMetrics
+from hf_focal.losses import LOSSES, build_loss, linear_loss
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def batch(rows: int = 256, classes: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(rows, classes, generator=generator, dtype=torch.float64) * 3
+    return logits, torch.randint(classes, (rows,), generator=generator)
+
+
+def value_and_gradient(loss, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = logits.clone().requires_grad_()
+    value = loss(logits, labels)
+    return value, torch.autograd.grad(value, logits)[0]
+
+
+@pytest.fixture
+def synchronization_is_an_error():
+    yield lambda: torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"class_balanced"}))  # it needs counts
+def test_losses_equal_those_of_the_cpu(name):
+    logits, labels = batch()
+    exact = value_and_gradient(build_loss(name), logits, labels)
+    found = value_and_gradient(build_loss(name), logits.float().cuda(), labels.cuda())
+    for ours, right in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), right, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "focal:gamma=3", "flsd53", "adafocal", "brier", "label_smoothing"])
+def test_a_step_does_not_wait_for_the_device(name, synchronization_is_an_error):
+    logits, labels = (tensor.cuda() for tensor in batch())
+    loss = build_loss(name)
+    value_and_gradient(loss, logits.float(), labels)  # fills the caches of constants
+    synchronization_is_an_error()
+    value_and_gradient(loss, logits.float(), labels)
+
+
+def test_wrong_labels_are_reported_by_the_device():
+    # A failed assertion on the device leaves the process without a usable device.
+    script = (
+        "import torch; from hf_focal.losses import build_loss\n"
+        "build_loss('focal')(torch.zeros(4, 3, device='cuda'), torch.tensor([0, 1, 2, 3], device='cuda'))\n"
+        "torch.cuda.synchronize()"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode
+    assert "labels must be within [0, 3)" in result.stderr
+
+
+def test_a_linear_head_under_autocast():
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(64, 32, generator=generator).cuda().requires_grad_()
+    weight = torch.randn(100, 32, generator=generator).cuda().requires_grad_()
+    labels = torch.randint(100, (64,), generator=generator).cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        value = linear_loss(build_loss("focal:gamma=2"), hidden, weight, labels)
+    gradient = torch.autograd.grad(value, hidden)[0]
+    ce = F.cross_entropy(F.linear(hidden.double(), weight.double()), labels, reduction="none")
+    exact = ((1 - torch.exp(-ce)) ** 2 * ce).mean()
+    torch.testing.assert_close(value.double(), exact, rtol=2e-2, atol=0)
+    right = torch.autograd.grad(exact, hidden)[0]
+    assert (gradient - right).norm() < 3e-2 * right.norm()
+
+
+def test_metrics_equal_those_of_the_cpu():
+    logits, labels = batch(5000)
+    results = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
+        metrics = CalibrationMetrics()
+        metrics.update(logits.to(device, dtype), labels.to(device))
+        results.append(metrics.compute())
+    for name, right in results[0].items():
+        assert results[1][name] == pytest.approx(right, rel=1e-4, abs=1e-6), name
