@@ -2,17 +2,19 @@
 
     python benchmarks/calibration.py --output benchmarks/results/calibration.json
 
-The peers are measured where they are installed, on the same logits, with the ratio to hf_focal's time. probmetrics
-fits log-probabilities, so its NLL differs slightly. netcal's `LogisticCalibration` fits a scale and a bias of each
-class without a penalty.
+The peers are measured where they are installed, on the same logits, with the ratio to hf_focal's time, each in a
+process of its own that is stopped after `--peer_limit` seconds. probmetrics fits log-probabilities, so its NLL differs
+slightly. netcal's `LogisticCalibration` fits a scale and a bias of each class without a penalty.
 """
 
 import argparse
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 from hf_focal import fit_matrix_scaling, fit_vector_scaling
 
 SIZES = [("vector", 50_000, 100, 3.0), ("vector", 10_000, 1_000, 10.0), ("matrix", 10_000, 100, 20.0)]
+PEERS = {"vector": ("probmetrics", "netcal"), "matrix": ("probmetrics",)}
 
 
 def sample(size: int, num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,20 +42,35 @@ def timed(fit: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     return {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}, result
 
 
-def peers(method: str, probabilities: np.ndarray, labels: np.ndarray) -> dict[str, Callable[[], Any]]:
-    found: dict[str, Callable[[], Any]] = {}
-    try:
-        module = import_module("probmetrics.calibrators.logistic")
-        kind = module.SVSCalibrator if method == "vector" else module.SMSCalibrator
-        found["probmetrics"] = lambda: kind().fit(probabilities, labels).predict_proba(probabilities)
-    except ImportError:
-        print("probmetrics is not installed")
-    if method == "vector":
-        try:
-            scaling = import_module("netcal.scaling").LogisticCalibration
-            found["netcal"] = lambda: scaling().fit(probabilities, labels, random_state=0).transform(probabilities)
-        except ImportError:
-            print("netcal is not installed")
+def peer_fit(name: str, method: str, probabilities: np.ndarray, labels: np.ndarray) -> Any:
+    """The corrected probabilities."""
+    if name == "netcal":
+        scaling = import_module("netcal.scaling").LogisticCalibration()
+        return scaling.fit(probabilities, labels, random_state=0).transform(probabilities)
+    module = import_module("probmetrics.calibrators.logistic")
+    kind = module.SVSCalibrator if method == "vector" else module.SMSCalibrator
+    return kind().fit(probabilities, labels).predict_proba(probabilities)
+
+
+def measure_peer(name: str, method: str, size: int, num_classes: int, threads: int, sender: Any) -> None:
+    torch.set_num_threads(threads)
+    logits, labels = sample(size, num_classes)
+    inputs = logits.double().softmax(1).numpy(), labels.numpy()
+    seconds, corrected = timed(partial(peer_fit, name, method, *inputs))
+    sender.send({**seconds, "nll": float(-np.log(np.asarray(corrected)[np.arange(size), inputs[1]]).mean())})
+
+
+def peer_within(limit: float, name: str, method: str, size: int, num_classes: int) -> dict[str, float]:
+    """The peer's figures, or the limit if it takes longer."""
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    arguments = (name, method, size, num_classes, torch.get_num_threads(), sender)
+    process = spawn.Process(target=measure_peer, args=arguments)
+    process.start()
+    sender.close()  # so that a peer that fails ends the wait
+    found = receiver.recv() if receiver.poll(limit) else {"stopped_after_s": limit}
+    process.kill()
+    process.join()
     return found
 
 
@@ -60,23 +78,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="also write the figures as JSON")
     parser.add_argument("--no_peers", action="store_true", help="measure hf_focal only")
-    parser.add_argument("--peer_sizes", type=int, default=len(SIZES), help="measure the peers on the first sizes only")
+    parser.add_argument("--peer_limit", type=float, default=300, help="seconds that a peer may take")
     arguments = parser.parse_args()
     rows = []
-    for number, (method, size, num_classes, limit) in enumerate(SIZES):
+    for method, size, num_classes, limit in SIZES:
         logits, labels = sample(size, num_classes)
         fit_scaling = fit_vector_scaling if method == "vector" else fit_matrix_scaling
         seconds, fit = timed(partial(fit_scaling, logits, labels))
         row = {"method": method, "samples": size, "classes": num_classes, "limit_s": limit, **seconds}
         row["nll"] = fit.nll_after
         print(f"{method} {size:,} x {num_classes:,}: {seconds}, limit {limit} s, NLL {fit.nll_after:.4f}", flush=True)
-        if not arguments.no_peers and number < arguments.peer_sizes:
-            probabilities = logits.double().softmax(1).numpy()
-            for name, run in peers(method, probabilities, labels.numpy()).items():
-                peer_seconds, corrected = timed(run)
-                nll = float(-np.log(np.asarray(corrected)[np.arange(size), labels.numpy()]).mean())
-                row[name] = {**peer_seconds, "nll": nll, "ratio": peer_seconds["cpu_s"] / seconds["cpu_s"]}
-                print(f"  {name}: {row[name]}", flush=True)
+        for name in () if arguments.no_peers else PEERS[method]:
+            if find_spec(name) is None:
+                print(f"  {name} is not installed")
+                continue
+            row[name] = peer_within(arguments.peer_limit, name, method, size, num_classes)
+            if "cpu_s" in row[name]:
+                row[name]["ratio"] = row[name]["cpu_s"] / seconds["cpu_s"]
+            print(f"  {name}: {row[name]}", flush=True)
         rows.append(row)
         if arguments.output:
             report = {"threads": torch.get_num_threads(), "rows": rows}

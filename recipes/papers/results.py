@@ -41,6 +41,7 @@ LOSSES = {
     "flsc_532": "FLSc-532",
     "flsd_532": "FLSD-532",
     "flsd_53": "FLSD-53",
+    "dual_focal_gamma_5": "dual focal, γ = 5",
     "adafocal": "AdaFocal, γ updated every epoch",
     "adafocal_20": "AdaFocal, γ updated every 20 steps",
 }

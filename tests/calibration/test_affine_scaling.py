@@ -60,8 +60,10 @@ def test_the_gradient_of_the_definition_is_zero_at_the_result(method, size, num_
 
 @pytest.mark.parametrize(("method", "name"), [("vector", "SVSCalibrator"), ("matrix", "SMSCalibrator")])
 @pytest.mark.parametrize(("size", "num_classes"), [(900, 20), (500, 3)])
+@pytest.mark.full
 def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_classes):
-    logistic = pytest.importorskip("probmetrics.calibrators.logistic")
+    from probmetrics.calibrators import logistic
+
     logits, labels = sample(size, num_classes)
     fit = FITS[method](logits, labels)
     x = features(logits, fit.temperature)

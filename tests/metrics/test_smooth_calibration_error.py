@@ -43,8 +43,10 @@ def test_it_is_the_definition(size, sharpness):
 
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 1.3, 3.0])
 @pytest.mark.parametrize("size", [100, 1000, 20_000])
+@pytest.mark.full
 def test_it_is_that_of_the_authors_package(size, sharpness):
-    relplot = pytest.importorskip("relplot")
+    import relplot
+
     confidence, correct = sample(size, sharpness=sharpness)
     # Their search ends at a width within 2^-10 of the solution.
     expected = relplot.smECE(confidence, correct.astype(float))
