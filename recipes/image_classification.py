@@ -128,7 +128,7 @@ def decode(data_args: DataArguments, splits: DatasetDict, pixels, seed: int) -> 
 def build_model(model_args: ImageModelArguments, class_names: list[str]) -> PreTrainedModel:
     name, labels = model_args.model_name_or_path, label_options(class_names)
     if model_args.from_scratch():
-        return new_image_model(name, labels)
+        return new_image_model(name, labels, model_args.image_size)
     return AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **labels)
 
 

@@ -112,7 +112,13 @@ LossType = TypeVar("LossType", bound=type[Loss])
 
 @dataclass_transform(eq_default=False, field_specifiers=(option,))
 def register(loss: LossType) -> LossType:
-    """Turn a loss class into a dataclass and let `build_loss` find it by its `name`."""
+    """Turn a loss class into a dataclass and let `build_loss` find it by its `name`.
+
+    Raises ValueError if another class has the name. Defining the same class again, as in a notebook, replaces it.
+    """
+    known = LOSSES.get(loss.name, loss)
+    same = (known.__module__, known.__qualname__) == (loss.__module__, loss.__qualname__)
+    require(same, f"name must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")
     dataclass(eq=False, repr=False)(loss)
     loss.options = {
         item.name: Option(item.type, item.default, **item.metadata)

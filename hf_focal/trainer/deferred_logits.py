@@ -108,7 +108,27 @@ class DeferredLogits:
 
 
 # The operators of the computed logits, since Python does not look up operators through `__getattr__`.
-for _name in ("radd", "sub", "rsub", "rmul", "rtruediv", "pow", "neg", "matmul", "gt", "ge", "lt", "le", "setitem"):
+_OPERATORS = (
+    *("radd", "sub", "rsub", "rmul", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
+    *(
+        "rmatmul",
+        "neg",
+        "pos",
+        "abs",
+        "eq",
+        "ne",
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "bool",
+        "len",
+        "iter",
+        "contains",
+        "setitem",
+    ),
+)
+for _name in _OPERATORS:
     _operator = f"__{_name}__"
     setattr(DeferredLogits, _operator, lambda self, *others, _name=_operator: getattr(self.tensor(), _name)(*others))
 

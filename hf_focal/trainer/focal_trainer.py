@@ -117,9 +117,9 @@ class FocalTrainer(Trainer):
         args = self._arguments("tmp_trainer") if args is None else args
         if not isinstance(args, self._arguments):
             raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
-        if trainer_kwargs.pop("compute_loss_func", None) is not None:
-            raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
+        if self.compute_loss_func is not None:
+            raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
         check_setup(self)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
@@ -268,7 +268,8 @@ class FocalTrainer(Trainer):
         """Save the model as it was trained, without the temperature; in a checkpoint also the state of the loss."""
         folder = Path(output_dir or self.args.output_dir)
         if self.is_world_process_zero():  # of an earlier model in the same folder
-            (folder / "temperature.json").unlink(missing_ok=True)
+            for name in ("temperature.json", "calibration.json"):
+                (folder / name).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
@@ -499,7 +500,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        It is folded into a copy, and ``temperature.json`` has it with ECE and NLL of its fit; `model` stays as it is.
+        It is folded into a copy, and `model` stays as it is. ``temperature.json`` and ``calibration.json`` have the fit.
         If it cannot be folded (see `fold_temperature`), the saved configuration has it, with a warning.
         """
         folder = Path(self.args.output_dir)

@@ -46,7 +46,8 @@ class LossFunction:
         else:
             total = self.loss(logits, labels, **options)
         if self.auxiliary is not None:
-            total = total + self.auxiliary(outputs, labels, num_items_in_batch, self.reduction)
+            items = labels[..., 0] if soft else labels
+            total = total + self.auxiliary(outputs, items, num_items_in_batch, self.reduction)
         return total
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:

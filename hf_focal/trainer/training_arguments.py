@@ -12,7 +12,7 @@ from ..losses import LossConfig, build_loss
 # Lower is better for these, too; Transformers only recognizes names that end in "loss".
 _LOWER_IS_BETTER = (
     *("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"),
-    *("nll", "nll_correct", "nll_incorrect", "brier", "error"),
+    *("nll", "brier", "error"),
 )
 
 
@@ -23,12 +23,13 @@ class FocalTrainingArguments(TrainingArguments):
     `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that produced them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
-    `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no tokens.
+    `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
             `label_smoothing_factor` (a second loss), `label_names` other than "labels", the loss as
-            `metric_for_best_model` where its γ changes during training, or "batch_rebalance" for a loss that gathers.
+            `metric_for_best_model` where its γ changes during training, one that not every evaluation has, or
+            "batch_rebalance" for a loss that gathers.
     """
 
     loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009
@@ -72,7 +73,12 @@ class FocalTrainingArguments(TrainingArguments):
                     f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: {loss} changes "
                     "during training, so losses of different epochs are not comparable; use 'nll'"
                 )
-        name = f"_{self.metric_for_best_model}".removesuffix("_post_t")
+        name = f"_{self.metric_for_best_model}"
+        if name.endswith(("_post_t", "_nll_correct", "_nll_incorrect")):
+            raise ValueError(
+                "metric_for_best_model must be a metric of every evaluation during training, got "
+                f"{self.metric_for_best_model!r}: T is fitted afterwards, and a model may have no errors; use 'nll'"
+            )
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
             self.greater_is_better: bool | None = False
         super().__post_init__()
@@ -108,7 +114,7 @@ class FocalTrainingArguments(TrainingArguments):
             self.dataloader_pin_memory = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: None if name.endswith("_token") else value for name, value in vars(self).items()}
+        return vars(self) | {"hub_token": None}
 
 
 @dataclass

@@ -90,8 +90,9 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -
         disable_tqdm=True,
     )
     trainer = FocalSFTTrainer(model, args, train_dataset=train, eval_dataset=calibration, processing_class=tokenizer)
+    started = time.process_time()
     trainer.train()
-    seconds = time.process_time()
+    seconds = time.process_time() - started
     seen, _ = trainer.measure(train.select(range(min(1000, len(train)))))
     temperature = trainer.fit_temperature()  # by NLL
     before, after = trainer.measure(test)

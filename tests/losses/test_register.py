@@ -66,3 +66,14 @@ def test_it_takes_a_linear_head():
     torch.testing.assert_close(
         linear_loss(loss, logits.detach(), weight, labels % 3), loss(logits @ weight.T, labels % 3)
     )
+
+
+def test_another_class_cannot_take_the_name_of_a_loss():
+    class Focal(ClosedFormLoss):
+        name = "focal"
+
+    with pytest.raises(
+        ValueError, match=r"name must be new, got 'focal', the name of hf_focal\.losses\.loss_modules\."
+    ):
+        register(Focal)
+    assert LOSSES["focal"] is not Focal

@@ -15,9 +15,10 @@ from transformers import (
     SwitchTransformersForConditionalGeneration,
 )
 
-from hf_focal import loss_func
+from hf_focal import build_loss, loss_func
 from hf_focal.trainer.auxiliary_loss import AuxiliaryLoss
 from hf_focal.trainer.head_kinds import check_model
+from hf_focal.trainer.loss_function import LossFunction
 
 
 def switch(**options):
@@ -94,6 +95,22 @@ def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
     rows = len(tokens_of(mixtral(), TRAIN)[1])
     assert trainer.state.log_history[0]["loss"] == pytest.approx(rows * float(loss + auxiliary), rel=1e-6)
     assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_soft_target_counts_as_one_item(reduction):
+    class Model(torch.nn.Module):
+        router_aux_loss_coef = 2.0
+
+    outputs = {"logits": torch.randn(3, 4), "aux_loss": torch.tensor(0.5)}
+    hard = torch.tensor([0, 3, 1])
+    found = [
+        LossFunction(build_loss("cross_entropy"), reduction, auxiliary=AuxiliaryLoss(Model()))(outputs, labels, items)
+        for labels, items in ((hard, 3), (F.one_hot(hard, 4).float(), 12))  # Trainer counts the elements of labels
+    ]
+    torch.testing.assert_close(*found)
+    auxiliary = found[0] - F.cross_entropy(outputs["logits"], hard, reduction=reduction)
+    assert auxiliary.item() == pytest.approx(1.0 if reduction == "mean" else 3.0, rel=1e-5)
 
 
 def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):

@@ -1,11 +1,13 @@
 """What the trainer refuses, and that it says what to do instead."""
 
+from inspect import signature
+
 import pytest
 import torch
 import transformers
 from tiny_models import BagOfWords, rows, settings, tiny_bert
 from torch import nn
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.trainer.head_kinds import check_model
@@ -65,6 +67,10 @@ def test_plain_training_arguments(tmp_path):
             {"loss": "focal:schedule=5/3/2", "load_best_model_at_end": True, "metric_for_best_model": "loss"},
             "metric_for_best_model must not be the loss, got 'loss'",
         ),
+        *(
+            ({"metric_for_best_model": name}, f"metric_for_best_model must be .* got '{name}': T is fitted afterwards")
+            for name in ("eval_ece_post_t", "nll_incorrect")
+        ),
     ],
 )
 def test_arguments(options, message, tmp_path):
@@ -73,8 +79,14 @@ def test_arguments(options, message, tmp_path):
 
 
 def test_a_loss_beside_the_argument(tmp_path):
+    def mean(outputs, labels, num_items_in_batch=None):
+        return None
+
     with pytest.raises(ValueError, match=r"compute_loss_func must be None, got one: the loss is args.loss"):
-        trainer_of(tmp_path, compute_loss_func=lambda outputs, labels, num_items_in_batch=None: None)
+        trainer_of(tmp_path, compute_loss_func=mean)
+    position = list(signature(Trainer.__init__).parameters).index("compute_loss_func") - 1
+    with pytest.raises(ValueError, match=r"compute_loss_func must be None, got one: the loss is args.loss"):
+        FocalTrainer(tiny_bert(), arguments(tmp_path), *[None] * (position - 2), mean)
 
 
 @pytest.mark.parametrize(

@@ -72,3 +72,11 @@ def test_pixels_and_vocabularies_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "head", Head.PIXELS)
     with pytest.raises(ValueError, match=r"must classify samples or words, got Head.PIXELS: use fit_temperature"):
         trainer.fit_calibration()
+
+
+def test_a_later_temperature_leaves_no_earlier_fit_in_the_folder(tmp_path):
+    trainer, _ = scaled_trainer(tmp_path)
+    trainer.save_calibrated()
+    trainer.fit_temperature(MANY)
+    trainer.save_calibrated()
+    assert (tmp_path / "temperature.json").exists() and not (tmp_path / "calibration.json").exists()

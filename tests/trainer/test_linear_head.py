@@ -1,5 +1,6 @@
 """Training a language model without its logits gives the gradients of training it with them."""
 
+import operator
 from unittest import mock
 
 import pytest
@@ -186,6 +187,23 @@ def test_a_model_that_does_something_unknown_gets_logits():
             found = function(head(hidden))
         assert isinstance(found, DeferredLogits)
         torch.testing.assert_close(found.tensor(), function(expected).double(), rtol=1e-6, atol=1e-7)
+
+
+UNARY = [operator.abs, operator.neg, operator.pos]
+BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+BINARY += [operator.matmul, operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le]
+
+
+@pytest.mark.parametrize("function", [*UNARY, *BINARY], ids=lambda function: function.__name__)
+def test_operators_are_those_of_the_computed_logits(function):
+    torch.manual_seed(0)
+    head, hidden, other = nn.Linear(4, 7), torch.rand(7, 4), torch.rand(7, 7) + 0.5
+    calls = [function] if function in UNARY else [lambda z: function(z, other), lambda z: function(other, z)]
+    for call in calls:
+        with deferred(head):
+            found = call(head(hidden))
+        found = found.tensor() if isinstance(found, DeferredLogits) else found
+        torch.testing.assert_close(found, call(head(hidden)), rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 def test_the_head_is_whole_after_an_error():

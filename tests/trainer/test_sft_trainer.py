@@ -1,5 +1,6 @@
 """Fine-tuning by TRL: its data, one forward pass, the losses and figures of completion tokens."""
 
+import pickle
 from dataclasses import fields
 
 import pytest
@@ -187,3 +188,9 @@ def test_packed_samples_of_gpt2_do_not_see_each_other(tmp_path):
     packed = trainer_of(tmp_path, packing=True, **options).evaluate()
     for name in ("loss", "nll", "ece", "num_samples"):
         assert packed[f"eval_{name}"] == pytest.approx(alone[f"eval_{name}"], rel=1e-9)
+
+
+def test_a_copied_config_keeps_its_end_token(tmp_path):
+    config = FocalSFTConfig(str(tmp_path), eos_token="<end>", pad_token="<pad>", hub_token="secret", use_cpu=True)
+    copied = pickle.loads(pickle.dumps(config))
+    assert (copied.eos_token, copied.pad_token, copied.hub_token) == ("<end>", "<pad>", None)

@@ -35,11 +35,20 @@ class PixelFormat:
 
     @classmethod
     def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
-        """The format of a saved model's image processor."""
+        """The format of a saved model's image processor.
+
+        Raises:
+            ValueError: the processor does not normalize, or swaps red and blue.
+        """
         config = AutoConfig.from_pretrained(model_name_or_path)
         if config.model_type == "timm_wrapper":
             return cls.of_timm(config.pretrained_cfg)
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)
+        if not getattr(processor, "do_normalize", True) or getattr(processor, "do_flip_channel_order", False):
+            raise ValueError(
+                "model_name_or_path must be a model for normalized RGB images, got "
+                f"{model_name_or_path!r}, whose {type(processor).__name__} does not normalize or swaps channels"
+            )
         stored = processor.size.get("shortest_edge") or processor.size["height"]
         crop = getattr(processor, "crop_size", None)
         size = crop["height"] if crop and processor.do_center_crop else stored

@@ -95,19 +95,24 @@ def is_timm_architecture(name: str) -> bool:
     return timm.is_model(name)
 
 
-def new_image_model(name: str, labels: Mapping[str, Any]) -> PreTrainedModel:
+def new_image_model(name: str, labels: Mapping[str, Any], image_size: int | None = None) -> PreTrainedModel:
     """A network with random weights.
 
     Args:
         name: one of `CIFAR_NAMES`, or a timm architecture.
         labels: what `label_options` returns.
+        image_size: pixels per side, if they are not the architecture's own.
     """
     if name in CIFAR_NAMES:
         return AutoModelForImageClassification.from_config(cifar_config(name.removeprefix("cifar_"), **labels))
     import timm
     from transformers import TimmWrapperForImageClassification
 
-    model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, **labels))
+    # Transformers with position embeddings must know the size; other networks take any, and no such argument.
+    fixed = timm.get_pretrained_cfg(name).fixed_input_size
+    sizes = {"img_size": image_size} if fixed and image_size is not None else {}
+    model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, model_args=sizes, **labels))
     # Transformers draws all convolutions and linear layers from N(0, 0.02); timm initializes them properly.
-    model.timm_model.load_state_dict(timm.create_model(name, num_classes=labels["num_labels"]).state_dict())
+    initialized = timm.create_model(name, num_classes=labels["num_labels"], **sizes)
+    model.timm_model.load_state_dict(initialized.state_dict())
     return model
