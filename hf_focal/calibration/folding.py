@@ -67,8 +67,8 @@ def fold_calibration(model: Model, correction: Temperature | AffineScaling | flo
     """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
 
     A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T and b
-    of the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the layer's weight W becomes A' W and its bias c becomes
-    A' c + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some heads,
+    of the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the layer's weight W becomes A' W and its bias c becomes A' c
+    + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some heads,
     such as Llama's, have no bias: then b is left out with a warning, and a fit with `bias=False` is better.
 
     Args:

@@ -33,7 +33,7 @@ def expected_calibration_error(
     the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
     Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("ece", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -43,7 +43,7 @@ def maximum_calibration_error(
 ) -> float:
     """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("mce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -53,7 +53,7 @@ def average_calibration_error(
 ) -> float:
     """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE. Neumann et al., *Relaxed Softmax*, 2018.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("ace", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -63,7 +63,7 @@ def root_mean_squared_calibration_error(
 ) -> float:
     """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE. Hendrycks et al., ICLR 2019.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("rmsce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -77,7 +77,7 @@ def adaptive_calibration_error(
     with the mean gap of all samples of that confidence: the order of the samples does not matter. Nguyen and O'Connor,
     EMNLP 2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_mass(num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -90,7 +90,7 @@ def classwise_calibration_error(
     Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
@@ -107,7 +107,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 
     Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _smooth(*_top_labels(inputs, logits, labels, ignore_index))
 
@@ -115,7 +115,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """AURC: the error rate of the k most confident samples, averaged over k; see `RiskCoverageCurve.areas`.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _area("aurc", inputs, logits, labels, ignore_index)
 
@@ -123,7 +123,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """E-AURC: the AURC minus that of the ideal order, in which all errors come last.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _area("e_aurc", inputs, logits, labels, ignore_index)
 
@@ -131,7 +131,7 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """AUGRC: the share of wrong answers among all samples if the k most confident are answered, averaged over k.
 
-    Returns a fraction in [0, 1/2]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1/2]; see the module for shapes and errors.
     """
     return _area("augrc", inputs, logits, labels, ignore_index)
 
@@ -141,7 +141,7 @@ def negative_log_likelihood(
 ) -> float:
     """NLL: the mean of -log p(label), in nats; inf if a label has probability 0.
 
-    Returns nats per sample; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns nats per sample; see the module for shapes and errors.
     """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
@@ -149,7 +149,7 @@ def negative_log_likelihood(
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950.
 
-    Returns a number in [0, 2]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a number in [0, 2]; see the module for shapes and errors.
     """
     return _mean("brier", inputs, logits, labels, ignore_index)
 
@@ -157,7 +157,7 @@ def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out.
 
-    Returns nats per sample, in [0, log K]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns nats per sample, in [0, log K]; see the module for shapes and errors.
     """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
@@ -165,7 +165,7 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
@@ -173,7 +173,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
 
@@ -181,7 +181,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
     """Smooth ECE, as `smooth_ece`, of confidences and hits, as for `ece_from_confidences`.
 
-    Returns a fraction in [0, 1]; `hf_focal.metrics.calibration_errors` gives shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _smooth(*check_confidences(confidence, correct))
 
