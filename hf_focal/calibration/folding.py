@@ -66,18 +66,18 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 def fold_calibration(model: Model, correction: Temperature | AffineScaling | float) -> Model:
     """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
 
-    A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with
-    `A' = A (I - 11ᵀ/K) / T` the layer's weight W becomes A' W and its bias c becomes A' c + b, computed in float64.
-    The method and NLL of the fit are recorded in `model.config.calibration`. Some heads, such as Llama's, have no
-    bias: then b is left out with a warning, and a fit with `bias=False` is better.
+    A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T and b
+    of the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the layer's weight W becomes A' W and its bias c becomes A' c
+    + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some heads,
+    such as Llama's, have no bias: then b is left out with a warning, and a fit with `bias=False` is better.
 
     Args:
         model: as for `fold_temperature`. Changed in place.
         correction: a `Temperature`, a number, or what `fit_vector_scaling` or `fit_matrix_scaling` returned.
 
     Raises:
-        ValueError, TypeError: as `fold_temperature`; for vector and matrix scaling also a language model, or another
-            number of classes.
+        ValueError, TypeError: as `fold_temperature`; for vector and matrix scaling also a language model, or a
+            number of classes other than the correction's.
     """
     if not isinstance(correction, AffineScaling):
         return fold_temperature(model, correction)

@@ -37,15 +37,15 @@ class InputOptions:
     question_column: str | None = _option(None, "column of questions with options, for multiple choice by a causal LM")
     choices_column: str = _option("choices", "column of lists of the questions' options [choices]")
     answer_column: str = _option("answer", "column of the right options: index from 0, letter or text [answer]")
-    score: str = _option("letters", "letters or text: what the options' probabilities are of [letters]")
+    score: str = _option("letters", "letters or text: what gives the probability of an option [letters]")
     letters: str | None = _option(None, "letters of the options [A,B,C, ...]")
     template: str | None = _option(
-        None, r"the prompt ['{question}\n{options}\nAnswer:', without options to score text]"
+        None, r"the prompt ['{question}\n{options}\nAnswer:', for --score text without the options]"
     )
     chat: bool = _option(False, "pass the prompt through the tokenizer's chat template")
     scores_folder: str | None = _option(None, "folder of the options' scores, from which an interrupted run continues")
     label_map: Mapping[str, str] | None = _option(
-        None, "the model's names of labels that have other names in the data: neg=NEGATIVE"
+        None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
     )
 
     def __post_init__(self) -> None:

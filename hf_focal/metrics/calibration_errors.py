@@ -103,7 +103,7 @@ def classwise_calibration_error(
 
 
 def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Smooth ECE: as ECE, but with the gaps smoothed by a kernel of the width that equals the result, without bins.
+    """Smooth ECE: as ECE, but with the gaps smoothed by a kernel whose width is the result itself, not binned.
 
     Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 

@@ -110,23 +110,8 @@ class DeferredLogits:
 # The operators of the computed logits, since Python does not look up operators through `__getattr__`.
 _OPERATORS = (
     *("radd", "sub", "rsub", "rmul", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
-    *(
-        "rmatmul",
-        "neg",
-        "pos",
-        "abs",
-        "eq",
-        "ne",
-        "gt",
-        "ge",
-        "lt",
-        "le",
-        "bool",
-        "len",
-        "iter",
-        "contains",
-        "setitem",
-    ),
+    *("rmatmul", "neg", "pos", "abs", "eq", "ne", "gt", "ge", "lt", "le", "bool", "len", "iter", "contains"),
+    "setitem",
 )
 for _name in _OPERATORS:
     _operator = f"__{_name}__"

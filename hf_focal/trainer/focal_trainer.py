@@ -500,7 +500,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        It is folded into a copy, and `model` stays as it is. ``temperature.json`` and ``calibration.json`` have the fit.
+        It is folded into a copy, and `model` stays as it is. ``temperature.json`` or ``calibration.json`` has the fit.
         If it cannot be folded (see `fold_temperature`), the saved configuration has it, with a warning.
         """
         folder = Path(self.args.output_dir)

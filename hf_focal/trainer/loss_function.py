@@ -121,7 +121,7 @@ def loss_func(
 
     It is divided by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
     steps and processes. (MMCE's does, since it is not a sum over samples; ``mmce:gather=true`` computes it over the
-    samples of all processes, and ``recall`` its recall.)
+    samples of all processes. The recall of ``recall`` is always computed over them.)
 
     Args:
         loss: anything that `LossConfig.parse` accepts.
@@ -135,9 +135,9 @@ def loss_func(
     Raises:
         ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
             training, it averages recall over steps, or it weights classes by their training labels. The returned
-            function raises it for floating labels and others of the logits' shape without a sigmoid, labels that do
-            not match the logits one by one (CTC), an output without logits, and the auxiliary loss of a mixture of
-            experts.
+            function raises it for floating labels and labels of the logits' shape, unless `link` is "sigmoid"; for
+            labels that do not match the logits one by one (CTC); for an output without logits; and for the
+            auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss, link)
     if built.trainer_duty is not None:

@@ -18,8 +18,8 @@ from .training_arguments import FocalSeq2SeqTrainingArguments
 class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...), over their target tokens.
 
-    `evaluate()` and `predict()` measure the tokens under teacher forcing, without padding, also where
-    `args.predict_with_generate` makes `predict()` generate (and `evaluate()`, if there are `compute_metrics`).
+    `evaluate()` and `predict()` measure the tokens under teacher forcing, without padding. With
+    `args.predict_with_generate`, `predict()` also generates, and so does `evaluate()` if there are `compute_metrics`.
     Both take arguments of `generate`: ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
 
     The arguments are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. It raises what

@@ -29,7 +29,7 @@ class FocalTrainingArguments(TrainingArguments):
         ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
             `label_smoothing_factor` (a second loss), `label_names` other than "labels", the loss as
             `metric_for_best_model` where its γ changes during training, one that not every evaluation has, or
-            "batch_rebalance" for a loss that gathers.
+            "batch_rebalance" as `train_sampling_strategy` of several processes with ``mmce:gather=true``.
     """
 
     loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009
@@ -119,9 +119,9 @@ class FocalTrainingArguments(TrainingArguments):
 
 @dataclass
 class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
-    """`FocalTrainingArguments`, those of `transformers.Seq2SeqTrainingArguments`, and batches by tokens.
+    """`FocalTrainingArguments` plus `transformers.Seq2SeqTrainingArguments` and `max_tokens_per_batch`.
 
-    Raises ValueError also for a `max_tokens_per_batch` below 1 or with a `train_sampling_strategy`.
+    Also raises ValueError for a `max_tokens_per_batch` below 1 or together with a `train_sampling_strategy`.
     """
 
     max_tokens_per_batch: int | None = HfArg(

@@ -1,4 +1,4 @@
-"""Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels a post.
+"""Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
 
     python recipes/papers/multi_label_page.py --collect out/multi_label    # finished runs, to one small file each
     python recipes/papers/multi_label_page.py    # the page, from docs/results/runs/multi_label
@@ -22,7 +22,7 @@ from hf_focal.reports.run_results import nan_for_null
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS, PAGE = ROOT / "runs" / "multi_label", ROOT / "multi_label.md"
 MARK = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->\n"
-ABOVE = """# 20 Newsgroups with several labels a post
+ABOVE = """# 20 Newsgroups with several labels per post
 
 Each post has 2 or 3 of 23 labels: the top-level category of its group ("rec"), its subject ("sport", which hockey and
 baseball share), and "rec or sci". The by-date split, without headers, footers, and quotes; 1,500 of the training posts
