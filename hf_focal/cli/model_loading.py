@@ -296,16 +296,6 @@ class TrainedModel:
             self.trainer.fit_calibration(encoded, calibration)
             return self.trainer.temperature
 
-    def fit_details(self) -> dict[str, Any]:
-        """The details of results that `fit` adds."""
-        fit = self.trainer.calibration_fit
-        return {} if fit is None else {"calibration": fit.to_dict()}
-
-    @property
-    def correction(self) -> Any:
-        """What `fit` found."""
-        return self.trainer.correction
-
     def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():
             return self.trainer.measure(encoded)
