@@ -173,7 +173,7 @@ class CalibrationSamples:
 
     def grid_sums(self, method: Interpolated | Binned, num_bins: int) -> GridSums:
         """The sums that ECE and NLL at each temperature of `method` follow from, in one pass."""
-        sums = GridSums.zeros(len(method.error), num_bins, self.labels.device)
+        sums = GridSums(len(method.error), num_bins, self.labels.device)
         for part, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
             sums.add(method, gaps, self.correct[part], self.label_gaps[part])
         return sums

@@ -6,7 +6,6 @@ for many classes, counts the gaps in narrow bins. Both bound the error of their 
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -43,27 +42,19 @@ def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
     return torch.bincount(bins, values, num_bins)
 
 
-@dataclass
 class GridSums:
-    """Sums over samples at each of T temperatures, on the samples' device.
+    """Sums over samples at each of T temperatures, float64.
 
-    surplus: `(T, M)`, of confidence - correct in each bin of confidence, float64; near: `(T,)`, the number of samples
-    so close to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y;
-    count: the number of samples.
+    surplus: `(T, M)`, of confidence - correct in each bin of confidence; near: `(T,)`, the number of samples so close
+    to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y; count: the
+    number of samples.
     """
 
-    surplus: Tensor
-    near: Tensor
-    log_sums: Tensor
-    label_gap: Tensor
-    count: int = 0
-
-    @classmethod
-    def zeros(cls, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> "GridSums":
+    def __init__(self, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> None:
         options: Any = {"dtype": torch.float64, "device": device}
-        near = torch.zeros(num_temperatures, **options)
-        surplus = torch.zeros(num_temperatures, num_bins, **options)
-        return cls(surplus, near, near.clone(), torch.zeros((), **options))
+        self.surplus = torch.zeros(num_temperatures, num_bins, **options)
+        self.near, self.log_sums = (torch.zeros(num_temperatures, **options) for _ in range(2))
+        self.label_gap, self.count = torch.zeros((), **options), 0
 
     def add(self, method: "Interpolated | Binned", gaps: Tensor, correct: Tensor, label_gaps: Tensor) -> None:
         """Add samples with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
@@ -83,17 +74,12 @@ class GridSums:
         excess = confidence.double().sub_(correct)
         self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
-    def cpu(self) -> "GridSums":
-        return GridSums(self.surplus.cpu(), self.near.cpu(), self.log_sums.cpu(), self.label_gap.cpu(), self.count)
-
-    def __add__(self, other: "GridSums") -> "GridSums":
-        return GridSums(
-            self.surplus + other.surplus,
-            self.near + other.near,
-            self.log_sums + other.log_sums,
-            self.label_gap + other.label_gap,
-            self.count + other.count,
-        )
+    def __iadd__(self, other: "GridSums") -> "GridSums":
+        """Add sums on any device."""
+        for name, value in vars(other).items():
+            moved = value.to(self.near.device) if isinstance(value, Tensor) else value
+            setattr(self, name, getattr(self, name) + moved)
+        return self
 
     def ece(self) -> Tensor:
         # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.

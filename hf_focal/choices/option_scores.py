@@ -5,6 +5,7 @@ import json
 import os
 import string
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,13 +170,14 @@ def encode_choices(
     gaps = ["" if text[-1:].isspace() else " " for text in texts]
     prompts, letter_ids = encoded(texts), []
     if score == "text":
-        pairs = [(row, option) for row, options in enumerate(choices) for option in options]
-        whole = iter(encoded([texts[row] + gaps[row] + option for row, option in pairs]))
+        prefixes = [text + gap for text, gap in zip(texts, gaps, strict=True)]
+        whole = iter(encoded([prefixes[row] + option for row, options in enumerate(choices) for option in options]))
         asked = []
         for row, (prompt, size) in enumerate(zip(prompts, sizes, strict=True)):
             sequences = [next(whole) for _ in range(size)]
             # A tokenizer may join the end of the prompt with the option; then their token is scored, too.
-            starts = [len(os.path.commonprefix([prompt, ids])) for ids in sequences]
+            pairs = (zip(prompt, ids, strict=False) for ids in sequences)
+            starts = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], of_both)) for of_both in pairs]
             if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
                 raise ValueError(f"questions and choices must have tokens of their own, got none for question {row}")
             asked.append(_Question(sequences, starts, size))

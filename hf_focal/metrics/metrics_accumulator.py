@@ -199,7 +199,10 @@ class CalibrationMetrics:
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
-        count, confidence, hits = self._bins
+        return self._reliability(self._bins)
+
+    def _reliability(self, sums: np.ndarray) -> ReliabilityBins:
+        count, confidence, hits = sums
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             means = {"confidence": confidence / count, "accuracy": hits / count}
         return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
