@@ -125,7 +125,7 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
 def tags_of(
     config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions = _DEFAULTS
 ) -> list[list[int]]:
-    """Number the labels of words as `labels_of` does; the column `options.tag_column` holds lists of what that takes."""
+    """Number the labels of words as `labels_of` does; `options.tag_column` names a column of lists of labels."""
     selected = Column("tag_column", options.tag_column, "tags", "lists")
     split = select_columns(source, split, selected)
     lists = split.with_format("arrow")[:].column("tags").combine_chunks()
