@@ -38,11 +38,10 @@ from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalT
 from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
 from .dataset_loading import dataset_location, load_one_split
-from .input_encoding import collator_of, encode_inputs
+from .input_encoding import collator_of, encode_inputs, input_length
 from .input_errors import InputError, explained, one_line
 from .input_options import TASKS, InputOptions
 from .labeled_inputs import select_inputs
-from .model_input_length import input_length
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,

@@ -39,10 +39,10 @@ import hf_focal.models  # noqa: F401 (registers the models that the recipes trai
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.folding import folded_temperature
 from hf_focal.cli.dataset_loading import load_one_split
+from hf_focal.cli.input_encoding import input_length, model_positions
 from hf_focal.cli.input_errors import check_id_or_folder
 from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.labeled_inputs import labels_of
-from hf_focal.cli.model_input_length import input_length, model_positions
 from hf_focal.cli.model_loading import loss_of
 from hf_focal.experiments.data.corruptions import CORRUPTIONS, corrupt
 from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
