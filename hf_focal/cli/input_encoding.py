@@ -23,7 +23,7 @@ from transformers import (
     default_data_collator,
 )
 
-from .input_errors import InputError
+from .input_errors import InputError, explained
 
 _UNLIMITED = 10**9  # tokens
 
@@ -153,10 +153,8 @@ def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[
 
 
 def _collate_images(samples: list[dict], processor: Any) -> dict[str, torch.Tensor]:
-    try:
+    with explained():  # images are not opened before they are measured
         images = [open_image(sample["image"], sample["row"]) for sample in samples]
-    except ValueError as error:  # images are not opened before they are measured
-        raise InputError(str(error)) from error
     pixels = processor(images, return_tensors="pt")["pixel_values"]
     return {"pixel_values": pixels, "labels": torch.tensor([sample["labels"] for sample in samples])}
 
