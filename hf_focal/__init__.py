@@ -51,20 +51,18 @@ _NAMES = {
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
         "loss_func",
     ),
+    "trainer.sft_trainer": ("FocalSFTConfig", "FocalSFTTrainer"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
-# Not in `__all__`, since they need TRL.
-_OPTIONAL = {"FocalSFTConfig": "trainer.sft_trainer", "FocalSFTTrainer": "trainer.sft_trainer"}
 
-__all__ = sorted(_MODULES)
+__all__ = sorted({*_MODULES}.difference(_NAMES["trainer.sft_trainer"]))  # those need TRL
 
 
 def __getattr__(name: str) -> Any:
-    modules = _MODULES | _OPTIONAL
-    if name not in modules:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{modules[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__, *_OPTIONAL]
+    return [*globals(), *_MODULES]

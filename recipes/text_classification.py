@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.cli.model_input_length import input_length
+from hf_focal.cli.input_encoding import input_length
 from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.generated_topic_sets import generate_topic_sets
 from hf_focal.experiments.data.generated_topics import generate_topics

@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.cli.model_input_length import input_length
+from hf_focal.cli.input_encoding import input_length
 from hf_focal.experiments.data.generated_tags import generate_tags
 from hf_focal.experiments.data.pretrained_models import label_options
 from hf_focal.experiments.data.tokenizer_training import train_tag_tokenizer

@@ -29,7 +29,7 @@ def test_every_public_name_is_there():
 def test_a_type_checker_finds_every_name_where_it_is_loaded_from():
     nodes = ast.walk(ast.parse(inspect.getsource(hf_focal)))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1]
-    assert {node.names[0].asname: node.module for node in imports} == hf_focal._MODULES | hf_focal._OPTIONAL
+    assert {node.names[0].asname: node.module for node in imports} == hf_focal._MODULES
 
 
 @pytest.mark.parametrize("package", ["losses", "metrics", "models", "reports", "trainer"])

@@ -12,7 +12,7 @@ from documented import ROOT
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 FOLDER = ROOT / "spaces" / "calibrate"
-METRICS = ROOT / "hf_focal" / "metrics" / "evaluate_calibration"
+METRICS = ROOT / "spaces" / "evaluate_calibration"
 
 
 @contextlib.contextmanager

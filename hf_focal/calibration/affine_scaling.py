@@ -115,7 +115,7 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
 
     objective = _PenalizedNLL(features, samples.labels, method == "matrix", bias)
     matrix, b = objective.minimum()
-    nll_after = objective.nll(matrix, b)
+    nll_after, *_ = objective.nll_and_gradients(matrix, b)
     matrix = matrix.cpu() if method == "matrix" else matrix.cpu().diag()
     return AffineScaling(method, temperature, b.cpu(), matrix, nll_before, nll_after, len(samples))
 
@@ -167,14 +167,9 @@ class _PenalizedNLL:
             warnings.warn(f"the fit ended at a gradient of {norm:.2g}: {found.message}", stacklevel=5)
         return self._split(unknowns)
 
-    def nll(self, matrix: Tensor, b: Tensor) -> float:
-        """The mean NLL, without penalty."""
-        nll, _, _ = self._pass(matrix, b)
-        return nll
-
     def __call__(self, unknowns: np.ndarray) -> tuple[float, np.ndarray]:
         matrix, b = self._split(unknowns)
-        nll, by_matrix, by_bias = self._pass(matrix, b)
+        nll, by_matrix, by_bias = self.nll_and_gradients(matrix, b)
         change = matrix - self._identity
         value = nll + float((self._penalty * change.square()).sum() + self._bias_penalty * b.square().sum())
         by_matrix += 2 * self._penalty * change
@@ -186,8 +181,8 @@ class _PenalizedNLL:
         b, change = values[: len(self._counts)], values[len(self._counts) :]
         return self._identity + change.view_as(self._identity), b
 
-    def _pass(self, matrix: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The mean NLL and its gradients by A and b."""
+    def nll_and_gradients(self, matrix: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The mean NLL, without penalty, and its gradients by A and b."""
         size = len(self._features)
         log_sums = torch.zeros((), dtype=torch.float64, device=b.device)
         by_matrix, by_bias = torch.zeros_like(matrix), torch.zeros_like(b)

@@ -16,6 +16,7 @@ from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scalin
 from .fitted_temperature import Temperature
 from .temperature import fit_temperature
 
+Correction = Temperature | AffineScaling
 METHODS = ("temperature", "vector", "matrix")
 # "auto" does not try matrix scaling with more classes, as its K² numbers would need as many samples, nor with two, for
 # which it is vector scaling.
@@ -35,7 +36,7 @@ class CalibrationFit:
         num_samples, num_folds: of the calibration set.
     """
 
-    correction: Temperature | AffineScaling
+    correction: Correction
     method: str
     before: dict[str, float]
     after: dict[str, float]
@@ -127,7 +128,7 @@ def fit_calibration(
     )
 
 
-def _fitter(method: str, bias: bool) -> Callable[[Tensor, Tensor], Temperature | AffineScaling]:
+def _fitter(method: str, bias: bool) -> Callable[[Tensor, Tensor], Correction]:
     if method == "temperature":
         return partial(fit_temperature, objective="nll")
     return partial(fit_vector_scaling if method == "vector" else fit_matrix_scaling, bias=bias)

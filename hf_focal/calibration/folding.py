@@ -9,6 +9,7 @@ from torch import nn
 
 from ..metrics.input_checks import check_positive
 from .affine_scaling import AffineScaling
+from .correction_choice import Correction
 from .fitted_temperature import Temperature
 from .last_layers import last_layers
 
@@ -63,7 +64,7 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     return model
 
 
-def fold_calibration(model: Model, correction: Temperature | AffineScaling | float) -> Model:
+def fold_calibration(model: Model, correction: Correction | float) -> Model:
     """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
 
     A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T and b
@@ -115,7 +116,7 @@ def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
     return wide.to(tensor.dtype)
 
 
-def calibration_record(temperature: Temperature | AffineScaling | float) -> dict[str, Any]:
+def calibration_record(temperature: Correction | float) -> dict[str, Any]:
     if isinstance(temperature, AffineScaling):
         return temperature.to_dict()
     fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}

@@ -78,7 +78,7 @@ class TemperatureStream:
         self.ignore_index = ignore_index
         self.num_classes: int | None = None
         self._temperatures = (1.0, *self.grid.tolist())
-        self._sums = GridSums.zeros(len(self._temperatures), num_bins)
+        self._sums = GridSums(len(self._temperatures), num_bins)
         self._are_constant, self._evidence = True, ProbabilityEvidence()
 
     def update(self, logits: Array, labels: Array) -> None:
@@ -88,7 +88,7 @@ class TemperatureStream:
         evidence = self._evidence + samples.evidence
         refuse_probabilities(evidence)
         method = row_sums(self._temperatures, samples.num_classes, samples.labels.device)
-        self._sums += samples.grid_sums(method, self.num_bins).cpu()
+        self._sums += samples.grid_sums(method, self.num_bins)
         self.num_classes, self._evidence = samples.num_classes, evidence
         self._are_constant &= samples.are_constant
 

@@ -8,12 +8,14 @@ calibration set, the T of the ECE varies about twice as much as that of the NLL,
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from ..metrics import CalibrationMetrics
 from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
@@ -24,14 +26,23 @@ from ..metrics.input_checks import (
     check_scores,
     probability_tolerance,
 )
-from .fitted_temperature import Temperature, check_grid, check_grid_end, check_objective
-from .sigmoid_temperature import fit_sigmoid_temperature
+from .fitted_temperature import (
+    OBJECTIVES,
+    STREAM_OBJECTIVES,
+    LabelTemperatures,
+    Temperature,
+    check_grid,
+    check_grid_end,
+    check_objective,
+)
 from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
 # Elements of the largest array of a block of samples: few large operations, but sized for a CPU's cache; more on
 # accelerators, where kernel launches cost time.
 _BLOCK_ELEMENTS = 2**18
 _DEVICE_BLOCK_ELEMENTS = 2**22
+_MIN_POSITIVES = 20  # fewer ones of a label say too little about its T
+_LIMITS = math.log(1e-3), math.log(1e3)  # of 1/T with a sigmoid
 
 
 def fit_temperature(
@@ -69,15 +80,15 @@ def fit_temperature(
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
             left; a label whose probability is 0 at every T.
     """
-    if link == "sigmoid":
-        return fit_sigmoid_temperature(logits, labels, objective, num_bins, grid, ignore_index, per_label)
-    if link != "softmax" or per_label:
+    if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
         raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
-    check_objective(objective)
+    check_objective(objective, OBJECTIVES if link == "softmax" else STREAM_OBJECTIVES)
     check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:
         raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = check_grid(grid)
+    if link == "sigmoid":
+        return _fit_sigmoid(logits, labels, objective, num_bins, temperatures, ignore_index, per_label)
 
     samples = CalibrationSamples(logits, labels, ignore_index)
     refuse_probabilities(samples.evidence)
@@ -173,7 +184,7 @@ class CalibrationSamples:
 
     def grid_sums(self, method: Interpolated | Binned, num_bins: int) -> GridSums:
         """The sums that ECE and NLL at each temperature of `method` follow from, in one pass."""
-        sums = GridSums.zeros(len(method.error), num_bins, self.labels.device)
+        sums = GridSums(len(method.error), num_bins, self.labels.device)
         for part, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
             sums.add(method, gaps, self.correct[part], self.label_gaps[part])
         return sums
@@ -250,3 +261,71 @@ def _mean_expected_gap(samples: CalibrationSamples, beta: float) -> float:
         terms = torch.exp2(gaps * (-LOG2E * beta)).masked_fill_(masked, 0)
         total += ((terms * gaps.masked_fill_(masked, 0)).sum(1) / terms.sum(1)).sum()
     return float(total) / len(samples)
+
+
+def _fit_sigmoid(
+    logits: Array,
+    labels: Array,
+    objective: str,
+    num_bins: int,
+    temperatures: np.ndarray,
+    ignore_index: int,
+    per_label: bool,
+) -> Temperature:
+    """Fit the temperature of ``σ(logits / T)``, or one a label."""
+    if per_label and objective != "nll":
+        raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
+    z, y = torch.as_tensor(logits).detach().double().cpu(), torch.as_tensor(labels).detach().cpu()
+    z, y = (values.reshape(-1, values.shape[-1]) for values in (z, y))
+
+    def measured(scaled: Tensor) -> dict[str, float]:
+        metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, keep_samples=False, link="sigmoid")
+        metrics.update(scaled, y)  # checks logits and labels
+        return metrics.compute()
+
+    before = measured(z)
+    if not before["num_entries"]:
+        raise ValueError(f"labels must have at least one that is not {ignore_index} or NaN, got none of {y.numel()}")
+    at_grid_end, values, fallback = False, [], []
+    known = (y == 0) | (y == 1)
+    signed = torch.where(y == 1, z, -z)
+    if objective == "ece":
+        value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
+        at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
+    else:
+        shared = _nll_optimum(signed[known])
+        if shared is None:
+            warnings.warn(
+                "no T can be fitted, so T = 1: the labels agree with the signs of all logits, or of no more than "
+                "chance; use a larger calibration set",
+                stacklevel=3,
+            )
+        value = 1.0 if shared is None else shared
+    divisor: Any = value
+    if per_label:
+        for label in range(z.shape[1]):
+            of_label = known[:, label]
+            enough = int((y[of_label, label] == 1).sum()) >= _MIN_POSITIVES
+            own = _nll_optimum(signed[of_label, label]) if enough else None
+            values.append(value if own is None else own)
+            fallback += [label] if own is None else []
+        divisor = torch.tensor(values, dtype=z.dtype)
+    after = measured(z / divisor)
+    scores = before["ece"], after["ece"], before["nll"], after["nll"]
+    fitted = value, objective, *scores, int(before["num_entries"]), num_bins, at_grid_end
+    return LabelTemperatures(*fitted, tuple(values), tuple(fallback)) if per_label else Temperature(*fitted)
+
+
+def _nll_optimum(signed: Tensor) -> float | None:
+    """The T with the smallest mean of softplus(-z / T), of the logits of what is true; None if there is none.
+
+    The NLL is convex in β = 1/T, so its slope, -mean z σ(-βz), crosses 0 once.
+    """
+
+    def slope(log_beta: float) -> float:
+        return -float((signed * torch.sigmoid(-math.exp(log_beta) * signed)).mean())
+
+    low, high = _LIMITS
+    if not slope(low) < 0 < slope(high):
+        return None
+    return math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))

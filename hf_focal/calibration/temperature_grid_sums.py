@@ -6,7 +6,6 @@ for many classes, counts the gaps in narrow bins. Both bound the error of their 
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -43,27 +42,19 @@ def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
     return torch.bincount(bins, values, num_bins)
 
 
-@dataclass
 class GridSums:
-    """Sums over samples at each of T temperatures, on the samples' device.
+    """Sums over samples at each of T temperatures, float64.
 
-    surplus: `(T, M)`, of confidence - correct in each bin of confidence, float64; near: `(T,)`, the number of samples
-    so close to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y;
-    count: the number of samples.
+    surplus: `(T, M)`, of confidence - correct in each bin of confidence; near: `(T,)`, the number of samples so close
+    to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y; count: the
+    number of samples.
     """
 
-    surplus: Tensor
-    near: Tensor
-    log_sums: Tensor
-    label_gap: Tensor
-    count: int = 0
-
-    @classmethod
-    def zeros(cls, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> "GridSums":
+    def __init__(self, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> None:
         options: Any = {"dtype": torch.float64, "device": device}
-        near = torch.zeros(num_temperatures, **options)
-        surplus = torch.zeros(num_temperatures, num_bins, **options)
-        return cls(surplus, near, near.clone(), torch.zeros((), **options))
+        self.surplus = torch.zeros(num_temperatures, num_bins, **options)
+        self.near, self.log_sums = (torch.zeros(num_temperatures, **options) for _ in range(2))
+        self.label_gap, self.count = torch.zeros((), **options), 0
 
     def add(self, method: "Interpolated | Binned", gaps: Tensor, correct: Tensor, label_gaps: Tensor) -> None:
         """Add samples with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
@@ -83,17 +74,12 @@ class GridSums:
         excess = confidence.double().sub_(correct)
         self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
-    def cpu(self) -> "GridSums":
-        return GridSums(self.surplus.cpu(), self.near.cpu(), self.log_sums.cpu(), self.label_gap.cpu(), self.count)
-
-    def __add__(self, other: "GridSums") -> "GridSums":
-        return GridSums(
-            self.surplus + other.surplus,
-            self.near + other.near,
-            self.log_sums + other.log_sums,
-            self.label_gap + other.label_gap,
-            self.count + other.count,
-        )
+    def __iadd__(self, other: "GridSums") -> "GridSums":
+        """Add sums on any device."""
+        for name, value in vars(other).items():
+            moved = value.to(self.near.device) if isinstance(value, Tensor) else value
+            setattr(self, name, getattr(self, name) + moved)
+        return self
 
     def ece(self) -> Tensor:
         # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
@@ -152,17 +138,14 @@ class Binned:
         error += 3e-7 * (math.log(num_classes) + 1)
         self.error = torch.from_numpy(error).to(device)
 
-    def _pack(self, gaps: Tensor) -> Tensor:
-        bits = (gaps + self._offset).clamp_(max=self._largest).view(torch.int32)
-        bins = (bits >> _FRACTION_BITS).sub_(self._first).long()
-        fractions = (bits & (2**_FRACTION_BITS - 1)).long().add_(1 << _COUNT_BIT)
-        packed = torch.zeros(len(gaps), self._num_bins, dtype=torch.int64, device=gaps.device)
-        return packed.scatter_add_(1, bins, fractions)
-
     def __call__(self, gaps: Tensor) -> Tensor:
         # Counting is fastest with few samples, whose bins stay in a CPU's cache, the matrix product with many.
         size = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
-        packed = torch.cat([self._pack(block) for block in gaps.split(size)])
+        packed = torch.zeros(len(gaps), self._num_bins, dtype=torch.int64, device=gaps.device)
+        for block, target in zip(gaps.split(size), packed.split(size), strict=True):
+            bits = (block + self._offset).clamp_(max=self._largest).view(torch.int32)
+            bins = (bits >> _FRACTION_BITS).sub_(self._first).long()
+            target.scatter_add_(1, bins, (bits & (2**_FRACTION_BITS - 1)).long().add_(1 << _COUNT_BIT))
         contents = torch.cat([packed >> _COUNT_BIT, packed & ((1 << _COUNT_BIT) - 1)], 1).double()
         contents[:, self._num_bins :] *= 2.0**-_FRACTION_BITS
         return (self._coefficients @ contents.t()).sub_(self._largest_logit).clamp_(min=0).add_(1)
@@ -171,79 +154,66 @@ class Binned:
 class Interpolated:
     """S(1/T) for few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
 
-    error (T,): how far a confidence can be off.
+    exp(-β d) as a function of log β is equally smooth for every gap d. So a polynomial through the nearest of a few
+    nodes per octave approximates it to about 1e-9 for any logits, and S, a sum of K of these, to K times that.
+    Confidence is 1/S with S >= 1, so it is at least as accurate.
+
+    error (T,): how far a confidence can be off. Its second part is the float32 rounding of S at the nodes. Relative to
+    S, exp2, sum and product contribute 1e-6 (generously), and the exponents three roundings of 2^-24 times the mean
+    exponent, which is below the largest entropy, log K. (Squaring doubles both the exponent and its error.) S(rβ) <=
+    S(β)^r K^(1-r) for r < 1 (Hölder) bounds S at a smaller β.
     """
 
     block_elements = None  # as many as stay in cache
 
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self.block_width = len(temperatures)
-        self._betas, self._chains, weights, error = interpolation(temperatures, num_classes)
-        self._weights = torch.from_numpy(weights).to(device)
-        self.error = torch.from_numpy(error).to(device)
+        float32_error = 1e-6 + 2e-7 * math.log(num_classes)
+        octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
+        # As many nodes of the stencil are below T as above it.
+        lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
+        nodes = np.arange(lowest, highest + 1)
+        if len(nodes) >= len(temperatures):
+            betas, weights = 1 / temperatures, np.eye(len(temperatures))
+            self.chains = [range(node, node + 1) for node in range(len(temperatures))]
+            error = np.full(len(temperatures), num_classes * 2.0**_SMALLEST_EXPONENT + float32_error)
+        else:
+            weights = np.zeros((len(temperatures), len(nodes)))
+            first = np.floor(octaves).astype(int) - _STENCIL // 2 + 1 - lowest
+            for point in range(_STENCIL):
+                others = np.delete(np.arange(_STENCIL), point)
+                distances = octaves[:, None] - nodes[first[:, None] + others]
+                lagrange = np.prod(distances / (point - others), axis=1)
+                weights[np.arange(len(temperatures)), first + point] = lagrange
+            betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
+
+            # A dense scan over all gaps at which the terms change; the factor covers the gaps between its points.
+            gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
+            terms = np.exp(-gaps / temperatures[:, None])
+            truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
+            growth = num_classes ** np.maximum(0, 1 - betas * temperatures[:, None])
+            rounding = float32_error * (np.abs(weights) * growth).sum(1)
+            smallest = 2.0**_SMALLEST_EXPONENT * np.abs(weights).sum(1)
+            error = num_classes * (truncation + smallest) + rounding
+            span = _CHAIN * _NODES_PER_OCTAVE
+            self.chains = [
+                range(node, min(start + span, len(nodes)), _NODES_PER_OCTAVE)
+                for start in range(0, len(nodes), span)
+                for node in range(start, min(start + _NODES_PER_OCTAVE, len(nodes)))
+            ]
+        self.betas: list[float] = betas.tolist()
+        self._weights, self.error = torch.from_numpy(weights).to(device), torch.from_numpy(error).to(device)
 
     def __call__(self, gaps: Tensor) -> Tensor:
-        """S(1/T), (T, n) float32, of gaps (n, K) float32."""
+        """S(1/T), (T, n) float32, of gaps (n, K) float32. Along a chain β doubles, and squaring replaces exp2."""
+        terms = torch.empty_like(gaps)
+        sums = gaps.new_empty(len(self.betas), len(gaps))
+        for chain in self.chains:
+            exponents = torch.mul(gaps, -LOG2E * self.betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
+            torch.exp2(exponents, out=terms)
+            for node in chain:
+                if node != chain[0]:
+                    terms.square_()
+                torch.sum(terms, 1, out=sums[node])
         # In float64, because a float32 product has three digits under TF32 or autocast.
-        return (self._weights @ node_sums(gaps, self._betas, self._chains).double()).float()
-
-
-def node_sums(gaps: Tensor, betas: list[float], chains: list[range]) -> Tensor:
-    """S(β) of each node, (nodes, n), float32. Along a chain β doubles, and squaring replaces exp2."""
-    terms = torch.empty_like(gaps)
-    sums = gaps.new_empty(len(betas), len(gaps))
-    for chain in chains:
-        exponents = torch.mul(gaps, -LOG2E * betas[chain[0]], out=terms).clamp_(min=_SMALLEST_EXPONENT)
-        torch.exp2(exponents, out=terms)
-        for node in chain:
-            if node != chain[0]:
-                terms.square_()
-            torch.sum(terms, 1, out=sums[node])
-    return sums
-
-
-def interpolation(
-    temperatures: np.ndarray, num_classes: int
-) -> tuple[list[float], list[range], np.ndarray, np.ndarray]:
-    """Nodes β_j, their chains, weights W and error δ: `S(1/T_i) ≈ Σ_j W_ij S(β_j)`, each confidence within δ_i.
-
-    exp(-β d) as a function of log β is equally smooth for every gap d. So a polynomial through the nearest of a few
-    nodes per octave approximates it to about 1e-9 for any logits, and S, a sum of K of these, to K times that.
-    Confidence is 1/S with S >= 1, so it is at least as accurate. The second part of δ is the float32 rounding of S at
-    the nodes. Relative to S, exp2, sum and product contribute 1e-6 (generously), and the exponents three roundings of
-    2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles both the exponent and
-    its error.) S(rβ) <= S(β)^r K^(1-r) for r < 1 (Hölder) bounds S at a smaller β.
-    """
-    float32_error = 1e-6 + 2e-7 * math.log(num_classes)
-    octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
-    # As many nodes of the stencil are below T as above it.
-    lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
-    nodes = np.arange(lowest, highest + 1)
-    if len(nodes) >= len(temperatures):
-        error = np.full(len(temperatures), num_classes * 2.0**_SMALLEST_EXPONENT + float32_error)
-        chains = [range(node, node + 1) for node in range(len(temperatures))]
-        return list(1 / temperatures), chains, np.eye(len(temperatures)), error
-
-    weights = np.zeros((len(temperatures), len(nodes)))
-    first = np.floor(octaves).astype(int) - _STENCIL // 2 + 1 - lowest
-    for point in range(_STENCIL):
-        others = np.delete(np.arange(_STENCIL), point)
-        distances = octaves[:, None] - nodes[first[:, None] + others]
-        lagrange = np.prod(distances / (point - others), axis=1)
-        weights[np.arange(len(temperatures)), first + point] = lagrange
-    betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
-
-    # A dense scan over all gaps at which the terms change; the factor covers the gaps between its points.
-    gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
-    terms = np.exp(-gaps / temperatures[:, None])
-    truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
-    growth = num_classes ** np.maximum(0, 1 - betas * temperatures[:, None])
-    rounding = float32_error * (np.abs(weights) * growth).sum(1)
-    smallest = 2.0**_SMALLEST_EXPONENT * np.abs(weights).sum(1)
-    span = _CHAIN * _NODES_PER_OCTAVE
-    chains = [
-        range(node, min(start + span, len(nodes)), _NODES_PER_OCTAVE)
-        for start in range(0, len(nodes), span)
-        for node in range(start, min(start + _NODES_PER_OCTAVE, len(nodes)))
-    ]
-    return betas.tolist(), chains, weights, num_classes * (truncation + smallest) + rounding
+        return (self._weights @ sums.double()).float()

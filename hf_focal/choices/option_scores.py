@@ -5,9 +5,9 @@ import json
 import os
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,13 +17,43 @@ SCORES = ("letters", "text")
 _TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     """Token ids that end with what is scored: of the prompt and a letter, or with each option in turn."""
 
     sequences: list[list[int]]
     starts: list[int]  # where the scored tokens of each sequence start
     num_options: int
+
+
+class EncodedQuestions(NamedTuple):
+    """Questions as tokens, and the tokens of the letters, none if texts are scored."""
+
+    asked: list[_Question]
+    letter_ids: list[int]
+
+    def score(self, model: Any, batch_size: int, folder: str | Path | None) -> Tensor:
+        """What `score_choices` returns."""
+        asked, letter_ids = self
+        # The longest first, so that memory runs out at once or never.
+        order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        file = None if folder is None else Path(folder) / f"scores-{_key(model, self, batch_size)}.jsonl"
+        lines = [] if file is None else _finished(file)
+        training = model.training
+        model.eval()
+        try:
+            for rows in batches[len(lines) :]:
+                scores = _score_batch(model, [asked[row] for row in rows], letter_ids)
+                lines.append({"rows": rows, "scores": scores})
+                if file is not None:
+                    with file.open("a", encoding="utf-8") as appended:
+                        appended.write(json.dumps(lines[-1]) + "\n")
+        finally:
+            model.train(training)
+        scored = sorted((row, values) for line in lines for row, values in zip(*line.values(), strict=True))
+        columns = [torch.tensor(values, dtype=torch.float64) for _, values in scored]
+        found = pad_sequence(columns, batch_first=True, padding_value=-torch.inf)
+        return found if model.dtype == torch.float64 else found.float()
 
 
 def score_choices(
@@ -69,31 +99,8 @@ def score_choices(
             letter that is not one token, a prompt longer than the model's positions, an unknown field of the template.
         TypeError: a model without a head that calculates its logits from hidden states, position by position.
     """
-    asked, letter_ids = encode_choices(
-        model, tokenizer, questions, choices, score=score, letters=letters, template=template, chat=chat
-    )
-    # The longest first, so that memory runs out at once or never.
-    order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    file = None if folder is None else Path(folder) / f"scores-{_key(model, asked, letter_ids, batch_size)}.jsonl"
-    lines = [] if file is None else _finished(file)
-    training = model.training
-    model.eval()
-    try:
-        for rows in batches[len(lines) :]:
-            scores = _score_batch(model, [asked[row] for row in rows], letter_ids)
-            lines.append({"rows": rows, "scores": scores})
-            if file is not None:
-                with file.open("a", encoding="utf-8") as appended:
-                    appended.write(json.dumps(lines[-1]) + "\n")
-    finally:
-        model.train(training)
-    size = len(asked), max(question.num_options for question in asked)
-    found = torch.full(size, -torch.inf, dtype=torch.float64)
-    for line in lines:
-        for row, values in zip(line["rows"], line["scores"], strict=True):
-            found[row, : len(values)] = torch.tensor(values, dtype=torch.float64)
-    return found if model.dtype == torch.float64 else found.float()
+    asked = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
+    return asked.score(model, batch_size, folder)
 
 
 def answer_indices(
@@ -125,16 +132,12 @@ def encode_choices(
     tokenizer: Any,
     questions: Sequence[str],
     choices: Sequence[Sequence[str]],
-    *,
-    score: str = "letters",
-    letters: Sequence[str] = string.ascii_uppercase,
-    template: str | None = None,
-    chat: bool = False,
-) -> tuple[list[_Question], list[int] | None]:
-    """The questions as tokens, and the tokens of the letters if those are scored.
-
-    Arguments and errors are those of `score_choices`, which calls this first.
-    """
+    score: str,
+    letters: Sequence[str],
+    template: str | None,
+    chat: bool,
+) -> EncodedQuestions:
+    """Encode the questions. Arguments and errors are those of `score_choices`, which calls this first."""
     if score not in SCORES:
         raise ValueError(f"score must be {' or '.join(map(repr, SCORES))}, got {score!r}")
     if len(questions) != len(choices) or not len(questions):
@@ -165,48 +168,36 @@ def encode_choices(
         return [ids[:-1] if ids[-1:] == ends else ids for ids in tokenizer(parts)["input_ids"]]
 
     gaps = ["" if text[-1:].isspace() else " " for text in texts]
-    prompts = encoded(texts)
+    prompts, letter_ids = encoded(texts), []
     if score == "text":
-        pairs = [(row, option) for row, options in enumerate(choices) for option in options]
-        whole = iter(encoded([texts[row] + gaps[row] + option for row, option in pairs]))
+        prefixes = [text + gap for text, gap in zip(texts, gaps, strict=True)]
+        whole = iter(encoded([prefixes[row] + option for row, options in enumerate(choices) for option in options]))
         asked = []
-        for prompt, size in zip(prompts, sizes, strict=True):
+        for row, (prompt, size) in enumerate(zip(prompts, sizes, strict=True)):
             sequences = [next(whole) for _ in range(size)]
             # A tokenizer may join the end of the prompt with the option; then their token is scored, too.
-            starts = [_common_length(prompt, sequence) for sequence in sequences]
-            asked.append(_Question(sequences, starts, size))
-        for row, own in enumerate(asked):
-            if any(not 0 < start < len(ids) for start, ids in zip(own.starts, own.sequences, strict=True)):
+            pairs = (zip(prompt, ids, strict=False) for ids in sequences)
+            starts = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], of_both)) for of_both in pairs]
+            if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
                 raise ValueError(f"questions and choices must have tokens of their own, got none for question {row}")
-        _check_lengths(model, asked)
-        return asked, None
-    used = list(letters)[: max(sizes)]
-    letter_ids = []
-    for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
-        if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
-            raise ValueError(
-                f"letters must each be one token of their own after the prompt, got {letter!r}, with the prompt's end "
-                f"{texts[0][-20:]!r}: the template must not end in a space, or use score='text'"
-            )
-        letter_ids.append(ids[-1])
-    first = encoded([text + gap + used[0] for text, gap in zip(texts, gaps, strict=True)])
-    for row, (ids, prompt) in enumerate(zip(first, prompts, strict=True)):
-        if ids != [*prompt, letter_ids[0]]:
-            raise ValueError(
-                f"template must end in the same text for all questions, got {texts[row][-20:]!r} for question {row}, "
-                f"after which {used[0]!r} is another token"
-            )
-    asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
-    _check_lengths(model, asked)
-    return asked, letter_ids
-
-
-def _common_length(first: list[int], second: list[int]) -> int:
-    differ = (one != other for one, other in zip(first, second, strict=False))
-    return next((index for index, differs in enumerate(differ) if differs), min(len(first), len(second)))
-
-
-def _check_lengths(model: Any, asked: Sequence[_Question]) -> None:
+            asked.append(_Question(sequences, starts, size))
+    else:
+        used = list(letters)[: max(sizes)]
+        for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
+            if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
+                raise ValueError(
+                    f"letters must each be one token of their own after the prompt, got {letter!r}, with the prompt's "
+                    f"end {texts[0][-20:]!r}: the template must not end in a space, or use score='text'"
+                )
+            letter_ids.append(ids[-1])
+        first = encoded([text + gap + used[0] for text, gap in zip(texts, gaps, strict=True)])
+        for row, (ids, prompt) in enumerate(zip(first, prompts, strict=True)):
+            if ids != [*prompt, letter_ids[0]]:
+                raise ValueError(
+                    f"template must end in the same text for all questions, got {texts[row][-20:]!r} for question "
+                    f"{row}, after which {used[0]!r} is another token"
+                )
+        asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # no token follows the last one
     if positions is not None and max(lengths) > positions:
@@ -215,10 +206,11 @@ def _check_lengths(model: Any, asked: Sequence[_Question]) -> None:
             f"questions must fit into the model's {positions:,} positions, got {lengths[row]:,} tokens for question "
             f"{row}, the longest of {sum(length > positions for length in lengths):,} that do not fit"
         )
+    return EncodedQuestions(asked, letter_ids)
 
 
 @torch.inference_mode()
-def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int] | None) -> list[list[float]]:
+def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) -> list[list[float]]:
     """The scores of the options of each question."""
     sequences = [torch.tensor(ids) for question in asked for ids in question.sequences]
     starts = [start for question in asked for start in question.starts]
@@ -229,7 +221,7 @@ def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int] |
         [torch.arange(start - 1, len(ids) - 1) for ids, start in zip(sequences, starts, strict=True)]
     )
     log_p = _log_probabilities(model, [ids[:-1] for ids in sequences], rows, positions)
-    if letter_ids is not None:
+    if letter_ids:
         scores = log_p[:, torch.tensor(letter_ids, device=log_p.device)].double().tolist()
         return [values[: question.num_options] for values, question in zip(scores, asked, strict=True)]
     of_tokens = log_p.gather(1, torch.cat(targets)[:, None].to(log_p.device))[:, 0].double().cpu()
@@ -261,10 +253,9 @@ def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positi
     return logits[0].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
-def _key(model: Any, asked: Sequence[_Question], letter_ids: list[int] | None, batch_size: int) -> str:
+def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
     """A name for all that the scores depend on; of the weights, for some of each parameter."""
-    asked_ids = [(question.sequences, question.starts) for question in asked]
-    digest = hashlib.sha256(json.dumps([asked_ids, letter_ids, batch_size, str(model.dtype)]).encode())
+    digest = hashlib.sha256(json.dumps([questions, batch_size, str(model.dtype)]).encode())
     for parameter in model.parameters():
         flat = parameter.detach().flatten()
         digest.update(flat[:: max(1, len(flat) // 64)].cpu().float().numpy().tobytes())

@@ -188,7 +188,8 @@ def calibrate_model(
 
         temperature = trained.fit(encoded, objective, calibration, per_label)
         before, after = trained.measure(encoded_test)
-        details = trained.fit_details()
+        fit = trained.trainer.calibration_fit
+        details = {} if fit is None else {"calibration": fit.to_dict()}
         product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
         notes += [*trained.truncation_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
@@ -283,7 +284,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            fold_calibration(trained.model, trained.correction or 1.0)
+            fold_calibration(trained.model, trained.trainer.correction or 1.0)
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:

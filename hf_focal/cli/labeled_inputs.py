@@ -1,6 +1,7 @@
 """Inputs for each kind of trained model, with their labels numbered as the model numbers its classes."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..trainer.head_kinds import MULTI_LABEL
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
 
+_DEFAULTS = InputOptions()
 # The inputs of each task: the option that names the column, its name here, and what it holds.
 _INPUTS = {
     "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "pair", "strings")],
@@ -44,14 +46,13 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
     if task in ("text-classification", "image-classification") and config.problem_type == MULTI_LABEL:
         samples = samples.add_column("labels", label_sets_of(config, source, split, options))
     elif task in ("text-classification", "image-classification"):
-        labels = labels_of(config, source, split, options.label_column, options.label_map)
-        samples = samples.add_column("labels", labels.numpy())
+        samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
     elif task == "multiple-choice":
         answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
         samples = samples.add_column("labels", answers["labels"][:])
     elif task == "token-classification":
-        tags = tags_of(config, source, split, options.tag_column, options.label_map)
+        tags = tags_of(config, source, split, options)
         check_tags(source, samples["tokens"][:], tags)
         samples = samples.add_column("labels", tags)
     if options.max_samples is None or options.max_samples >= len(samples):
@@ -75,11 +76,7 @@ def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> Non
 
 
 def labels_of(
-    config: PreTrainedConfig,
-    source: str,
-    split: Dataset,
-    column: str = "label",
-    label_map: Mapping[str, str] | None = None,
+    config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions = _DEFAULTS
 ) -> torch.Tensor:
     """Number the labels of a split as the model does.
 
@@ -87,9 +84,8 @@ def labels_of(
         config: the model's. The names of labels must all be in its `id2label`, in any case. Integers without names are
             taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...).
         source: what errors call the split.
-        split: has the column.
-        column: `ClassLabel`, strings or integers.
-        label_map: the model's names of labels that have other names in the data: ``{"neg": "NEGATIVE"}``.
+        split: has the column `options.label_column` of `ClassLabel`, strings or integers.
+        options: whose `label_map` has the model's names of labels that have other names in the data.
 
     Returns:
         int64, (N,); -100 for samples without a label: -100, or -1 of a `ClassLabel`.
@@ -97,10 +93,10 @@ def labels_of(
     Raises:
         ValueError: no such column, nulls, names that the model does not have, or numbers out of its range.
     """
-    selected = Column("label_column", column, "label", "labels")
+    selected = Column("label_column", options.label_column, "label", "labels")
     split = select_columns(source, split, selected)
     labels = split.with_format("numpy")[:]["label"]
-    return torch.from_numpy(_numbered(selected, source, config, split.features["label"], labels, label_map))
+    return torch.from_numpy(_numbered(selected, source, config, split.features["label"], labels, options.label_map))
 
 
 def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions) -> list[list[float]]:
@@ -111,7 +107,7 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
     """
     columns = options.label_column.split(",")
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
-        sets = tags_of(config, source, split, columns[0], options.label_map)
+        sets = tags_of(config, source, split, replace(options, tag_column=columns[0]))
         return [[float(label in own) for label in range(config.num_labels)] for own in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
         raise ValueError(
@@ -127,18 +123,14 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
 
 
 def tags_of(
-    config: PreTrainedConfig,
-    source: str,
-    split: Dataset,
-    column: str = "tags",
-    label_map: Mapping[str, str] | None = None,
+    config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions = _DEFAULTS
 ) -> list[list[int]]:
-    """Number the labels of each sample's words as `labels_of` does; `column` holds lists of what that takes."""
-    selected = Column("tag_column", column, "tags", "lists")
+    """Number the labels of words as `labels_of` does; `options.tag_column` names a column of lists of labels."""
+    selected = Column("tag_column", options.tag_column, "tags", "lists")
     split = select_columns(source, split, selected)
     lists = split.with_format("arrow")[:].column("tags").combine_chunks()
     labels = lists.flatten().to_numpy(zero_copy_only=False)
-    tags = _numbered(selected, source, config, split.features["tags"].feature, labels, label_map)
+    tags = _numbered(selected, source, config, split.features["tags"].feature, labels, options.label_map)
     ends = np.cumsum(pc.list_value_length(lists).to_numpy())
     return [part.tolist() for part in np.split(tags, ends[:-1])]
 

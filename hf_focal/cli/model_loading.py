@@ -38,11 +38,10 @@ from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalT
 from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
 from .dataset_loading import dataset_location, load_one_split
-from .input_encoding import collator_of, encode_inputs
+from .input_encoding import collator_of, encode_inputs, input_length
 from .input_errors import InputError, explained, one_line
 from .input_options import TASKS, InputOptions
 from .labeled_inputs import select_inputs
-from .model_input_length import input_length
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
@@ -295,16 +294,6 @@ class TrainedModel:
                 return self.trainer.fit_temperature(encoded, objective, per_label)
             self.trainer.fit_calibration(encoded, calibration)
             return self.trainer.temperature
-
-    def fit_details(self) -> dict[str, Any]:
-        """The details of results that `fit` adds."""
-        fit = self.trainer.calibration_fit
-        return {} if fit is None else {"calibration": fit.to_dict()}
-
-    @property
-    def correction(self) -> Any:
-        """What `fit` found."""
-        return self.trainer.correction
 
     def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         with self._measured():

@@ -1,5 +1,6 @@
 """A language model that answers multiple-choice questions, as `hf-focal` evaluates and calibrates it."""
 
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ..calibration.fitted_temperature import Temperature
 from ..calibration.temperature import fit_temperature
-from ..choices.option_scores import SCORES, answer_indices, encode_choices, score_choices
+from ..choices.option_scores import SCORES, answer_indices, encode_choices
 from ..metrics import CalibrationMetrics
 from .input_errors import InputError, explained
 from .model_loading import TrainedModel
@@ -30,6 +31,29 @@ class Questions:
             return self.score()
 
 
+class ChoiceTrainer:
+    """What `TrainedModel` needs of a trainer, for scores of options instead of a model's logits."""
+
+    calibration_fit = None
+
+    def __init__(self, num_bins: int):
+        self.num_bins = num_bins
+        self.correction: Temperature | None = None
+
+    def fit_temperature(self, questions: Questions, objective: str, per_label: bool) -> Temperature:
+        self.correction = fit_temperature(questions.scores, questions.labels, objective, self.num_bins)
+        return self.correction
+
+    def measure(self, questions: Questions) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
+        # An option's place is no class.
+        before, after = (CalibrationMetrics(self.num_bins, classwise=False) for _ in range(2))
+        before.update(questions.scores, questions.labels)
+        if self.correction is None:
+            return before, None
+        after.update(self.correction.apply(questions.scores), questions.labels)
+        return before, after
+
+
 class ChoiceModel(TrainedModel):
     """A `TrainedModel` whose samples are questions, with a softmax over the scores of their options."""
 
@@ -45,44 +69,23 @@ class ChoiceModel(TrainedModel):
         if options.max_length is not None:
             raise InputError(f"max_length must be absent: no question is truncated, got {options.max_length}")
         self.task = "multiple-choice"
-        self.fitted: Temperature | None = None
 
     @cached_property
     def encoder(self) -> Any:
         return self.processor
 
+    @cached_property
+    def trainer(self) -> Any:
+        return ChoiceTrainer(self.args.calibration_bins)
+
     def encode(self, source: str, samples: Dataset) -> Questions:
-        options, (questions, choices) = self.options, (samples[name][:] for name in ("question", "choices"))
-        letters: Any = {} if options.letters is None else {"letters": options.letters.split(",")}
-        settings: Any = {"score": options.score, "chat": options.chat, **letters}
-        if options.template is not None:
-            settings["template"] = options.template.replace("\\n", "\n")
-        model, size = self.model.to(self.args.device), self.args.per_device_eval_batch_size
+        options, choices = self.options, samples["choices"][:]
+        letters = string.ascii_uppercase if options.letters is None else options.letters.split(",")
+        template = None if options.template is None else options.template.replace("\\n", "\n")
+        given = samples["question"][:], choices, options.score, letters, template, options.chat
+        model = self.model.to(self.args.device)
         with explained():
-            labels = answer_indices(samples["labels"][:], choices, **letters)
-            encode_choices(model, self.encoder, questions, choices, **settings)  # all errors before the first score
-        settings |= {"batch_size": size, "folder": options.scores_folder}
-        return Questions(labels, partial(score_choices, model, self.encoder, questions, choices, **settings))
-
-    def fit(self, encoded: Any, objective: str, calibration: str, per_label: bool) -> Temperature:
-        with self._measured():
-            fitted = fit_temperature(encoded.scores, encoded.labels, objective, self.args.calibration_bins)
-        self.fitted = fitted
-        return fitted
-
-    @property
-    def correction(self) -> Temperature | None:
-        return self.fitted
-
-    def fit_details(self) -> dict[str, Any]:
-        return {}
-
-    def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        # An option's place is no class.
-        before, after = (CalibrationMetrics(self.args.calibration_bins, classwise=False) for _ in range(2))
-        with self._measured():
-            before.update(encoded.scores, encoded.labels)
-            if self.fitted is None:
-                return before, None
-            after.update(self.fitted.apply(encoded.scores), encoded.labels)
-        return before, after
+            labels = answer_indices(samples["labels"][:], choices, letters)
+            questions = encode_choices(model, self.encoder, *given)
+        size = self.args.per_device_eval_batch_size
+        return Questions(labels, partial(questions.score, model, size, options.scores_folder))

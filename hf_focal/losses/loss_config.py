@@ -150,7 +150,12 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
     own = LOSSES[config.name].options
     of_sigmoid = {key: value for key, value in config.options.items() if key not in own}
     if of_sigmoid and link == "softmax":
-        raise ValueError(f"link must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}{_weights_hint(config)}")
+        gamma = format_value(config.options.get("gamma") or 0.0)
+        raise ValueError(
+            f"link must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}: a softmax has a weight of each "
+            f"class, class_balanced:weights=0.25/0.75,gamma={gamma} for two of them, whose sum is divided by the "
+            "number of samples N, not by Σ w as F.cross_entropy divides it"
+        )
     try:
         loss = LOSSES[config.name](**{key: config.options[key] for key in own})
         return loss if link == "softmax" else SigmoidLoss(loss, **of_sigmoid)
@@ -212,14 +217,6 @@ def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
 
 def _number(value: Any) -> float:
     return finite("value", float(value) if isinstance(value, str) else value)
-
-
-def _weights_hint(config: LossConfig) -> str:
-    return (
-        ": a softmax has a weight of each class, "
-        f"class_balanced:weights=0.25/0.75,gamma={format_value(config.options.get('gamma') or 0.0)} for two of them, "
-        "whose sum is divided by the number of samples N, not by Σ w as F.cross_entropy divides it"
-    )
 
 
 def _nearest(word: Any, known: Iterable[str]) -> str:

@@ -26,9 +26,7 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     return _mmce(*_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
 
 
-def mmce_of_all_processes(
-    logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100
-) -> Tensor:
+def mmce_of_all_processes(logits: Tensor, labels: Tensor, *, weighted: bool) -> Tensor:
     """`mmce` over the samples of all processes, to be added to each sample of a loss; all must call it together.
 
     A process adds this term T to its n samples but differentiates T by its own confidences alone, weighted by its
@@ -36,7 +34,7 @@ def mmce_of_all_processes(
     up to that of T. Every process must have the same number of one-dimensional labels, as Trainer's samplers ensure;
     with more dimensions (tokens) the numbers may differ, and exchanging them makes the host wait for the device.
     """
-    own = torch.stack(_confidences(logits, labels, ignore_index))
+    own = torch.stack(_confidences(logits, labels, -100))
     size = own.shape[1]
     if labels.ndim != 1:
         size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))

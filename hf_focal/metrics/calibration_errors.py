@@ -15,9 +15,8 @@ or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 import torch
 from torch import Tensor
 
-from .classwise_bins import add_to_cells, classwise_error
 from .equal_mass_bins import adaptive_error, pack
-from .equal_width_bins import bin_index, bin_sums, equal_width_errors
+from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve, grouped
@@ -97,7 +96,7 @@ def classwise_calibration_error(
     cells, size = torch.zeros(num_classes, num_bins, dtype=torch.float64), 0
     for block in blocks:
         cells = cells.to(block.labels.device)
-        add_to_cells(cells, block)
+        add_to_cells(cells, block.probabilities, block.labels)
         size += len(block.labels)
     return classwise_error(cells.cpu().numpy(), size)
 

@@ -34,10 +34,9 @@ def check_positive(name: str, value: SupportsFloat) -> float:
 def as_tensor(name: str, value: Array) -> Tensor:
     """Return a tensor, array or list of numbers as a tensor without gradient."""
     try:
-        tensor = torch.as_tensor(value).detach()
+        return torch.as_tensor(value).detach()
     except (RuntimeError, TypeError, ValueError):
         raise TypeError(f"{name} must be a tensor or an array of numbers, got {type(value).__name__}") from None
-    return tensor
 
 
 def check_floating(name: str, scores: Tensor) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from .bootstrap_intervals import debiased_interval, resample_top_label_errors
-from .classwise_bins import add_to_cells, classwise_error
 from .equal_mass_bins import NUM_CELLS, adaptive_error, adaptive_error_of_cells, cell_index, joined, pack, unpack
-from .equal_width_bins import bin_index, bin_sums, equal_width_errors
+from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
 from .selective_prediction import (
@@ -123,7 +122,7 @@ class CalibrationMetrics:
                 if self._cells is None:
                     self._cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
                     self.label_counts = np.zeros(num_classes, np.int64)
-                add_to_cells(self._cells, block)
+                add_to_cells(self._cells, block.probabilities, block.labels)
                 self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
             confidence, correct = confidence.cpu(), correct.cpu()
             self._bins += bin_sums(bin_index(confidence, self.num_bins).numpy(), confidence, correct, self.num_bins)
@@ -199,7 +198,10 @@ class CalibrationMetrics:
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
-        count, confidence, hits = self._bins
+        return self._reliability(self._bins)
+
+    def _reliability(self, sums: np.ndarray) -> ReliabilityBins:
+        count, confidence, hits = sums
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             means = {"confidence": confidence / count, "accuracy": hits / count}
         return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)

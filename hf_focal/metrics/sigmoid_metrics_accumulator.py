@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from .bootstrap_intervals import debiased_interval, gaps_if_calibrated
-from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, joined, pack, unpack
+from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .input_checks import Array, as_tensor, check_floating
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
@@ -33,7 +33,7 @@ class LabelMetrics(CalibrationMetrics):
         self._label_sums: Any = 0.0  # (5, L): NLL, Brier score, and at ½ true and false positives, false negatives
         self._num_rows = 0
         self.label_counts = np.zeros(0, np.int64)  # a sample has no one class
-        self._rows: list[np.ndarray] = []  # keys (N, L)
+        self._keys: list[np.ndarray] = []  # of rows with L entries each
 
     def update(self, logits: Array, labels: Array) -> None:
         logits = as_tensor("logits", logits)
@@ -76,8 +76,8 @@ class LabelMetrics(CalibrationMetrics):
         self._label_bins = self._label_bins + bins.reshape(3, num_labels, self.num_bins)
         self._num_rows += int(known.any(-1).sum())
         if self.keep_samples:
-            keys = pack(p.float().flatten(), one.flatten()).reshape(p.shape)
-            self._rows.append(np.where(known.numpy(), keys, keys.dtype.type(_UNKNOWN)))
+            keys = pack(p.float().flatten(), one.flatten())
+            self._keys.append(np.where(known.flatten().numpy(), keys, keys.dtype.type(_UNKNOWN)))
 
     def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
         if not isinstance(other, LabelMetrics):
@@ -86,11 +86,8 @@ class LabelMetrics(CalibrationMetrics):
         self._label_bins = self._label_bins + other._label_bins
         self._label_sums = self._label_sums + other._label_sums
         self._num_rows += other._num_rows
-        self._rows += other._rows
+        self._keys += other._keys
         return self
-
-    def __getstate__(self) -> dict:
-        return self.__dict__.copy()
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """All metrics; see the class. With a `threshold`, from `best_threshold` of other data, also ``micro_f1_best``
@@ -164,10 +161,7 @@ class LabelMetrics(CalibrationMetrics):
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
         """The equal-width bins of P(label) against its frequency, of all entries or of one label."""
-        count, confidence, ones = self._label_bins.sum(1) if label is None else self._label_bins[:, label]
-        with np.errstate(invalid="ignore"):
-            means = {"confidence": confidence / count, "accuracy": ones / count}
-        return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
+        return self._reliability(self._label_bins.sum(1) if label is None else self._label_bins[:, label])
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
@@ -193,16 +187,11 @@ class LabelMetrics(CalibrationMetrics):
 
     def _keys_of_rows(self) -> np.ndarray:
         """(N, L)."""
-        self._kept_rows()
-        return joined([rows.ravel() for rows in self._rows]).reshape(-1, self.num_classes or 1)
+        return self._kept("this metric").reshape(-1, self.num_classes or 1)
 
     def _known(self) -> np.ndarray:
         keys = self._keys_of_rows().ravel()
         return keys[keys != _UNKNOWN]
-
-    def _kept_rows(self) -> None:
-        if not self.keep_samples:
-            raise ValueError("keep_samples must be True for this metric, got False")
 
 
 def _mean(values: np.ndarray) -> float:

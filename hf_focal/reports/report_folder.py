@@ -1,6 +1,6 @@
 """Report folder of a run, and of the comparison of several runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -36,9 +36,18 @@ def diagrams_of(result: RunResult) -> list[str]:
     return [name for name, is_there in zip(_DIAGRAMS, there, strict=True) if is_there]
 
 
-def write_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md and comparison.png."""
-    return write_comparison_files(Path(folder), results, results_table(results))
+def write_comparison(
+    folder: str | Path, results: Sequence[RunResult], table_of: Callable[[Sequence], str] = results_table
+) -> list[Path]:
+    """Write the comparison of several runs: table.md, by `table_of`, and comparison.png."""
+    markdown = table_of(results)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, figure = folder / "table.md", folder / "comparison.png"
+    table.write_text(markdown, encoding="utf-8")
+    bins = {result.loss: (result.pre_bins, result.post_bins) for result in results}
+    comparison_figure(bins, figure, link=results[0].link)
+    return [table, figure]
 
 
 def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path]:
@@ -68,13 +77,3 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
         paths.append(folder / "gamma.png")
         gamma_heatmap(history, title=result.loss, path=paths[-1])
     return paths
-
-
-def write_comparison_files(folder: Path, results: Sequence[RunResult], markdown: str) -> list[Path]:
-    """Write the files common to all comparisons: the table and the reliability diagrams side by side."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table, figure = folder / "table.md", folder / "comparison.png"
-    table.write_text(markdown, encoding="utf-8")
-    bins = {result.loss: (result.pre_bins, result.post_bins) for result in results}
-    comparison_figure(bins, figure, link=results[0].link)
-    return [table, figure]

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..calibration.affine_scaling import AffineScaling
+from ..calibration.correction_choice import Correction
 from ..calibration.fitted_temperature import LabelTemperatures, Temperature
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
@@ -82,7 +82,7 @@ class RunResult:
     def measure(
         cls,
         loss: str,
-        correction: Temperature | AffineScaling,
+        correction: Correction,
         logits: Tensor,
         labels: Tensor,
         num_bins: int = 15,

@@ -63,10 +63,7 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
         generator=torch.Generator(),  # instead of PyTorch's global generator
     )
     batches = (labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
-    own = (
-        sum((_ones(labels) for labels in batches), torch.tensor(0)) if trainer.head is Head.LABELS else _count(batches)
-    )
-    return _sum(gather_object([own])).tolist()
+    return _sum(gather_object([_count(batches, ones=trainer.head is Head.LABELS)])).tolist()
 
 
 def _label_column(dataset: Any) -> str | None:
@@ -89,17 +86,15 @@ def _flat(column: Any) -> Tensor:
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 
-def _count(batches: Iterable[Tensor]) -> Tensor:
+def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
+    """The number of labels of each class, or of the `ones` of each label."""
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:
-        if labels.is_floating_point():
+        if labels.is_floating_point() and not ones:
             raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
-        counts = _sum([counts, torch.bincount(labels[labels != -100].flatten())])
+        of_batch = (labels.reshape(len(labels), -1) == 1).sum(0) if ones else torch.bincount(labels[labels != -100])
+        counts = _sum([counts, of_batch])
     return counts
-
-
-def _ones(labels: Tensor) -> Tensor:
-    return (labels.reshape(len(labels), -1) == 1).sum(0)
 
 
 def _sum(counts: Sequence[Tensor]) -> Tensor:

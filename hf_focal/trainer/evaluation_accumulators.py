@@ -13,7 +13,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..calibration.affine_scaling import AffineScaling
+from ..calibration.correction_choice import Correction
 from ..calibration.fitted_temperature import Temperature
 from ..calibration.streaming_temperature import TemperatureStream
 from ..losses import Loss, SigmoidLoss
@@ -35,14 +35,7 @@ class StreamedEvaluation:
     `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        num_bins: int,
-        correction: Temperature | AffineScaling | None,
-        classwise: bool,
-        keep_samples: bool,
-    ):
+    def __init__(self, loss: Loss, num_bins: int, correction: Correction | None, classwise: bool, keep_samples: bool):
         self.sigmoid = isinstance(loss, SigmoidLoss)
         self.loss, self.correction, self.classwise = loss, correction, classwise
         link = "sigmoid" if self.sigmoid else "softmax"

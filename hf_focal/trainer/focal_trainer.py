@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
-from ..calibration.affine_scaling import AffineScaling
-from ..calibration.correction_choice import CalibrationFit, fit_calibration
+from ..calibration.correction_choice import CalibrationFit, Correction, fit_calibration
 from ..calibration.fitted_temperature import (
     ENOUGH_SAMPLES,
     OBJECTIVES,
@@ -467,7 +466,7 @@ class FocalTrainer(Trainer):
         return fit
 
     @property
-    def correction(self) -> Temperature | AffineScaling | None:
+    def correction(self) -> Correction | None:
         """What was fitted last, by `fit_temperature` or `fit_calibration`."""
         return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
 

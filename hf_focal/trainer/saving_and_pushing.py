@@ -15,7 +15,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import HubStrategy
 
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
-from ..calibration.affine_scaling import AffineScaling
+from ..calibration.correction_choice import Correction
 from ..calibration.fitted_temperature import Temperature
 from ..calibration.folding import calibration_record, fold_calibration, is_folded
 from ..hub.hub_publishing import HubError, published_files, upload
@@ -55,12 +55,7 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def fold_saved(
-    model: Any,
-    folder: Path,
-    correction: Temperature | AffineScaling,
-    earlier: dict[Path, tuple[int, int]],
-) -> None:
+def fold_saved(model: Any, folder: Path, correction: Correction, earlier: dict[Path, tuple[int, int]]) -> None:
     """Fold a correction into a saved model, or record it in the configuration, with a warning, if that fails.
 
     `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory. Of

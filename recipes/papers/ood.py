@@ -39,9 +39,10 @@ import hf_focal.models  # noqa: F401 (registers the models that the recipes trai
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.folding import folded_temperature
 from hf_focal.cli.dataset_loading import load_one_split
+from hf_focal.cli.input_encoding import input_length, model_positions
 from hf_focal.cli.input_errors import check_id_or_folder
+from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.labeled_inputs import labels_of
-from hf_focal.cli.model_input_length import input_length, model_positions
 from hf_focal.cli.model_loading import loss_of
 from hf_focal.experiments.data.corruptions import CORRUPTIONS, corrupt
 from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
@@ -138,7 +139,8 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
     load = load_images if of_images else load_texts
     source, name = ("test_file", ood.test_file) if ood.test_file is not None else ("dataset_name", ood.dataset_name)
     inputs, labeled = load(source, name, column=column), load_one_split(source, name)
-    labels, *others = (labels_of(config, source, labeled, ood.label_column) for config in configs.values())
+    options = InputOptions(label_column=ood.label_column)
+    labels, *others = (labels_of(config, source, labeled, options) for config in configs.values())
     if not all(torch.equal(labels, other) for other in others):
         raise ValueError(f"models must number the classes alike, got {', '.join(configs)}, which do not")
     inputs = inputs.add_column("label", labels.numpy()).select(torch.nonzero(labels != -100).flatten().tolist())

@@ -121,14 +121,14 @@ def test_the_screen_keeps_its_error_bound(num_classes, spread):
     """What the proof rests on: every screened confidence lies within δ of the exact one."""
     logits = spread * torch.randn(50, num_classes, generator=torch.Generator().manual_seed(1))
     logits[:2] = -spread * (torch.arange(num_classes) > 0).float()  # all classes but one tied: S(β) falls steepest
-    betas, chains, _, error = grid_sums.interpolation(PAPER_GRID, num_classes)
-    assert sorted(node for chain in chains for node in chain) == list(range(len(betas)))
-    assert len(betas) < len(PAPER_GRID) / 2
+    method = grid_sums.Interpolated(PAPER_GRID, num_classes, torch.device("cpu"))
+    assert sorted(node for chain in method.chains for node in chain) == list(range(len(method.betas)))
+    assert len(method.betas) < len(PAPER_GRID) / 2
     gaps = logits.amax(1, keepdim=True) - logits
-    screened = 1 / grid_sums.Interpolated(PAPER_GRID, num_classes, torch.device("cpu"))(gaps)
+    screened = 1 / method(gaps)
     exact = torch.stack([torch.softmax(logits.double() / t, 1).amax(1) for t in PAPER_GRID])
-    assert ((screened - exact).abs().amax(1) <= torch.from_numpy(error)).all()
-    assert error.max() < 4e-5
+    assert ((screened - exact).abs().amax(1) <= method.error).all()
+    assert method.error.max() < 4e-5
 
 
 def test_most_of_the_grid_is_only_screened():

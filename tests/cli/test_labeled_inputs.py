@@ -3,6 +3,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import BertConfig
 
+from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.labeled_inputs import labels_of, tags_of
 from hf_focal.experiments.models import GPCNNConfig
 
@@ -55,7 +56,7 @@ def test_names_are_found_in_another_case_and_by_the_map():
     split = labelled([0, 1, -1, 1], ClassLabel(names=["positive", "neutral"]))
     assert labels_of(SENTIMENT, "test", split).tolist() == [2, 1, -100, 1]
     assert labels_of(
-        SENTIMENT, "test", labelled(["neg", "neg"], Value("string")), label_map={"neg": "NEGATIVE"}
+        SENTIMENT, "test", labelled(["neg", "neg"], Value("string")), InputOptions(label_map={"neg": "NEGATIVE"})
     ).tolist() == [
         0,
         0,
@@ -66,12 +67,12 @@ def test_names_are_found_in_another_case_and_by_the_map():
     switched = {"yes": "LABEL_0", "no": "LABEL_1"}
     split = labelled([0, 1], ClassLabel(names=["no", "yes"]))
     assert labels_of(unnamed, "test", split).tolist() == [0, 1]
-    assert labels_of(unnamed, "test", split, label_map=switched).tolist() == [1, 0]
+    assert labels_of(unnamed, "test", split, InputOptions(label_map=switched)).tolist() == [1, 0]
 
 
 def test_names_are_found_without_the_spaces_around_them():
     split = labelled(["POSITIVE ", " pos"], Value("string"))
-    assert labels_of(SENTIMENT, "test", split, label_map={"pos": "POSITIVE"}).tolist() == [2, 2]
+    assert labels_of(SENTIMENT, "test", split, InputOptions(label_map={"pos": "POSITIVE"})).tolist() == [2, 2]
 
 
 def test_names_that_differ_in_case_alone_are_taken_to_the_letter():

@@ -22,6 +22,7 @@ from hf_focal.metrics import evaluate_module
 SCRIPT = Path(__file__).with_name("launched_metric.py")
 PACKAGE = Path(hf_focal.__file__).parent
 FOLDER = Path(evaluate_module())
+SPACE = Path(__file__).parents[2] / "spaces" / FOLDER.name
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
 LOGITS = torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(50) % 6
@@ -42,9 +43,10 @@ SECTIONS += ["Citation", "Further References"]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """The output of `launched_metric.py` for a copy of the folder, without network."""
+    """The output of `launched_metric.py` for the files of a Space, without network."""
     folder = tmp_path_factory.mktemp("space") / FOLDER.name
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for source in (FOLDER, SPACE):
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     home = tmp_path_factory.mktemp("home")
     environment = {"HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
     environment |= {"HF_HOME": str(home), "HF_MODULES_CACHE": str(home / "modules")}
@@ -62,7 +64,7 @@ def found(tmp_path_factory):
 @pytest.fixture(scope="module")
 def card():
     """The front matter and the text of the README."""
-    _, front, text = (FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    _, front, text = (SPACE / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(front), text
 
 
@@ -103,11 +105,11 @@ def test_the_card_has_the_sections_of_a_metric_and_its_examples_give_what_it_say
     assert found["examples"]["attempted"] == text.count(">>> ") >= 10
 
 
-def test_the_folder_is_packaged_and_requires_this_package():
-    requirement = Requirement((FOLDER / "requirements.txt").read_text(encoding="utf-8").strip())
+def test_the_metric_is_packaged_and_its_space_requires_this_package():
+    requirement = Requirement((SPACE / "requirements.txt").read_text(encoding="utf-8").strip())
     assert requirement.name == PROJECT["project"]["name"]
     assert requirement.extras == {"evaluate"} <= PROJECT["project"]["optional-dependencies"].keys()
     # Hatchling packages every file of the folder.
     assert "/hf_focal" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    assert FOLDER.is_relative_to(PACKAGE) and (FOLDER / "README.md").is_file()
+    assert FOLDER.is_relative_to(PACKAGE) and (SPACE / "app.py").is_file()
     assert (FOLDER / f"{FOLDER.name}.py").is_file() and (FOLDER / "__init__.py").is_file()

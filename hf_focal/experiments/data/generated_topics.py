@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from ...calibration.affine_scaling import AffineScaling
-from ...calibration.fitted_temperature import Temperature
+from ...calibration.correction_choice import Correction
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SYLLABLES = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]
@@ -121,9 +120,7 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
     return float(np.abs(np.bincount(bins, weights=confidence - expected)).sum() / len(confidence))
 
 
-def true_errors(
-    logits: torch.Tensor, correction: Temperature | AffineScaling, test: Dataset
-) -> tuple[float, float] | None:
+def true_errors(logits: torch.Tensor, correction: Correction, test: Dataset) -> tuple[float, float] | None:
     """The `true_calibration_error` of test logits (N, K), before and after; None without a column "posterior"."""
     if "posterior" not in test.column_names:
         return None

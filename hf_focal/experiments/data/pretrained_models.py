@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from ...cli.model_input_length import model_positions
+from ...cli.input_encoding import model_positions
 from ...hub.pipeline_tasks import classifier_task
 from ...trainer.head_kinds import MULTI_LABEL
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...reports.markdown_tables import check_results, escaped
-from ...reports.report_folder import write_comparison_files, write_run_files
+from ...reports.report_folder import write_comparison, write_run_files
 from .bleu_and_ece_figure import temperature_curves
 from .bleu_results import TranslationResult, translation_table
 
@@ -66,7 +66,7 @@ def write_translation_comparison(folder: str | Path, results: Sequence[Translati
         ValueError: no results, no BLEU in any of them, or bins without samples.
     """
     folder = Path(folder)
-    return [*write_comparison_files(folder, results, translation_table(results)), *_write_curves(folder, results)]
+    return [*write_comparison(folder, results, translation_table), *_write_curves(folder, results)]
 
 
 def _write_curves(folder: Path, results: Sequence[TranslationResult]) -> list[Path]:

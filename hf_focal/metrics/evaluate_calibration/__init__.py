@@ -1,4 +1,4 @@
-"""Metric for `evaluate.load`, and its card and page on the Hub."""
+"""Metric for `evaluate.load`."""
 
 from pathlib import Path
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import evaluate
 import gradio as gr
 
+from hf_focal.metrics import evaluate_module
 from hf_focal.metrics.evaluate_calibration.evaluate_calibration import METRICS
 
-FOLDER = Path(__file__).parent
-MODULES = {name: evaluate.load(str(FOLDER / "evaluate_calibration.py"), name) for name in METRICS}
+MODULES = {name: evaluate.load(evaluate_module(), name) for name in METRICS}
 EXAMPLE = [["[0.95, 0.05]", 0], ["[0.9, 0.1]", 1], ["[0.2, 0.8]", 1], ["[0.4, 0.6]", 0]]
 
 
@@ -31,7 +31,7 @@ demo = gr.Interface(
     ],
     gr.Dataframe(headers=["metric", "value"], label="Metrics"),
     title="Calibration metrics",
-    article=(FOLDER / "README.md").read_text(encoding="utf-8").split("---\n", 2)[2],
+    article=Path(__file__).with_name("README.md").read_text(encoding="utf-8").split("---\n", 2)[2],
     flagging_mode="never",
     api_name="compute",
 )
