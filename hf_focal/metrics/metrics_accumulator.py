@@ -61,6 +61,8 @@ class CalibrationMetrics:
     class, empty before the first batch and with ``classwise=False``.
     """
 
+    link = "softmax"
+
     def __new__(cls, *_: Any, link: str = "softmax", **__: Any) -> "CalibrationMetrics":
         if link not in ("softmax", "sigmoid"):
             raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
@@ -75,8 +77,7 @@ class CalibrationMetrics:
         keep_samples: bool = True,
         link: str = "softmax",
     ) -> None:
-        check_count("num_bins", num_bins)
-        self.link = link
+        check_count("num_bins", num_bins)  # `__new__` has used the link
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise
@@ -135,7 +136,7 @@ class CalibrationMetrics:
 
     def _check_mergeable(self, other: "CalibrationMetrics") -> None:
         """Raise unless both have the same arguments and classes; take the other's classes if there are none yet."""
-        for name in (*_SETTINGS, "num_classes"):
+        for name in ("link", *_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
@@ -257,10 +258,7 @@ class CalibrationMetrics:
         Raises TypeError or ValueError for a num_resamples that is not an int of at least 1, a level outside (0, 1), or
         if samples are not kept.
         """
-        keys = self._kept("bootstrap")
-        check_count("num_resamples", num_resamples)
-        if not 0 < level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {level}")
+        keys = self._keys_to_resample(num_resamples, level)
         estimates = self._calibration_errors()
         estimates.pop("classwise_ece", None)  # whose probabilities are not kept
         if not len(keys):
@@ -273,6 +271,12 @@ class CalibrationMetrics:
             name: debiased_interval(estimate, resampled[name], calibrated[name], level)
             for name, estimate in estimates.items()
         }
+
+    def _keys_to_resample(self, num_resamples: int, level: float) -> np.ndarray:
+        check_count("num_resamples", num_resamples)
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
+        return self._kept("bootstrap")
 
     def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:

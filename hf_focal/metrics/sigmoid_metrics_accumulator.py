@@ -27,10 +27,14 @@ class LabelMetrics(CalibrationMetrics):
     threshold, mean average precision, AUROC, intervals) is left out.
     """
 
+    link = "sigmoid"
+
     def reset(self) -> None:
         self.num_classes: int | None = None
-        self._label_bins: Any = 0.0  # (3, L, M): count, confidences, ones
-        self._label_sums: Any = 0.0  # (5, L): NLL, Brier score, and at ½ true and false positives, false negatives
+        # (3, L, M): count, confidences, ones; (5, L): NLL, Brier score, and at ½ true and false positives, false
+        # negatives. Before the first batch, one label stands for all.
+        self._label_bins = np.zeros((3, 1, self.num_bins))
+        self._label_sums = np.zeros((5, 1))
         self._num_rows = 0
         self.label_counts = np.zeros(0, np.int64)  # a sample has no one class
         self._keys: list[np.ndarray] = []  # of rows with L entries each
@@ -58,16 +62,16 @@ class LabelMetrics(CalibrationMetrics):
         if self.num_classes not in (None, num_labels):
             raise ValueError(f"logits must have {self.num_classes} labels as before, got {num_labels}")
         p, z, y = (values.reshape(-1, num_labels).cpu() for values in (p, z, y))
+        y = y if y.is_floating_point() else y.long()
         known = (y == 0) | (y == 1)
-        unknown = (y == self.ignore_index) | y.isnan() if y.dtype.is_signed else ~(known | ~known)
-        if not (known | unknown).all():
+        if not (known | (y == self.ignore_index) | y.isnan()).all():
             raise ValueError(f"labels must be 0 or 1, or {self.ignore_index} or NaN where unknown, got others")
         if p[known].isnan().any():
             raise ValueError("logits must be finite for known labels, got NaN")
         self.num_classes = num_labels
         one = y == 1
         nll = F.softplus(torch.where(one, -z, z).double())
-        predicted = p > 0.5
+        predicted = p >= 0.5
         sums = [nll, (p.double() - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
         of_known = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
         self._label_sums = self._label_sums + of_known.sum(1).numpy()
@@ -80,9 +84,8 @@ class LabelMetrics(CalibrationMetrics):
             self._keys.append(np.where(known.flatten().numpy(), keys, keys.dtype.type(_UNKNOWN)))
 
     def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
-        if not isinstance(other, LabelMetrics):
-            raise ValueError(f"link must be the same to add samples, got {other.link!r} for {self.link!r}")
         self._check_mergeable(other)
+        assert isinstance(other, LabelMetrics)  # it has the same link
         self._label_bins = self._label_bins + other._label_bins
         self._label_sums = self._label_sums + other._label_sums
         self._num_rows += other._num_rows
@@ -92,8 +95,6 @@ class LabelMetrics(CalibrationMetrics):
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """All metrics; see the class. With a `threshold`, from `best_threshold` of other data, also ``micro_f1_best``
         and ``macro_f1_best``, F1 at that threshold."""
-        if not self._num_rows:
-            return {"num_samples": 0.0, "num_entries": 0.0}
         labels = self.per_label()
         pooled = self._label_bins.sum(1)
         metrics = {name: float(value) for name, value in equal_width_errors(pooled[0], pooled[1] - pooled[2]).items()}
@@ -103,8 +104,9 @@ class LabelMetrics(CalibrationMetrics):
             metrics["macro_adaece"] = _mean(labels["adaece"])
         count = pooled[0].sum()
         nll, brier, hits, false, missed = self._label_sums.sum(1)
-        accuracy = 1 - (false + missed) / count
-        metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+            accuracy = 1 - (false + missed) / count
+            metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
         metrics |= {"micro_f1": 2 * hits / max(2 * hits + false + missed, 1), "macro_f1": _mean(labels["f1"])}
         if threshold is not None:
             metrics |= {f"{name}_best": value for name, value in self.f1(threshold).items()}
@@ -137,8 +139,10 @@ class LabelMetrics(CalibrationMetrics):
         return values
 
     def best_threshold(self) -> float:
-        """The threshold of P(label) with the largest micro F1 on these samples."""
+        """The threshold of P(label) with the largest micro F1 on these samples; ValueError without any."""
         p, hit = unpack(np.sort(self._known()))
+        if not len(p):
+            raise ValueError("samples must be added before best_threshold, got none")
         found = hit[::-1].cumsum()  # ones among the k most probable entries
         scores = 2 * found / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
         last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold does not split ties
@@ -157,7 +161,7 @@ class LabelMetrics(CalibrationMetrics):
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Confidences max(p, 1 - p) of all entries, and whether the prediction at ½ is right."""
         p, one = unpack(self._known())
-        return torch.from_numpy(np.maximum(p, 1 - p)), torch.from_numpy((p > 0.5) == one)
+        return torch.from_numpy(np.maximum(p, 1 - p)), torch.from_numpy((p >= 0.5) == one)
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
         """The equal-width bins of P(label) against its frequency, of all entries or of one label."""
@@ -168,7 +172,9 @@ class LabelMetrics(CalibrationMetrics):
     ) -> dict[str, tuple[float, float]]:
         """Intervals of ece and adaece, as in `CalibrationMetrics.bootstrap`. Rows are resampled, because labels of one
         sample depend on each other; those of a calibrated model are drawn independently."""
-        keys = self._keys_of_rows()
+        keys = self._keys_to_resample(num_resamples, level).reshape(-1, self.num_classes or 1)
+        if not self._num_rows:
+            return dict.fromkeys(("ece", "adaece"), (float("nan"), float("nan")))
         row, label = np.nonzero(keys != _UNKNOWN)
         order = np.argsort(keys[row, label])
         row, known = row[order], keys[row, label][order]
@@ -184,6 +190,16 @@ class LabelMetrics(CalibrationMetrics):
         estimates = self.compute()
         columns = {name: np.array(pairs).T for name, pairs in errors.items()}
         return {name: debiased_interval(estimates[name], pair[0], pair[1], level) for name, pair in columns.items()}
+
+    def _groups(self) -> Any:
+        raise ValueError("link must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
+
+    def smooth_reliability(self, *_: Any, **__: Any) -> Any:
+        """Raise ValueError, as `risk_coverage` and `threshold_for` do: they need one confidence per sample."""
+        return self._groups()
+
+    def threshold_for(self, *_: Any, **__: Any) -> Any:
+        return self._groups()
 
     def _keys_of_rows(self) -> np.ndarray:
         """(N, L)."""

@@ -152,7 +152,9 @@ class FocalTrainer(Trainer):
         self.loss = build_loss(self.loss_config, self.link)
         self._auxiliary = AuxiliaryLoss(self.model)
         shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
-        self.compute_loss_func = LossFunction(self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary)
+        self.compute_loss_func: Any = LossFunction(
+            self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary
+        )
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     @property

@@ -61,6 +61,7 @@ def test_the_gradient_of_the_definition_is_zero_at_the_result(method, size, num_
 @pytest.mark.parametrize(("method", "name"), [("vector", "SVSCalibrator"), ("matrix", "SMSCalibrator")])
 @pytest.mark.parametrize(("size", "num_classes"), [(900, 20), (500, 3)])
 @pytest.mark.full
+@pytest.mark.slow
 def test_the_optimum_is_that_of_the_authors_package(method, name, size, num_classes):
     from probmetrics.calibrators import logistic
 

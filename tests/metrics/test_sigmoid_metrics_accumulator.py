@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from hf_focal import CalibrationMetrics
-from hf_focal.metrics import adaece_from_confidences, ece_from_confidences
+from hf_focal.metrics import LabelMetrics, adaece_from_confidences, ece_from_confidences
 
 
 def samples(rows=300):
@@ -64,8 +64,10 @@ def test_batches_and_processes_add_up():
     parts.merge(pickle.loads(pickle.dumps(measured(z[150:], y[150:]))))
     assert parts.compute() == pytest.approx(whole.compute(), rel=1e-8)
     assert parts.bootstrap(20)["ece"] == pytest.approx(whole.bootstrap(20)["ece"], rel=1e-8)
-    with pytest.raises(ValueError, match="link must be the same"):
-        whole.merge(CalibrationMetrics())
+    for one, other in ((whole, CalibrationMetrics()), (CalibrationMetrics(), whole)):
+        with pytest.raises(ValueError, match="link must be the same to add samples"):
+            one.merge(other)
+        assert (one.num_classes, other.num_classes) in ((4, None), (None, 4))
 
 
 def test_the_best_threshold_has_the_largest_f1():
@@ -95,3 +97,42 @@ def test_wrong_labels_and_links_are_refused():
         measured(torch.zeros(2, 3), torch.full((2, 3), 0.5))
     with pytest.raises(ValueError, match="link must be 'softmax' or 'sigmoid', got 'probit'"):
         CalibrationMetrics(link="probit")
+
+
+def test_a_probability_of_one_half_predicts_the_label_everywhere():
+    metrics = measured(torch.zeros(4, 1), torch.tensor([[1], [1], [1], [0]]))
+    values = metrics.compute(threshold=0.5)
+    assert values["micro_f1"] == values["micro_f1_best"] == pytest.approx(6 / 7)
+    assert values["accuracy"] == 0.75 == metrics.samples()[1].float().mean()
+
+
+def test_labels_of_any_integer_dtype_can_be_unknown():
+    z, y = samples()
+    labels = y.to(torch.uint8)
+    labels[0] = 255
+    metrics = CalibrationMetrics(link="sigmoid", ignore_index=255)
+    metrics.update(z, labels)
+    assert metrics.compute() == measured(z[1:], y[1:]).compute()
+
+
+def test_without_samples_all_is_undefined():
+    empty, (z, y) = LabelMetrics(), samples()
+    names = measured(z, y).compute().keys()
+    values = empty.compute()
+    assert values.keys() == names and empty.link == "sigmoid"
+    defined = {name: value for name, value in values.items() if not math.isnan(value)}
+    assert defined == {"micro_f1": 0, "num_samples": 0, "num_entries": 0}
+    assert all(map(math.isnan, empty.bootstrap()["ece"])) and empty.bins().count.sum() == 0
+    with pytest.raises(ValueError, match="samples must be added before best_threshold"):
+        empty.best_threshold()
+    empty.update(z, y)
+    assert empty.compute() == measured(z, y).compute()
+
+
+def test_what_needs_one_confidence_per_sample_is_refused():
+    metrics = measured(*samples())
+    for method in (metrics.risk_coverage, metrics.smooth_reliability, lambda: metrics.threshold_for(precision=0.9)):
+        with pytest.raises(ValueError, match="link must be 'softmax' for curves over one confidence per sample"):
+            method()
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 95"):
+        metrics.bootstrap(level=95)

@@ -44,6 +44,7 @@ def test_it_is_the_definition(size, sharpness):
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 1.3, 3.0])
 @pytest.mark.parametrize("size", [100, 1000, 20_000])
 @pytest.mark.full
+@pytest.mark.slow
 def test_it_is_that_of_the_authors_package(size, sharpness):
     import relplot
 
