@@ -231,6 +231,18 @@ def test_absent_labels(present):
     check_against_reference(logits, torch.tensor(present)[torch.arange(2000) % len(present)])
 
 
+def test_certain_samples_all_count():
+    predicted = torch.arange(100) % 4
+    logits = 200 * torch.eye(4)[predicted]  # in float32 the other classes have probability 0
+    labels = torch.where(torch.arange(100) < 50, predicted, (predicted + 1) % 4)
+    metrics = CalibrationMetrics()
+    metrics.update(logits, labels)
+    computed = metrics.compute()
+    assert [computed[name] for name in ("ece", "adaece", "mce")] == pytest.approx([0.5] * 3)
+    # 50 wrong predictions of probability 1, and 50 labels of probability 0, in four classes.
+    assert computed["classwise_ece"] == pytest.approx(0.25)
+
+
 def test_two_classes_are_binned_by_the_top_label():
     logits = normal(3000, 2, 2)
     labels = torch.arange(3000) % 2
