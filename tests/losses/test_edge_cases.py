@@ -315,3 +315,27 @@ def test_the_gradient_of_a_confidently_wrong_brier_score_keeps_its_digits(logits
     for scores in (exact, single):
         brier(scores, torch.tensor([1])).sum().backward()
     torch.testing.assert_close(single.grad.double(), exact.grad, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("num_right", "size"), [(1, 3), (2, 3), (6, 7), (3, 3), (0, 3)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mmce_of_one_confidence_follows_by_hand(num_right, size, weighted):
+    confidence = 2 / 3  # every kernel is 1, so that MMCE is the sum of the weights
+    logits = torch.tensor([[2.0, 1.0]] * size, dtype=torch.float64).log().requires_grad_()
+    value = mmce(logits, (torch.arange(size) >= num_right).long(), weighted=weighted)
+    if weighted:
+        value_by_hand = abs((1 - confidence) * (num_right > 0) - confidence * (num_right < size))
+    else:
+        value_by_hand = abs(num_right / size - confidence)
+    assert value.item() == pytest.approx(value_by_hand, abs=1e-12)
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("num_equal", "gamma"), [(5, 3), (2, 2)])
+def test_equal_logits_are_at_the_threshold_of_flsd_and_not_below(num_equal, gamma, dtype):
+    logits = torch.full((1, 20), -50.0, dtype=dtype)
+    logits[0, :num_equal] = 50.0
+    value = build_loss("flsd532")(logits, torch.tensor([0]))
+    assert value.item() == pytest.approx((1 - 1 / num_equal) ** gamma * math.log(num_equal), rel=1e-6)
