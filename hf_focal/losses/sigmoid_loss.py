@@ -1,5 +1,6 @@
 """Losses of sigmoid heads, in which each logit is a binary classifier: several labels per sample, or one logit."""
 
+import math
 from collections.abc import Iterable
 from itertools import repeat, starmap
 from typing import Any, ClassVar
@@ -174,7 +175,7 @@ def _cross_entropy_sum(z: Tensor, labels: Tensor, gradient: Tensor | None) -> Te
             left, right = factors.chunk(2)
             factors = right.addcmul_(left, right).add_(left)
     total = factors.log1p_().sum()
-    return total if total.isfinite() else None
+    return total if math.isfinite(float(total)) else None
 
 
 class _InPlace(torch.autograd.Function):
