@@ -85,7 +85,7 @@ class Entries(NamedTuple):
     @classmethod
     def without_graph(cls, u: Tensor) -> "Entries":
         """The same values, in two thirds of the time on CPUs, where softplus costs as much as five sigmoids."""
-        p, one_minus_p = torch.sigmoid(-u), torch.sigmoid(u)
+        p, one_minus_p = u.neg().sigmoid_(), torch.sigmoid(u)
         log_larger = torch.minimum(p, one_minus_p).neg_().log1p_()
         return cls(u, u.clamp(min=0).sub_(log_larger), p, one_minus_p)
 
