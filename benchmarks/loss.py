@@ -1,7 +1,7 @@
 """Time and memory of the losses, forward and backward, against `F.cross_entropy` and common implementations.
 
     python benchmarks/loss.py [--shapes 128x10 4096x1000 8192x32000] [--device cuda] [--threads 1] [--json FILE]
-                              [--only gamma]
+                              [--only gamma | sigmoid]
 
 Times are medians over interleaved rounds, so that the load of the machine affects all alike. Ratios to
 `F.cross_entropy` are medians of the ratios within each round: read these. On busy cores, small operations with several
@@ -168,6 +168,14 @@ def measure(implementations, reference: str, shape, dtype, device: str, repeats:
     return lines
 
 
+def measure_sigmoid(device: str, repeats: int) -> list[dict]:
+    """Return and print a line for each implementation of sigmoid heads and each size."""
+    lines = []
+    for size in [(8192, 100), (64, 10000)]:
+        lines += measure(SIGMOID_IMPLEMENTATIONS, BCE, size, torch.float32, device, repeats)
+    return [line | {"threads": torch.get_num_threads()} for line in lines]
+
+
 def gamma_by_loop(p: Tensor, policy: AdaFocalGamma) -> Tensor:
     """The loop of published code over samples and bins."""
     num_bins = len(policy.gammas)
@@ -248,7 +256,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     parser.add_argument(
-        "--only", choices=["gamma"], help="the choice of γ alone; the other figures in the file stay as they are"
+        "--only",
+        choices=["gamma", "sigmoid"],
+        help="the choice of γ or the sigmoid heads alone; the other figures in the file stay as they are",
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -267,11 +277,12 @@ def main() -> None:
         figures["losses"] += measure(
             MMCE_IMPLEMENTATIONS, "dense MMCE", (4096, 10), torch.float32, args.device, args.repeats
         )
-        for size in [(8192, 100), (64, 10000)]:
-            figures["losses"] += measure(SIGMOID_IMPLEMENTATIONS, BCE, size, torch.float32, args.device, args.repeats)
         figures["row_errors_bfloat16"] = row_errors(args.device)
         print("largest relative error of rows, bfloat16:", figures["row_errors_bfloat16"])
-    figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
+    if args.only != "gamma":
+        figures["sigmoid"] = measure_sigmoid(args.device, args.repeats)
+    if args.only != "sigmoid":
+        figures["gamma"] = measure_gamma(4096, args.device, args.repeats)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 

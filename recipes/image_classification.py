@@ -25,13 +25,14 @@ from transformers import AutoModelForImageClassification, PreTrainedModel, set_s
 
 from hf_focal import FocalTrainingArguments
 from hf_focal.cli.dataset_loading import load_digits
+from hf_focal.experiments.data.dataset_splits import label_names
 from hf_focal.experiments.data.image_batches import ImageDataset, load_image_splits
 from hf_focal.experiments.data.long_tails import long_tailed
 from hf_focal.experiments.data.pretrained_models import label_options
+from hf_focal.experiments.runs import image_results
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.classifier_results import measure_classifier
 from hf_focal.experiments.runs.image_models import ImageModelArguments, new_image_model
-from hf_focal.experiments.runs.image_results import image_tables, write_image_comparison, write_image_report
 from hf_focal.experiments.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
@@ -51,10 +52,13 @@ class DataArguments(DatasetArguments):
         default="test", metadata={"help": "The test split of dataset_name: 'valid', say, if 'test' has no labels."}
     )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
-    label_column: str = field(default="label", metadata={"help": "The column of labels."})
+    label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
+    multi_label: bool = field(
+        default=False, metadata={"help": "Several labels an image: lists, or columns of 0 and 1: cat,dog,bird."}
+    )
     max_train_samples: int | None = field(
         default=None,
-        metadata={"help": "Train on this many images, drawn after the validation split, stratified by class."},
+        metadata={"help": "Train on this many images, drawn after the validation split; of one label, by class."},
     )
     imbalance: float | None = field(
         default=None,
@@ -76,6 +80,8 @@ class DataArguments(DatasetArguments):
         super().__post_init__()
         check.at_least(1, self, "max_train_samples")
         check.at_least(0, self, "max_decoded_gib")
+        if self.multi_label and not self.given():
+            raise ValueError("multi_label must come with dataset_name or files, got neither: a digit has one label")
 
 
 ARGUMENTS = (
@@ -96,17 +102,19 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
             **data_args.files(),
             image_column=data_args.image_column,
             label_column=data_args.label_column,
+            multi_label=data_args.multi_label,
             test_split=data_args.test_split,
             validation_size=data_args.validation_size,
             seed=seed,
         )
     else:
         splits = load_digits(seed)
-    count, num_classes = data_args.max_train_samples, splits["train"].features["label"].num_classes
+    count, num_classes = data_args.max_train_samples, len(label_names(splits))
     if count is not None and count < len(splits["train"]):
         if count < num_classes:
             raise ValueError(f"max_train_samples must be at least {num_classes}, the number of classes, got {count}")
-        cut = splits["train"].train_test_split(train_size=count, stratify_by_column="label", seed=seed)
+        stratify = None if data_args.multi_label else "label"
+        cut = splits["train"].train_test_split(train_size=count, stratify_by_column=stratify, seed=seed)
         splits["train"] = cut["train"]
     if data_args.imbalance is not None:
         splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
@@ -125,8 +133,8 @@ def decode(data_args: DataArguments, splits: DatasetDict, pixels, seed: int) -> 
     }
 
 
-def build_model(model_args: ImageModelArguments, class_names: list[str]) -> PreTrainedModel:
-    name, labels = model_args.model_name_or_path, label_options(class_names)
+def build_model(model_args: ImageModelArguments, class_names: list[str], multi_label: bool = False) -> PreTrainedModel:
+    name, labels = model_args.model_name_or_path, label_options(class_names, multi_label)
     if model_args.from_scratch():
         return new_image_model(name, labels, model_args.image_size)
     return AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **labels)
@@ -135,17 +143,19 @@ def build_model(model_args: ImageModelArguments, class_names: list[str]) -> PreT
 def main(argv: list[str]) -> list:
     data_args, model_args, optimizer_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
     args.remove_unused_columns = False  # batches come whole from `ImageDataset`
+    if data_args.multi_label:
+        check.choice("calibration, with multi_label,", recipe_args.calibration, ["temperature"])
 
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
-        class_names = splits["train"].features["label"].names
+        class_names = label_names(splits)
         pixels = model_args.pixel_format()
     images = decode(data_args, splits, pixels, args.seed)
 
     def train_one(args: FocalTrainingArguments, checkpoint: str | None):
         set_seed(args.seed)
         trainer = ImageClassifierTrainer(
-            model=build_model(model_args, class_names).to(memory_format=torch.channels_last),
+            model=build_model(model_args, class_names, data_args.multi_label).to(memory_format=torch.channels_last),
             args=args,
             train_dataset=images["train"],
             eval_dataset=images["validation"],
@@ -164,7 +174,7 @@ def main(argv: list[str]) -> list:
         trainer.create_model_card(result=result, **data_args.card_names("scikit-learn's digits"))
         if args.process_index == 0:
             report = Path(args.output_dir) / "report"
-            write_image_report(report, result, predictions, images["test"], class_names, args.seed)
+            image_results.write_image_report(report, result, predictions, images["test"], class_names, args.seed)
         return result
 
     return train_each_loss(
@@ -174,7 +184,7 @@ def main(argv: list[str]) -> list:
         settings=(replace(data_args, max_decoded_gib=0), model_args, optimizer_args),
         num_classes=len(class_names),
         calibration_size=len(splits["validation"]),
-        summary=summary,
+        summary=image_results.image_tables,
         next_steps=[
             "test it on out-of-distribution images: recipes/papers/ood.py --models {folder}",
             None
@@ -182,17 +192,9 @@ def main(argv: list[str]) -> list:
             else "use your own images: --config recipes/configs/own_images.yaml "
             "--dataset_name <a folder with train/cat/1.png, test/dog/2.png> --output_dir <another>",
         ],
-        compare=partial(write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed),
-    )
-
-
-def summary(results: list) -> str:
-    return "\n".join(
-        [
-            image_tables(results),
-            "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.",
-            "S99: the images with a confidence of at least 99 %.",
-        ]
+        compare=partial(
+            image_results.write_image_comparison, images=images["test"], class_names=class_names, seed=args.seed
+        ),
     )
 
 

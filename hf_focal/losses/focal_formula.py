@@ -49,7 +49,8 @@ def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Te
         if chosen == 0:
             return entries.ce, entries.one_minus_p
         scale = entries.one_minus_p.pow(chosen)
-        return scale * entries.ce, scale * (chosen * entries.p * entries.ce + entries.one_minus_p)
+        slope = torch.addcmul(entries.one_minus_p, entries.p, entries.ce, value=chosen)
+        return scale * entries.ce, slope.mul_(scale)
     value, slope = focal_value_and_slope(entries.ce, entries.p, entries.one_minus_p, chosen)
     return value, slope * entries.one_minus_p
 

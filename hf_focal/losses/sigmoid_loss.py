@@ -1,7 +1,8 @@
 """Losses of sigmoid heads, in which each logit is a binary classifier: several labels per sample, or one logit."""
 
+import math
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any, ClassVar
 
 import torch
@@ -9,13 +10,9 @@ from torch import Tensor
 
 from .base_loss import Loss, Option, check_reduction, divide
 from .class_weighted_losses import ClassBalanced
-from .closed_form_gradients import (
-    Entries,
-    needed_again,
-    refuse_second_derivative,
-    with_gradient,
-)
+from .closed_form_gradients import LOG2_E, Entries, needed_again, refuse_second_derivative, with_gradient
 from .dtypes_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .loss_modules import CrossEntropy
 from .number_checks import at_least_0, finite, require
 
 SIGMOID_OPTIONS = {
@@ -120,15 +117,17 @@ class SigmoidLoss(Loss):
         return (zeros, difference) if of_label is None else (zeros * of_label, difference * of_label)
 
     def entries(
-        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None
+        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None, with_graph: bool = True
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """(..., L): values, their gradients by u, the sign of u, and where labels are unknown (None: nowhere)."""
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = read_labels(labels, z.dtype)
-        value, gradient = self.of_entries.sigmoid_form(Entries.of(z * sign))
+        entries = Entries.of(z * sign) if with_graph else Entries.without_graph(z * sign)
+        value, gradient = self.of_entries.sigmoid_form(entries)
         if weights is not None:
-            factor = y * weights[1] + weights[0]
-            value, gradient = value * factor, gradient * factor
+            factor = (y * weights[1]).add_(weights[0])
+            multiply: Any = Tensor.mul if with_graph else Tensor.mul_
+            value, gradient = multiply(value, factor), multiply(gradient, factor)
         if unknown is not None:
             value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
         return value, gradient, sign, unknown
@@ -143,16 +142,40 @@ class SigmoidLoss(Loss):
 def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
     """Labels y as 0 or 1, 1 - 2 y, and where labels are unknown (and y is 0); None for nowhere."""
     y = labels.to(dtype)
-    one = constant((1.0,), y)
     if labels.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(labels):
-        wrong = torch.addcmul(y, y, y, value=-1).flatten()  # several times faster than comparisons
-        if float(wrong.dot(wrong)) == 0:
-            return y, torch.sub(one, y, alpha=2, out=wrong.view(y.shape)), None
+        sign = _sign_of_known(y)
+        if sign is not None:
+            return y, sign, None
     # PyTorch would compare unsigned integers with 156.
     unknown = (labels == -100) | labels.isnan() if labels.dtype.is_signed else (labels != labels)
     raise_unless((unknown | (labels == 0) | (labels == 1)).all(), _NOT_0_OR_1)
     y = y.masked_fill(unknown, 0.0)
-    return y, torch.sub(one, y, alpha=2), unknown
+    return y, torch.rsub(y, 1, alpha=2), unknown
+
+
+def _sign_of_known(y: Tensor) -> Tensor | None:
+    """1 - 2 y, or None unless all y are 0 or 1."""
+    sign = torch.addcmul(y, y, y, value=-1)  # first y - y²: several times faster than comparisons
+    flat = sign.flatten()
+    return torch.sub(constant((1.0,), y), y, alpha=2, out=sign) if float(flat.dot(flat)) == 0 else None
+
+
+def _cross_entropy_sum(z: Tensor, labels: Tensor, gradient: Tensor | None) -> Tensor | None:
+    """The sum of cross-entropies, and its gradient in `gradient`; None if labels are unknown or the sum overflows."""
+    sign = _sign_of_known(labels.to(z.dtype))
+    if sign is None:
+        return None
+    u = z * sign
+    if gradient is not None:
+        torch.sigmoid(u, out=gradient).mul_(sign)
+    # The sum of log(1 + e^u) is the logarithm of a product. Its factors are kept less 1, with all digits of small e^u.
+    factors = u.mul_(LOG2_E).exp2_().flatten()
+    for _ in range(2):
+        if factors.numel() % 2 == 0:
+            left, right = factors.chunk(2)
+            factors = right.addcmul_(left, right).add_(left)
+    total = factors.log1p_().sum()
+    return total if math.isfinite(float(total)) else None
 
 
 class _InPlace(torch.autograd.Function):
@@ -167,23 +190,31 @@ class _InPlace(torch.autograd.Function):
         kept = dtype if logits.dtype == torch.float16 else logits.dtype
         gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
-        total, num_unknown = [], logits.new_zeros((), dtype=torch.int64)
-        for z, y, into, losses in _blocks(logits, labels, gradient, values):
-            value, of_u, sign, unknown = loss.entries(z, y, weights)
-            if unknown is not None:
-                num_unknown = num_unknown + unknown.sum()
+        none, on_cpu = logits.new_zeros((), dtype=torch.int64), logits.device.type == "cpu"
+        cross_entropy = weights is None and isinstance(loss.of_entries, CrossEntropy)
+        only_sum = on_cpu and summed and kept == dtype and cross_entropy
+
+        def of_block(z: Tensor, y: Tensor, into: Tensor | None, losses: Tensor | None) -> tuple[Tensor, Tensor]:
+            """The sum of the losses, unless they go into `losses`, and the number of unknown labels."""
+            total = _cross_entropy_sum(z, y, into) if only_sum else None
+            if total is not None:
+                return total, none
+            value, of_u, sign, unknown = loss.entries(z, y, weights, with_graph=not on_cpu)
             if into is not None:
                 torch.mul(of_u, sign, out=into) if into.dtype == dtype else into.copy_(of_u.mul_(sign))
-            if losses is None:
-                total.append(value.sum())
-            else:
+            if losses is not None:
                 losses.copy_(value)
+            return none if losses is not None else value.sum(), none if unknown is None else unknown.sum()
+
+        # In a function, so that a block's intermediate results are freed before those of the next.
+        sums = starmap(of_block, _blocks(logits, labels, gradient, values))
+        total, num_unknown = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
         ctx.gradient, ctx.dtype, ctx.given = gradient, logits.dtype, (loss, weights)
         if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed
             ctx.save_for_backward(logits, labels)
-        return torch.stack(total).sum() if values is None else values, num_known
+        return total if values is None else values, num_known
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None, None, None]:

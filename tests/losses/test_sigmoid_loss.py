@@ -146,6 +146,21 @@ def test_many_entries_are_computed_in_blocks_alike(monkeypatch):
     torch.testing.assert_close(torch.autograd.grad(blocks, z), torch.autograd.grad(whole, z))
 
 
+@pytest.mark.parametrize("columns", [4, 3, 1])
+@pytest.mark.parametrize(("center", "spread"), [(0, 1), (-60, 1), (30, 20), (300, 300)])
+def test_the_summed_cross_entropy_has_the_digits_of_float64(center, spread, columns):
+    """Also of confident entries, whose factors are 1 in float32, and where the product of the factors overflows."""
+    generator = torch.Generator().manual_seed(0)
+    u = center + spread * torch.randn(50, columns, generator=generator)
+    y = (torch.rand(u.shape, generator=generator) < 0.3).float()
+    z = torch.where(y == 1, -u, u).requires_grad_()
+    loss = sigmoid_loss("cross_entropy")(z, y, reduction="sum")
+    expected = F.softplus(u.double(), threshold=40.0)
+    assert loss.item() == pytest.approx(expected.sum().item(), rel=5e-6)
+    (gradient,) = torch.autograd.grad(loss, z)
+    torch.testing.assert_close(gradient, (torch.sigmoid(u.double()) * (1 - 2 * y)).float(), rtol=1e-6, atol=1e-37)
+
+
 @pytest.mark.parametrize("labels", [torch.full((2, 3), 0.5), torch.full((2, 3), 2), torch.full((2, 3), 156).byte()])
 def test_labels_other_than_0_and_1_are_refused(labels):
     with pytest.raises(ValueError, match="labels must be 0 or 1, or -100 or NaN where unknown"):

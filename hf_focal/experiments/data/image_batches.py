@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from ...cli.column_selection import Column
 from ...cli.input_encoding import open_image
 from .dataset_splits import labelled_splits, read_splits
+from .label_set_splits import label_set_splits
 from .pixel_format import PixelFormat
 
 AUGMENTATIONS = ("none", "crop", "resized_crop")
@@ -34,6 +35,7 @@ def load_image_splits(
     *,
     image_column: str = "image",
     label_column: str = "label",
+    multi_label: bool = False,
     test_split: str = "test",
     validation_fraction: float = 0.1,
     validation_size: int | None = None,
@@ -48,6 +50,8 @@ def load_image_splits(
         train_file, validation_file, test_file: parquet files (or csv, json, jsonl whose images are paths).
         image_column: a column of images: files' bytes or paths to them.
         label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order).
+        multi_label: whether images have several labels; then `label_column` and "label" are as in `label_set_splits`,
+            and `validation_fraction` is a tenth.
         test_split: the split of `dataset_name` that is the test set: "valid" where the labels of "test" are secret.
         validation_fraction: share of the training samples that becomes "validation" if none is given; stratified.
         validation_size: the same as a number of samples; overrides `validation_fraction`.
@@ -63,6 +67,8 @@ def load_image_splits(
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
     images = [Column("image_column", image_column, "image", "images")]
+    if multi_label:
+        return label_set_splits(raw, sources, images, label_column, validation_size, seed)
     return labelled_splits(raw, sources, images, label_column, validation_fraction, validation_size, seed)
 
 
@@ -124,7 +130,10 @@ class ImageDataset(torch.utils.data.Dataset):
         if augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {augmentation!r}")
         self.pixels, self.augmentation, self.seed = pixels, augmentation, seed
-        self.labels = torch.from_numpy(split.select_columns("label").with_format("numpy")["label"][:]).long()
+        if isinstance(split.features["label"], dict):  # of several labels
+            self.labels = torch.tensor([list(row.values()) for row in split["label"]])
+        else:
+            self.labels = torch.from_numpy(split.select_columns("label").with_format("numpy")["label"][:]).long()
         self.images = self._decoded(split["image"], range(len(split))) if in_memory else split
         sees_all = augmentation == "none" and pixels.stored_size == pixels.size
         # In shared memory, because workers may persist across epochs.
@@ -145,7 +154,8 @@ class ImageDataset(torch.utils.data.Dataset):
         return {name: values[0] for name, values in self.__getitems__([index]).items()}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """``pixel_values`` (B, S, S, 3) uint8, ``labels`` (B,) int64 and, for crops, ``boxes`` (B, 4)."""
+        """``pixel_values`` (B, S, S, 3) uint8, ``labels`` (B,) int64, or (B, L) float32 of images with several labels,
+        and, for crops, ``boxes`` (B, 4)."""
         batch = {"pixel_values": self._images(indices), "labels": self.labels[indices]}
         return batch if self.boxes is None else {**batch, "boxes": self.boxes[indices]}
 

@@ -11,6 +11,7 @@ from ...reports import RunResult, results_table
 from ..data.image_batches import ImageDataset
 from ..reports.experiment_report import write_experiment_report
 from ..reports.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
+from .classifier_results import sample_tables
 from .loss_comparison import write_classifier_comparison
 from .output_folders import folder_of
 
@@ -25,7 +26,7 @@ def write_image_report(
     class_names: Sequence[str],
     seed: int,
 ) -> None:
-    """Write the report of a run, with its predictions, confidence.md and examples.png.
+    """Write the report of a run, with its predictions, confidence.md and examples.png, if images have one label.
 
     Args:
         report: the folder.
@@ -36,26 +37,41 @@ def write_image_report(
         seed: of the draw of examples.
     """
     report.mkdir(parents=True, exist_ok=True)
-    logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
-    own = Predictions.of(logits, labels, result.temperature)
-    own.save(report / _FILE)
-    _write_examples(report, [result], {result.loss: own}, images, class_names, seed)
+    if not _several_labels(result):
+        logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
+        own = Predictions.of(logits, labels, result.temperature)
+        own.save(report / _FILE)
+        _write_examples(report, [result], {result.loss: own}, images, class_names, seed)
     write_experiment_report(report, result)  # last: it marks the run as finished
 
 
 def write_image_comparison(
     report: Path, results: Sequence[RunResult], images: ImageDataset, class_names: Sequence[str], seed: int
 ) -> None:
-    """Write the comparison of runs, with confidence.md and examples.png; arguments as in `write_image_report`."""
+    """Write the comparison of runs, with the same files; arguments as in `write_image_report`."""
     write_classifier_comparison(report, results)
+    if _several_labels(results[0]):
+        return
     folders = {result.loss: folder_of(LossConfig.parse(result.loss), report.parent) for result in results}
     predictions = {loss: Predictions.load(folder / "report" / _FILE) for loss, folder in folders.items()}
     _write_examples(report, results, predictions, images, class_names, seed)
 
 
 def image_tables(results: Sequence[RunResult]) -> str:
-    """The table of results, and that of confidences."""
-    return f"{results_table(results)}\n{confidence_table(results)}"
+    """The table of results and that of confidences, with their legend; of several labels as `sample_tables`."""
+    if _several_labels(results[0]):
+        return sample_tables(results)
+    return "\n".join(
+        [
+            f"{results_table(results)}\n{confidence_table(results)}",
+            "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best.",
+            "S99: the images with a confidence of at least 99 %.",
+        ]
+    )
+
+
+def _several_labels(result: RunResult) -> bool:
+    return "one_temperature" in result.details
 
 
 def _write_examples(
