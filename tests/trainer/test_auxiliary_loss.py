@@ -4,8 +4,10 @@ import json
 
 import pytest
 import torch
+import transformers
 from auxiliary_case import TRAIN, mixtral, split_step
 from language_models import IDS, padded, tokens_of, trainer_of, translations, weights
+from packaging.version import Version
 from processes import output_of, start
 from torch.nn import functional as F
 from transformers import (
@@ -96,6 +98,10 @@ def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
     assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
 
 
+@pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.18"),
+    reason="SwitchTransformers of older releases fails on its own router logits",
+)
 def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
     rows = translations(8)
 
