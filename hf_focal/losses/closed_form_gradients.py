@@ -12,6 +12,7 @@ operations.
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -65,7 +66,8 @@ class SampleStatistics(NamedTuple):
         return cls(ce, label / normalizer, others / normalizer, normalizer, label_logit, moment, num_classes)
 
 
-class Entries(NamedTuple):
+@dataclass(frozen=True)  # a property of a named tuple does not compile with PyTorch 2.7
+class Entries:
     """Statistics of the entries of a sigmoid head, of one shape and in the accumulation dtype.
 
     A loss that has a sigmoid link maps them to its values and their gradient by u, in its method `sigmoid_form`.
@@ -149,7 +151,8 @@ def values_and_gradient(
     if moment is not None:
         of_sample = shifted.scatter(-1, index, 0.0).sum(-1) if moment == "sum" else _square_sums(e)
     form = closed_form(SampleStatistics.of(label_logit, e.sum(-1), of_sample, logits.shape[-1]))
-    columns: list[Any] = [None if c is None else c.unsqueeze(-1) for c in form[1:]]
+    # A plain tuple, as PyTorch 2.7 does not compile a slice of a named one.
+    columns: list[Any] = [None if c is None else c.unsqueeze(-1) for c in tuple(form)[1:]]
     linear, label, quadratic, pivot, constant = columns
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant

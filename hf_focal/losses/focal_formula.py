@@ -42,7 +42,7 @@ def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> C
 
 def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Tensor, Tensor]:
     """The focal losses of entries and their gradient by u, with γ a number or chosen by a policy."""
-    if isinstance(gamma, ConstantGamma | ScheduledGamma):
+    if isinstance(gamma, (ConstantGamma, ScheduledGamma)):  # PyTorch 2.7 does not compile a union here
         gamma = gamma.gamma  # without p
     chosen = gamma(entries.p) if isinstance(gamma, GammaPolicy) else gamma
     if not isinstance(chosen, Tensor) and chosen >= 0:  # nothing to divide by, and a third of the time

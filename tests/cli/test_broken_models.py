@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -71,8 +72,9 @@ def test_constant_logits(capsys, texts, broken):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"id2label": ["a", "b", "c"]}, "cannot be loaded: AttributeError"),
-        ({"id2label": {"0": 1, "1": 2, "2": 3}}, "its config's id2label must name the labels 0, 1, ..., got {0: 1"),
+        # Some releases of Transformers check the types of a config, others leave that to us.
+        ({"id2label": ["a", "b", "c"]}, "cannot be loaded: (AttributeError|.*'id2label' expected a dict, got list)"),
+        ({"id2label": {"0": 1, "1": 2, "2": 3}}, r"id2label must name the labels .* got \{0: 1|'id2label' .*\{'0': 1"),
         ({"id2label": {"0": "a", "5": "b"}}, "its config's id2label must name the labels"),
         ({"use_cache": "x"}, "expected bool"),
         ({"hidden_act": "none such"}, "must describe a model, got one that raises KeyError"),
@@ -81,7 +83,7 @@ def test_constant_logits(capsys, texts, broken):
 )
 def test_configs_of_other_types(capsys, texts, broken, config, message):
     folder = broken(**config)
-    assert message in error_of(capsys, line_of("evaluate", texts, folder))
+    assert re.search(message, error_of(capsys, line_of("evaluate", texts, folder)))
 
 
 @pytest.mark.parametrize(

@@ -209,9 +209,10 @@ def test_class_balanced_takes_the_number_of_ones_of_each_label():
     torch.testing.assert_close(loss(z, y, reduction="none"), expected, check_dtype=False, rtol=1e-7, atol=0)
 
 
-def test_compiled_code_gives_the_same_gradient():
+@pytest.mark.parametrize("config", ["focal:gamma=2,alpha=0.25", "brier"])
+def test_compiled_code_gives_the_same_gradient(config):
     z, y = samples(torch.float32)
-    loss = sigmoid_loss("focal:gamma=2,alpha=0.25")
+    loss = sigmoid_loss(config)
     (expected,) = torch.autograd.grad(loss(z, y), z)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(torch.autograd.grad(compiled(z, y), z)[0], expected)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from launched_images import BoxesTrainer, recipe
+from packaging.version import Version
 from PIL import Image as PILImage
 from recipe_modules import NoTrainer, flags
 from transformers import (
@@ -25,6 +26,7 @@ from transformers import (
     ViTImageProcessorPil,
     pipeline,
 )
+from transformers.utils import is_torchvision_available
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "trainer"))
 from processes import output_of, start
@@ -363,6 +365,9 @@ def write_pretrained(kind, folder):
 
 @pytest.mark.parametrize("kind", ["vit", "convnext"])
 def test_a_local_model_is_fine_tuned(kind, digits, tmp_path, trainers):
+    other_resize = Version(torch.__version__) < Version("2.9") and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    if kind == "convnext" and other_resize and is_torchvision_available():
+        pytest.skip("torchvision before 0.24 rounds resized pixels differently from Pillow on CPUs with AVX-512")
     start = write_pretrained(kind, tmp_path / "model")
     options = digits.files | {"model_name_or_path": tmp_path / "model", "image_size": None, "optim": "adamw_torch"}
     run(tmp_path / "out", **options, num_train_epochs=1, learning_rate=0.01, loss="focal:gamma=2")

@@ -4,8 +4,10 @@ import json
 
 import pytest
 import torch
+import transformers
 from auxiliary_case import TRAIN, mixtral, split_step
 from language_models import IDS, padded, tokens_of, trainer_of, translations, weights
+from packaging.version import Version
 from processes import output_of, start
 from torch.nn import functional as F
 from transformers import (
@@ -113,6 +115,10 @@ def test_a_soft_target_counts_as_one_item(reduction):
     assert auxiliary.item() == pytest.approx(1.0 if reduction == "mean" else 3.0, rel=1e-5)
 
 
+@pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.18"),
+    reason="SwitchTransformers of older releases fails on its own router logits",
+)
 def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
     rows = translations(8)
 

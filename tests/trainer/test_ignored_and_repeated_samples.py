@@ -44,7 +44,7 @@ def test_each_sample_of_an_epoch_has_its_label_once(num_samples, state):
 
 def test_batches_that_are_not_filled_up_stay_as_they_are(state):
     batch = {"labels": torch.arange(4)}
-    rebalanced = DataLoader(range(9), batch_sampler=BatchSamplerShard([[0, 1], [2, 3]], 2, 0))
+    rebalanced = DataLoader(range(9), batch_sampler=BatchSamplerShard([[0, 1], [2, 3]], 2, 0, even_batches=False))
     dropped = BatchSampler(SequentialSampler(range(9)), 4, drop_last=True)
     for loader in (rebalanced, DataLoader(range(9), batch_sampler=BatchSamplerShard(dropped, 2, 0))):
         assert without_repeats(batch, loader, range(9)) is batch and batch["labels"].tolist() == [0, 1, 2, 3]

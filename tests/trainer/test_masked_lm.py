@@ -91,7 +91,7 @@ def test_the_temperature_is_in_the_saved_weights(tmp_path):
         ("Bert", {}),
         ("Roberta", {}),
         ("DistilBert", {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}),
-        ("ModernBert", {"cls_token_id": 1, "sep_token_id": 2}),
+        ("ModernBert", {"cls_token_id": 1, "sep_token_id": 2, "num_hidden_layers": 2}),
         ("Albert", {"embedding_size": 16}),
         ("Electra", {"embedding_size": 16}),
         ("DebertaV2", {}),
