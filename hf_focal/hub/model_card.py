@@ -130,6 +130,7 @@ def model_card(
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = _UNITS.get(result.details.get("task", task), _UNITS.get(task, "samples"))
+    intervals = [side.get("ece") for side in (result.pre_intervals, result.post_intervals)]
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
@@ -158,7 +159,8 @@ def model_card(
         if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
         else "Focal",
         table=results_table([result]),
-        intervals=[side.get("ece") for side in (result.pre_intervals, result.post_intervals)],
+        intervals=intervals,
+        overlap=all(intervals) and max(low for low, _ in intervals) <= min(high for _, high in intervals),
         balance=result.details.get("class_balance"),
         calibration=calibration,
         scaled=scaled,

@@ -167,6 +167,7 @@ def test_the_text_says_what_was_trained_and_measured():
     assert "![Reliability diagram after temperature scaling](report/after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
     assert "folded into the weights, so you do not need to apply it" in text
+    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse." in text
 
 
 def test_a_temperature_that_is_not_folded_comes_with_the_code_that_applies_it():
@@ -260,11 +261,16 @@ def test_a_card_names_the_splits():
 
 @pytest.mark.parametrize("larger", [(), ("ece",), ("nll",), ("ece", "nll")])
 @pytest.mark.parametrize("same_rows", [False, True])
-def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows):
+@pytest.mark.parametrize("high", [0.07, 0.08, 0.09])
+def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows, high):
     pre, post = {"ece": 0.10, "nll": 0.5}, {"ece": 0.05, "nll": 0.4}
     post |= {key: 2 * pre[key] for key in larger}
-    text = card_of(replace(run_of(), pre=pre, post=post), same_rows=same_rows).text
-    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows)
+    intervals = {"pre_intervals": {"ece": (0.08, 0.12)}, "post_intervals": {"ece": (0.03, high)}}
+    text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_rows=same_rows).text
+    overlap = high >= 0.08
+    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows and not overlap)
+    noise = "The intervals of the ECE overlap: the difference is within the noise of these test samples."
+    assert (noise in text) is (overlap and not same_rows)
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}

@@ -233,6 +233,14 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
         run(folder, loss="focal:gamma=3", adam_epsilon=10)
 
 
+def test_few_calibration_samples_are_told_before_training(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(AssertionError, match="started again"):
+        run(tmp_path)
+    told = "T is fitted on 60 samples: with fewer than 200, it can make calibration worse; set validation_size"
+    assert caplog.text.count(told) == 1
+
+
 @pytest.mark.slow
 def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
     def fail(folder, result):
