@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from ..calibration.fitted_temperature import LabelTemperatures
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_table
+from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss
+from ..reports.text_summary import metrics_table
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
@@ -158,7 +159,8 @@ def model_card(
         else "FocalSeq2Seq"
         if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
         else "Focal",
-        table=results_table([result]),
+        table=metrics_table(result),
+        notes=results_notes([result]),
         intervals=intervals,
         overlap=all(intervals) and max(low for low, _ in intervals) <= min(high for _, high in intervals),
         balance=result.details.get("class_balance"),
