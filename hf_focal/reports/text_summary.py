@@ -36,7 +36,12 @@ def summary(result: RunResult) -> str:
     if "fitted_on" in details:
         of_fit = "labels" if result.link == "sigmoid" else unit
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
-    lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", metrics_table(result)]
+    lines += [
+        "",
+        f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:",
+        "",
+        metrics_table(result),
+    ]
     lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
