@@ -132,6 +132,7 @@ def model_card(
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = _UNITS.get(result.details.get("task", task), _UNITS.get(task, "samples"))
     intervals = [side.get("ece") for side in (result.pre_intervals, result.post_intervals)]
+    known = [interval for interval in intervals if interval]
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
@@ -162,7 +163,7 @@ def model_card(
         table=metrics_table(result),
         notes=results_notes([result]),
         intervals=intervals,
-        overlap=all(intervals) and max(low for low, _ in intervals) <= min(high for _, high in intervals),
+        overlap=len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known),
         balance=result.details.get("class_balance"),
         calibration=calibration,
         scaled=scaled,
