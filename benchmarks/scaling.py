@@ -138,9 +138,10 @@ def exponent(lines: list[dict], size: str, value: str) -> float:
 def draw(lines: list[dict], fits: list[dict], path: Path) -> None:
     from matplotlib import pyplot
 
-    figure, grid = pyplot.subplots(2, 2, figsize=(17, 11), layout="constrained")
+    # One panel below the other, each above its legend, so that they can be read on a phone.
+    figure, grid = pyplot.subplots(4, figsize=(4.8, 20), layout="constrained")
     for row, (value, label) in enumerate((("cpu_seconds", "CPU seconds, one thread"), ("peak_bytes", "peak bytes"))):
-        for axes, size in zip(grid[row], ("samples", "classes"), strict=True):
+        for axes, size in zip(grid[2 * row : 2 * row + 2], ("samples", "classes"), strict=True):
             fitted = [entry for entry in fits if entry["against"] == size]
             for i, entry in enumerate(fitted):
                 points = points_of(lines, entry["name"], size)
@@ -151,9 +152,8 @@ def draw(lines: list[dict], fits: list[dict], path: Path) -> None:
             clean_axes(axes)
             fixed = f"{FIXED_CLASSES} classes" if size == "samples" else f"{FIXED_SAMPLES:,} samples"
             axes.set(xlabel=f"{size} ({fixed})", ylabel=label)
-            axes.legend(
-                title="exponent of the last three points", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
-            )
+            title = "exponent of the last three points"
+            axes.legend(title=title, loc="upper left", bbox_to_anchor=(0, -0.16), frameon=False, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     finished(figure, path)
     pyplot.close(figure)

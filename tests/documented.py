@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from transformers import BertConfig, BertModel
 
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
@@ -21,6 +22,21 @@ def examples_of(page: Path) -> list[str]:
 def run_example(example: str, page: Path, names: dict[str, Any]) -> None:
     """Run a block in the namespace `names`, which keeps its definitions; tracebacks name the page."""
     exec(compile(example, str(page), "exec"), names)
+
+
+def reviews_and_encoder(folder: Path) -> None:
+    """The files of the guide from a CSV to the Hub, with a tiny encoder in the place of the known one."""
+    random = torch.Generator().manual_seed(0)
+    for name, size in (("reviews", 1600), ("reviews_test", 300)):
+        labels = torch.randint(2, (size,), generator=random)
+        shown = labels ^ (torch.rand(size, generator=random) < 0.2)
+        texts = [("bad poor awful", "good fine nice")[label] for label in shown.tolist()]
+        names = [("negative", "positive")[label] for label in labels.tolist()]
+        Dataset.from_dict({"text": texts, "label": names}).to_csv(folder / f"{name}.csv")
+    tokenizer = train_word_tokenizer(["good fine nice", "bad poor awful"], vocab_size=10)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=10, **sizes)).save_pretrained(folder / "minilm")
+    tokenizer.save_pretrained(folder / "minilm")
 
 
 def classifier() -> dict[str, Any]:

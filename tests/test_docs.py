@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from documented import ROOT, classifier, examples_of, run_example
+from documented import ROOT, classifier, examples_of, reviews_and_encoder, run_example
 from recipe_modules import import_recipe
 from transformers import TrainingArguments
 
 import hf_focal
 from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal.cli.main import main
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -24,7 +25,7 @@ API = sorted((DOCS / "api").glob("*.md"))
 # Its first example trains for 16 minutes; `test_guide.py` runs the others.
 ELSEWHERE = DOCS / "guides" / "calibrate_existing.md"
 # These guides build their own model and data; the others continue from an existing model and splits.
-COMPLETE = ("first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
+COMPLETE = ("csv_to_hub", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation")
 GUIDES = [page for page in PAGES if page != ELSEWHERE and examples_of(page)]
 STATUSES = {"reproduced", "small-scale run", "implemented, not run", "not implemented"}
 
@@ -37,7 +38,7 @@ all_pages = pytest.mark.parametrize("page", PAGES + OTHER_PAGES, ids=lambda page
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
+def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(page)
     names = {} if page.stem in COMPLETE else classifier()
@@ -46,6 +47,9 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
         names["trainer"] = FocalTrainer(
             names["model"], names["args"], train_dataset=names["train"], eval_dataset=names["validation"]
         )
+    if page.stem == "csv_to_hub":
+        reviews_and_encoder(tmp_path)
+        hub = request.getfixturevalue("hub")
     if page.stem == "decisions":
         sides = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)) * 3
         arrays = {f"{part}_logits": torch.cat([sides, -sides], 1).numpy() for part in ("validation", "test")}
@@ -65,6 +69,12 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
         measured = [names["figures"][name] for name in ("eval_error", "eval_ece", "eval_ece_post_t")]
         # Other versions round differently.
         assert measured == pytest.approx([float(value) / 100 for value in shown], abs=0.03)
+    if page.stem == "csv_to_hub":
+        (line,) = re.findall(r"```console\n\$ hf-focal (.*)\n```", page.read_text(encoding="utf-8"))
+        assert main(line.split()) == 0 and (tmp_path / "reviews.html").stat().st_size > 0
+        (published,) = hub.repositories.values()
+        assert {"README.md", "model.safetensors", "temperature.json"} <= published.keys()
+        assert json.loads(published["temperature.json"])["num_samples"] == 500
     if page.stem == "translation":
         assert names["folded"].config.calibration["folded"]
     if page.stem == "adafocal":
@@ -81,7 +91,17 @@ def test_examples_run_in_order(page, tmp_path, monkeypatch, capsys):
 
 def test_guides_with_examples():
     assert {page.stem for page in GUIDES} == {
-        *("adafocal", "decisions", "first_model", "gallery", "gamma", "losses", "reliability_diagram", "translation"),
+        *(
+            "adafocal",
+            "csv_to_hub",
+            "decisions",
+            "first_model",
+            "gallery",
+            "gamma",
+            "losses",
+            "reliability_diagram",
+            "translation",
+        ),
         *("exactness", "launching", "multi_label"),
     }
 

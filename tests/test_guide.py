@@ -9,9 +9,13 @@ import trained_models
 from datasets import load_dataset
 
 from hf_focal.cli.main import main
+from hf_focal.reports import RunResult
 
-GUIDE = (Path(__file__).parents[1] / "docs" / "guides" / "calibrate_existing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+GUIDE = (DOCS / "guides" / "calibrate_existing.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n\$ hf-focal (.*?)\n\n(.*?)```", GUIDE, flags=re.DOTALL)
+
+LOSSES = ("cross_entropy", "flsd53")
 
 
 @pytest.fixture
@@ -51,3 +55,14 @@ def test_the_figures_come_from_one_run():
     (also_after,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[2][1])
     assert (before, after) == (also_before, also_after)
     assert f"falls from {float(before):.1f} % to {float(after):.1f} %" in " ".join(GUIDE.split())
+
+
+def test_the_figures_from_a_csv_to_the_hub_are_those_of_the_committed_runs():
+    page = (DOCS / "guides" / "csv_to_hub.md").read_text(encoding="utf-8")
+    runs = [RunResult.load(DOCS / "results" / "runs" / "csv_to_hub" / f"{loss}.json") for loss in LOSSES]
+    sides = [(m, i["ece"]) for run in runs for m, i in ((run.pre, run.pre_intervals), (run.post, run.post_intervals))]
+    for metrics, (low, high) in sides:
+        ece = f"{100 * metrics['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+        assert f"| {ece} | {metrics['nll']:.3f} | {100 * metrics['error']:.2f} |" in page
+    for run in runs:
+        assert f"\n{run.temperature}\n" in page

@@ -20,7 +20,7 @@ OBJECTIVES = ("ece", "adaece", "nll")
 # Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
 STREAM_OBJECTIVES = ("ece", "nll")
 # With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
-ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
+_ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
 # Within these, float32 can represent 1/T and the relevant logits over T.
@@ -124,6 +124,16 @@ class LabelTemperatures(Temperature):
         if isinstance(logits, Tensor):
             return logits / torch.tensor(self.values, dtype=logits.dtype, device=logits.device)
         return logits / np.array(self.values, dtype=logits.dtype)
+
+
+def few_samples(objective: str, num_samples: int, unit: str = "samples") -> str:
+    """What to say of a T that is fitted on too few samples, as one sentence without its period; "" for enough."""
+    enough = _ENOUGH_SAMPLES.get(objective, 0)
+    return (
+        ""
+        if num_samples >= enough
+        else (f"T is fitted on {num_samples:,} {unit}: with fewer than {enough}, it can make calibration worse")
+    )
 
 
 def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:

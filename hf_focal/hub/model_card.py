@@ -13,8 +13,9 @@ from markupsafe import Markup
 
 from ..calibration.fitted_temperature import LabelTemperatures
 from ..losses import LOSSES
-from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_table
+from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss
+from ..reports.text_summary import metrics_table
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
@@ -130,6 +131,8 @@ def model_card(
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = _UNITS.get(result.details.get("task", task), _UNITS.get(task, "samples"))
+    intervals = [side.get("ece") for side in (result.pre_intervals, result.post_intervals)]
+    known = [interval for interval in intervals if interval]
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
@@ -157,8 +160,10 @@ def model_card(
         else "FocalSeq2Seq"
         if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
         else "Focal",
-        table=results_table([result]),
-        intervals=[side.get("ece") for side in (result.pre_intervals, result.post_intervals)],
+        table=metrics_table(result),
+        notes=results_notes([result]),
+        intervals=intervals,
+        overlap=len(known) == 2 and max(low for low, _ in known) <= min(high for _, high in known),
         balance=result.details.get("class_balance"),
         calibration=calibration,
         scaled=scaled,

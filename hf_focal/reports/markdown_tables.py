@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..calibration.fitted_temperature import few_samples
 from .run_results import RunResult
 
 MISSING = "–"  # not measured, or NaN
@@ -135,8 +136,10 @@ def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
 
 
 def results_notes(results: Sequence[RunResult]) -> list[str]:
-    """Return what the numbers of `results_table` do not show: models of one answer, and temperatures that harm."""
-    notes = []
+    """Return what the numbers of `results_table` do not show: models of one answer, and temperatures that harm or that
+    are fitted on few samples."""
+    fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
+    notes = [note for fit in fits if (note := few_samples(*fit))]
     for run in results:
         size, balance = _class_balance(run)
         others = size - balance.get("predicted", 0)

@@ -23,6 +23,8 @@ _METRICS = (
     ("aurc", "AURC %", 100, 2),
     ("micro_f1", "micro F1 %", 100, 2),
     ("macro_f1", "macro F1 %", 100, 2),
+    ("auroc", "AUROC %", 100, 2),
+    ("bleu", "BLEU", 1, 2),
 )
 
 
@@ -34,7 +36,12 @@ def summary(result: RunResult) -> str:
     if "fitted_on" in details:
         of_fit = "labels" if result.link == "sigmoid" else unit
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
-    lines += ["", f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:", "", _table(result)]
+    lines += [
+        "",
+        f"On the {int(result.pre['num_samples']):,} {unit} of {details['measured_on']}:",
+        "",
+        metrics_table(result),
+    ]
     lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
@@ -76,7 +83,8 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _table(result: RunResult) -> str:
+def metrics_table(result: RunResult) -> str:
+    """A table with a row for each metric before and after the correction, narrow enough for a phone."""
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
     if result.method is not None:
         after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else f"{result.method} scaling"
@@ -84,8 +92,8 @@ def _table(result: RunResult) -> str:
         columns.append((result.post, result.post_intervals))
     rows = [titles]
     for key, title, factor, decimals in (metric for metric in _METRICS if metric[0] in result.pre):
-        bounds = [format_interval(intervals["ece"], 100, 2) if key == "ece" else "" for _, intervals in columns]
-        numbers = [format_number(metrics[key], factor, decimals) for metrics, _ in columns]
+        bounds = [format_interval(side.get("ece") if key == "ece" else None, 100, 2) for _, side in columns]
+        numbers = [format_number(metrics.get(key), factor, decimals) for metrics, _ in columns]
         rows.append([title, *map("".join, zip(numbers, bounds, strict=True))])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, ["-" * width for width in widths])

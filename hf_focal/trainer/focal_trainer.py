@@ -19,11 +19,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_l
 
 from ..calibration.correction_choice import CalibrationFit, Correction, fit_calibration
 from ..calibration.fitted_temperature import (
-    ENOUGH_SAMPLES,
     OBJECTIVES,
     STREAM_OBJECTIVES,
     Temperature,
     check_objective,
+    few_samples,
 )
 from ..calibration.folding import folded_temperature
 from ..calibration.last_layers import may_have_bias
@@ -436,9 +436,8 @@ class FocalTrainer(Trainer):
             logits, labels = collected
             options: Any = {"link": self.link, "per_label": per_label}
             self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
-            if self.temperature.num_samples < (enough := ENOUGH_SAMPLES[objective]) and self.args.should_log:
-                message = "T is fitted on %d samples: with fewer than %d, it can make calibration worse"
-                _logger.warning(message, self.temperature.num_samples, enough)
+            if (warning := few_samples(objective, self.temperature.num_samples)) and self.args.should_log:
+                _logger.warning(warning)
         self.calibration_fit, self.temperature_curves = None, curves
         self._calibration_when_fitted = self.calibration()
         return self.temperature

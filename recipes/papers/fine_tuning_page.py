@@ -247,7 +247,7 @@ def bars(groups: dict, path: Path) -> None:
     heights = [len(losses) + 2 for losses in groups.values()]
     figure, axes = plt.subplots(
         len(groups),
-        figsize=(5.5, 0.21 * sum(heights)),
+        figsize=(4.2, 0.21 * sum(heights)),
         sharex=True,
         layout="constrained",
         squeeze=False,
@@ -261,16 +261,16 @@ def bars(groups: dict, path: Path) -> None:
             axis.barh(position, mean(of_seeds), color=color)
             axis.plot(of_seeds, [position] * len(of_seeds), "k.", markersize=4)
         axis.set_yticks(range(len(losses)), losses, fontsize=8)
-        axis.set_title(title(setting), fontsize=9)
+        axis.set_title(title(setting), fontsize=9, loc="right")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("ECE before T, %; bars: mean over seeds, dots: seeds", fontsize=9)
+    figure.supxlabel("ECE before T, %; bars: means, dots: seeds", fontsize=9)
     finished(figure, path)
     plt.close(figure)
 
 
 def curves(runs: list[dict], path: Path) -> None:
     """Test ECE and NLL against the number of calibration samples, for T by NLL and by ECE."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, axes = plt.subplots(2, figsize=(4.5, 6), layout="constrained")  # legible on a phone
     means = curve_means(runs)
     for column, (axis, label, factor) in enumerate(zip(axes, ("test ECE, %", "test NLL"), (100, 1), strict=True)):
         for objective, color, marker, line in zip(means, COLORS, MARKERS, LINES, strict=False):

@@ -126,6 +126,11 @@ def main(argv: list[str] | None = None) -> None:
     calibrated = RunResult.load(DOCS / "runs" / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")
+    usual, focal = (
+        RunResult.load(DOCS / "runs" / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53")
+    )
+    panels = {"cross-entropy": usual.pre_bins, "cross-ent., T": usual.post_bins, "FLSD-53, T": focal.post_bins}
+    draw_panels(panels, DOCS.parent / "guides" / "csv_to_hub.png")
 
 
 if __name__ == "__main__":

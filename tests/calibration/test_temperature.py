@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 
 from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid_sums as grid_sums
-from hf_focal.calibration.fitted_temperature import PAPER_GRID, Temperature
+from hf_focal.calibration.fitted_temperature import PAPER_GRID, Temperature, few_samples
 from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
 
@@ -307,6 +307,14 @@ def test_without_a_best_temperature_it_is_1(labels, message):
     with pytest.warns(UserWarning, match=f"so T = 1: .*{message}"):
         fitted = fit_temperature(LOGITS, labels, "nll")
     assert fitted.value == 1 and fitted.nll_after == fitted.nll_before
+
+
+@pytest.mark.parametrize(("objective", "enough"), [("nll", 200), ("ece", 500), ("adaece", 500), ("none", 0)])
+def test_few_samples_are_told(objective, enough):
+    assert few_samples(objective, enough, "words") == ""
+    if enough:
+        expected = f"T is fitted on {enough - 1} words: with fewer than {enough}, it can make calibration worse"
+        assert few_samples(objective, enough - 1, "words") == expected
 
 
 def test_a_grid_that_can_only_harm_is_told():

@@ -15,8 +15,9 @@ from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.hub.model_card import citations, model_card
 from hf_focal.losses import LOSSES
 from hf_focal.metrics import ReliabilityBins
-from hf_focal.reports import RunResult, results_table
+from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import escaped
+from hf_focal.reports.text_summary import metrics_table
 
 CLASSIFICATION = ["text-classification", "image-classification", "token-classification", "image-segmentation"]
 TASKS = [*CLASSIFICATION, "translation", "text-generation"]
@@ -101,7 +102,7 @@ def test_bleu_is_among_the_results_of_a_translation():
         "BLEU": ("bleu", 26.21),
         "BLEU before temperature scaling": ("bleu", 26.31),
     }
-    assert results_table([result]) in card.text and "26.31 → 26.21" in card.text
+    assert metrics_table(result) in card.text and re.search(r"\| BLEU +\| 26.31 +\| 26.21 +\|", card.text)
     assert "fitted on 500 tokens of the validation split" in card.text
     assert "FocalSeq2SeqTrainer(" in card.text
     assert "AutoModelForSeq2SeqLM" in card.text
@@ -160,13 +161,14 @@ def test_the_text_says_what_was_trained_and_measured():
     assert "Loss: `adafocal:bins=10`, focal or inverse focal" in text
     assert 'loss="adafocal:bins=10"' in text and "calibration_dataset=validation" in text
     assert "| learning_rate | 2e-05 |" in text and "| opt\\|im | a_b |" in text
-    assert results_table([result]) in text
+    assert metrics_table(result) in text
     assert "T = 1.3 was fitted on 50 samples of the validation split, not on the test set. It has the lowest" in text
     assert "ECE from 10.00 % to 5.00 % and the NLL from 0.912 to 0.800. T is at the end of the grid" in text
     assert "![Reliability diagram before temperature scaling](report/reliability%20before.png)" in text
     assert "![Reliability diagram after temperature scaling](report/after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
     assert "folded into the weights, so you do not need to apply it" in text
+    assert "T is fitted on 50 samples: with fewer than 500, it can make calibration worse." in text
 
 
 def test_a_temperature_that_is_not_folded_comes_with_the_code_that_applies_it():
@@ -260,11 +262,16 @@ def test_a_card_names_the_splits():
 
 @pytest.mark.parametrize("larger", [(), ("ece",), ("nll",), ("ece", "nll")])
 @pytest.mark.parametrize("same_rows", [False, True])
-def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows):
+@pytest.mark.parametrize("high", [0.07, 0.08, 0.09])
+def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger, same_rows, high):
     pre, post = {"ece": 0.10, "nll": 0.5}, {"ece": 0.05, "nll": 0.4}
     post |= {key: 2 * pre[key] for key in larger}
-    text = card_of(replace(run_of(), pre=pre, post=post), same_rows=same_rows).text
-    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows)
+    intervals = {"pre_intervals": {"ece": (0.08, 0.12)}, "post_intervals": {"ece": (0.03, high)}}
+    text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_rows=same_rows).text
+    overlap = high >= 0.08
+    assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows and not overlap)
+    noise = "The intervals of the ECE overlap: the difference is within the noise of these test samples."
+    assert (noise in text) is (overlap and not same_rows)
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}
@@ -299,7 +306,7 @@ def test_hostile_names_are_shown_as_they_are(name):
     result = replace(run_of(), loss=name)
     text = model_card(result, model_name=name, task="text-classification", base_model=name, dataset=name).text
     shown = escaped(name)
-    assert text.startswith(f"\n# {shown}\n") and f"| {shown} | " in text and f"Loss: {shown}." in text
+    assert text.startswith(f"\n# {shown}\n") and f"Loss: {shown}." in text
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1]
     assert f"model={name!r}" in ast.unparse(ast.parse(code))
 

@@ -30,7 +30,7 @@ def test_the_pages_are_those_of_the_committed_runs(copy):
     results.main([])
     for page in PAGES:
         assert (copy / page).read_text(encoding="utf-8") == (root / page).read_text(encoding="utf-8"), page
-    for figure in ("results/newsgroups.png", "guides/calibrate_existing.png"):
+    for figure in ("results/newsgroups.png", "guides/calibrate_existing.png", "guides/csv_to_hub.png"):
         assert (copy / "docs" / figure).stat().st_size > 10_000
 
 
@@ -40,7 +40,7 @@ def test_every_committed_run_is_in_its_file(copy):
             record = json.loads(file.read_text(encoding="utf-8"))
             assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
     # Their pages have scripts of their own.
-    others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "sft"}
+    others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft"}
     assert {path.name for path in (results.DOCS / "runs").iterdir()} <= {*results.TASKS, *others}
 
 

@@ -1,6 +1,7 @@
 """The text classification recipe from its command line to its report, on tiny networks."""
 
 import json
+import logging
 import re
 import runpy
 import shutil
@@ -233,6 +234,14 @@ def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, m
         run(folder, loss="focal:gamma=3", adam_epsilon=10)
 
 
+def test_few_calibration_samples_are_told_before_training(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(AssertionError, match="started again"):
+        run(tmp_path)
+    told = "T is fitted on 60 samples: with fewer than 200, it can make calibration worse; set validation_size"
+    assert caplog.text.count(told) == 1
+
+
 @pytest.mark.slow
 def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
     def fail(folder, result):
@@ -387,8 +396,16 @@ def encoder(tmp_path_factory):
     return folder
 
 
-def test_a_local_encoder_is_fine_tuned(encoder, tmp_path):
+def test_a_local_encoder_is_fine_tuned(encoder, tmp_path, monkeypatch, caplog):
+    logger = logging.getLogger("transformers.modeling_utils")
+    monkeypatch.setattr(logger, "filters", [])
+    logger.addHandler(caplog.handler)
+    AutoModelForSequenceClassification.from_pretrained(encoder)
+    assert "LOAD REPORT" in caplog.text
+    caplog.clear()
     (result,) = run(tmp_path / "out", model_name_or_path=encoder, num_train_epochs=1, loss="flsd53")
+    logger.removeHandler(caplog.handler)
+    assert "LOAD REPORT" not in caplog.text
     tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert isinstance(tuned, BertForSequenceClassification)
     assert tuned.config.num_labels == 10

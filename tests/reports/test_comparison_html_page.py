@@ -199,6 +199,8 @@ def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
     page = Page(comparison_page([save(run_of(), tmp_path / "run")], tmp_path / "page.html"))
     assert [tag for tag, _ in page.tags].count("h2") == 2
     assert "Calibration of 1 run" in page.text
+    assert run_of().temperature.num_samples == 60
+    assert "T is fitted on 60 samples: with fewer than 500, it can make calibration worse." in page.text
     assert len(page.of("svg")) == 2
 
 

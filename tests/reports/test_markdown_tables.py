@@ -88,7 +88,9 @@ def test_a_temperature_that_harms_is_told():
     logits = torch.nn.functional.one_hot(labels ^ (torch.arange(200) % 10 == 0)).float() * 2.2
     temperature = Temperature(4.0, "ece", 0.1, 0.1, 1.0, 1.0, 30, 15)
     run = RunResult.measure("cross_entropy", temperature, logits, labels)
-    assert "Note: T increases both ECE and NLL of cross_entropy" in results_table([run])
+    table = results_table([run, run])
+    assert "Note: T increases both ECE and NLL of cross_entropy" in table
+    assert table.count("Note: T is fitted on 30 samples: with fewer than 500, it can make calibration worse.\n") == 1
 
 
 def test_what_a_run_lacks_is_a_dash():

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...calibration.fitted_temperature import ENOUGH_SAMPLES
+from ...calibration.fitted_temperature import few_samples
 from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ...reports import RunResult
 from ...trainer import FocalTrainingArguments
@@ -81,12 +81,8 @@ def train_each_loss(
         check.class_weights(runs, num_classes)
     for run in runs:
         check.calibration_size(run, calibration_size, unit)
-    if calibration_size < (enough := ENOUGH_SAMPLES[recipe_args.temperature_objective]):
-        logging.warning(
-            "the validation set has %d %s: a temperature fitted to fewer than %d can make calibration worse; set "
-            "validation_size or another validation_file",
-            *(calibration_size, unit, enough),
-        )
+    if warning := few_samples(recipe_args.temperature_objective, calibration_size, unit):
+        logging.warning("%s; set validation_size or another validation_file", warning)
     with args.main_process_first(desc="claiming the output folders"):
         _claim(args, runs, settings)
     reports = [Path(run.output_dir) / "report" for run in runs]

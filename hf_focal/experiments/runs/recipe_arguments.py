@@ -180,11 +180,15 @@ def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], descripti
         args.disable_tqdm = args.disable_tqdm or not sys.stderr.isatty()
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
-        # The table of the weights of a new head.
-        transformers_logging.get_logger("transformers.utils.loading_report").setLevel(logging.ERROR)
+        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
     check.training_arguments(args)
     runs_of(args, recipe_args.compare)
     return parsed
+
+
+def _no_load_report(record: logging.LogRecord) -> bool:
+    """Leave out the table of the weights of a new head."""
+    return "LOAD REPORT" not in record.getMessage()
 
 
 def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrainingArguments]:

@@ -64,7 +64,7 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
     options: dict[str, Any] = {"formatter_class": _Formatter, "usage": "%(prog)s [--config FILE.yaml] [options]"}
     # mypy does not see the constructor of HfArgumentParser.
     parser = _Parser(dataclass_types, description=description, allow_abbrev=False, **options)  # type: ignore[arg-type]
-    parser.add_argument("--help-all", action="help", help="show the whole help, with all options of TrainingArguments")
+    parser.add_argument("--help-all", action="help", help="show also all TrainingArguments")
     parser.add_argument("--config", type=Path, help="A YAML file of arguments; the command line wins over it.")
     parser._action_groups.append(parser._action_groups.pop(1))  # the recipe's own options come first
     if "--help-all" not in argv:
