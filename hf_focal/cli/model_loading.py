@@ -63,6 +63,8 @@ _PROCESSORS: dict[str, Any] = {
     "image-classification": AutoImageProcessor,
     "audio-classification": AutoFeatureExtractor,
 }
+# A truncated text of these is measured, as a whole.
+_WHOLE_SAMPLES = ("text-classification", "multiple-choice-head")
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
@@ -290,7 +292,7 @@ class TrainedModel:
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if count:
-            rest = ", and the rest is not measured" if self.task != "text-classification" else ""
+            rest = ", and the rest is not measured" if self.task not in _WHOLE_SAMPLES else ""
             self.truncation_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
