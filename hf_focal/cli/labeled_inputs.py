@@ -57,10 +57,10 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
     elif task.startswith("multiple-choice"):
         answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
-        labels = answers["labels"][:]
+        answers = answers["labels"][:]
         if task == "multiple-choice-head":
-            labels = answer_indices(labels, check_choices(source, samples["choices"][:])).tolist()
-        samples = samples.add_column("labels", labels)
+            answers = answer_indices(answers, check_choices(source, samples["choices"][:])).tolist()
+        samples = samples.add_column("labels", answers)
     elif task == "token-classification":
         tags = tags_of(config, source, split, options.tag_column, options.label_map)
         check_tags(source, samples["tokens"][:], tags)

@@ -123,7 +123,9 @@ def test_tags_that_the_model_has_not(values, feature, message):
 
 def test_sounds_are_lists_of_numbers():
     split = Dataset.from_dict({"audio": ["a.wav"], "label": [0]})
-    with pytest.raises(ValueError, match="audio_column must hold lists of numbers, got .*string.* in 'audio' of test"):
+    with pytest.raises(
+        ValueError, match=r"audio_column must hold lists of numbers, got .*string.* in 'audio' of test"
+    ):
         select_inputs("audio-classification", "test", split, CONFIG, InputOptions())
     with pytest.raises(InputError, match="audio_column must hold lists of numbers, got an empty one in row 7"):
         collator_of("audio-classification", Wav2Vec2FeatureExtractor(), None)([{"audio": [], "labels": 0, "row": 7}])
@@ -133,6 +135,6 @@ def test_sounds_are_lists_of_numbers():
 def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
     split = Dataset.from_dict({"q": ["one", "two"], "choices": choices, "answer": [0, 0]})
     with pytest.raises(
-        ValueError, match="choices_column must hold as many options in each row, at least 2, got .* in"
+        ValueError, match=r"choices_column must hold as many options in each row, at least 2, got .* in"
     ):
         select_inputs("multiple-choice-head", "test", split, CONFIG, InputOptions(question_column="q"))
