@@ -31,7 +31,6 @@ _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", 
 _EXAMPLES = {
     "text-classification": '"A text to classify.", top_k=None',
     "image-classification": '"image.png"',
-    "audio-classification": '"audio.wav"',
     "token-classification": '"A text whose words are labeled."',
     "translation": "A sentence to translate.",
     "summarization": "A text to summarize.",
