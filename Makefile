@@ -87,6 +87,8 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/exactness.py --json benchmarks/results/exactness.json
 	$(BIN)/python benchmarks/token_calibration.py --threads 1 --json benchmarks/results/token_calibration.json
 	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --repeats 2 --json benchmarks/results/linear_loss.json
+	$(BIN)/python benchmarks/linear_loss.py --sharded --threads 1 --tokens 2048 --vocabularies 32000 \
+		--json benchmarks/results/linear_loss_sharded.json
 	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
 	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
 	$(BIN)/python benchmarks/training_step.py --threads 1 --steps 5 --rounds 4 --json benchmarks/results/training_step.json

@@ -1,7 +1,7 @@
 """Time and memory of the loss of a linear head, forward and backward, against unfused and fused cross-entropy.
 
     python benchmarks/linear_loss.py [--tokens 2048 4096] [--vocabularies 32000 128256] [--hidden 512] [--threads 1]
-                                     [--dtypes float32] [--chunk_sizes 256 1024] [--json FILE]
+                                     [--dtypes float32] [--chunk_sizes 256 1024] [--sharded] [--json FILE]
 
 Gradients are those of the hidden states and the head. Times are medians over interleaved rounds. Ratios to `F.linear`
 + `F.cross_entropy` are medians of the ratios within each round: read these. CPU time is reported beside wall time; on
@@ -9,11 +9,16 @@ busy cores, and with one thread, it varies less. Peak memory excludes the inputs
 implementation returns. Errors of the gradients are relative, by norms, to float64, on as many tokens as fit in memory;
 in the confident setting the head is aligned with the hidden states of the labels. Apple's cut-cross-entropy is
 included if it and triton are installed. Its actual kernels, and Liger's, need a GPU.
+
+With `--sharded`, two processes (gloo) measure instead, each with as many tokens: heads whose weight FSDP2 shards,
+gathered for each step and its gradient reduced to the shards, beside whole heads whose gradient is averaged as by DDP.
+The peak is then that of the first process. A sharded head's includes the gathered weight and half of its gradient.
 """
 
 import argparse
 import json
 import os
+import socket
 import statistics
 import time
 from collections.abc import Callable
@@ -24,7 +29,9 @@ from pathlib import Path
 import torch
 from loss import machine, median_ratio
 from memory import peak_bytes
-from torch import Tensor, nn
+from torch import Tensor, distributed, multiprocessing, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
@@ -32,6 +39,7 @@ from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 REFERENCE = "F.linear + F.cross_entropy"
 CHUNKS_OF_512 = {"batch_chunk_size": 512, "chunking_method": None}
 ERROR_TOKENS = 512
+NUM_PROCESSES = 2  # with --sharded
 
 
 def unfused(loss: Callable, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -98,14 +106,50 @@ def seconds_of_rounds(runs: dict[str, Callable], rounds: int) -> tuple[dict[str,
     return wall, cpu
 
 
+class Head(nn.Linear):
+    """A linear head that computes its loss, so that FSDP2 gathers its weight for that."""
+
+    def __init__(self, implementation: Callable, weight: Tensor):
+        super().__init__(*weight.shape[::-1], bias=False, device="meta")
+        self.weight, self.implementation = nn.Parameter(weight.clone()), implementation
+
+    def forward(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        return self.implementation(hidden, self.weight, labels)
+
+
+def sharded_step(head: Head, sharded: bool, hidden: Tensor, labels: Tensor) -> None:
+    """The gradients of one process's tokens; that of the weight over all processes, or its shard."""
+    head(hidden, labels).backward()
+    if not sharded:
+        distributed.all_reduce(head.weight.grad.div_(distributed.get_world_size()))
+    head.weight.grad = hidden.grad = None
+
+
+def sharded_runs(hidden: Tensor, weight: Tensor, labels: Tensor) -> dict[str, Callable]:
+    mesh, runs = init_device_mesh("cpu", (distributed.get_world_size(),)), {}
+    for name, step in implementations([]).items():
+        if name == REFERENCE or name in ("ours: cross_entropy", "ours: focal:gamma=3"):
+            whole, shards = Head(step, weight), fully_shard(Head(step, weight), mesh=mesh)
+            runs[name] = partial(sharded_step, whole, False, hidden, labels)
+            runs[f"{name}, sharded"] = partial(sharded_step, shards, True, hidden, labels)
+    return runs
+
+
 def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype: str, args) -> list[dict]:
     """Return and print a line for each implementation."""
     hidden, weight, labels = inputs(num_tokens, num_classes, args.hidden)
     hidden, weight = (tensor.to(getattr(torch, dtype)).requires_grad_() for tensor in (hidden, weight))
-    runs = {name: partial(gradients, step, hidden, weight, labels) for name, step in steps.items()}
-    gradient_bytes = sum(tensor.numel() * tensor.element_size() for tensor in (hidden, weight))
-    peaks = {name: (peak_bytes(run) - gradient_bytes) / 2**20 for name, run in runs.items()}  # also warms up
+    if args.sharded:
+        runs = sharded_runs(hidden, weight.detach(), labels)
+    else:
+        runs = {name: partial(gradients, step, hidden, weight, labels) for name, step in steps.items()}
+    peaks = {}
+    for name, run in runs.items():
+        returned = hidden.nbytes + weight.nbytes // (NUM_PROCESSES if "sharded" in name else 1)
+        peaks[name] = (peak_bytes(run) - returned) / 2**20  # also warms up
     wall, cpu = seconds_of_rounds(runs, args.repeats)
+    if args.sharded and distributed.get_rank() > 0:
+        return []
     lines = []
     for name in runs:
         line = {
@@ -114,6 +158,7 @@ def measure(steps: dict[str, Callable], num_tokens: int, num_classes: int, dtype
             "hidden": args.hidden,
             "dtype": dtype,
             "name": name,
+            "processes": distributed.get_world_size() if args.sharded else 1,
             "milliseconds": 1e3 * statistics.median(wall[name]),
             "time_ratio": median_ratio(wall[name], wall[REFERENCE]),
             "cpu_milliseconds": 1e3 * statistics.median(cpu[name]),
@@ -156,6 +201,30 @@ def gradient_errors(steps: dict[str, Callable], num_classes: int, confident: boo
     return lines
 
 
+def sharded_process(rank: int, port: int, args: argparse.Namespace, results) -> None:
+    torch.set_num_threads(args.threads)
+    distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=NUM_PROCESSES)
+    lines = [
+        line
+        for num_classes in args.vocabularies
+        for num_tokens in args.tokens
+        for dtype in args.dtypes
+        for line in measure({}, num_tokens, num_classes, dtype, args)
+    ]
+    if rank == 0:
+        results.put(lines)
+    distributed.destroy_process_group()
+
+
+def sharded_lines(args: argparse.Namespace) -> list[dict]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    results = multiprocessing.get_context("spawn").SimpleQueue()
+    multiprocessing.spawn(sharded_process, (port, args, results), nprocs=NUM_PROCESSES)
+    return results.get()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 4096])
@@ -165,6 +234,7 @@ def main() -> None:
     parser.add_argument("--chunk_sizes", type=int, nargs="*", default=[])
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--sharded", action="store_true", help="two processes, heads sharded by FSDP2 and whole ones")
     parser.add_argument("--json", type=Path, help="write machine and figures to this file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -172,6 +242,15 @@ def main() -> None:
 
     figures = {"machine": machine("cpu"), "errors": [], "losses": []}
     print(figures["machine"])
+    if args.sharded:
+        figures = {"machine": figures["machine"], "losses": sharded_lines(args)}
+    else:
+        measure_all(args, figures)
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def measure_all(args: argparse.Namespace, figures: dict) -> None:
     steps = implementations(args.chunk_sizes)
     for confident in (False, True):
         figures["errors"] += gradient_errors(steps, min(args.vocabularies), confident, args)
@@ -179,8 +258,6 @@ def main() -> None:
         for num_tokens in args.tokens:
             for dtype in args.dtypes:
                 figures["losses"] += measure(steps, num_tokens, num_classes, dtype, args)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
 from transformers import (
     BertConfig,
+    BertForMultipleChoice,
+    BertForNextSentencePrediction,
     BertForSequenceClassification,
     BertForTokenClassification,
     GPT2Config,
@@ -17,13 +19,16 @@ from transformers import (
     ViTConfig,
     ViTForImageClassification,
     ViTImageProcessor,
+    Wav2Vec2Config,
+    Wav2Vec2FeatureExtractor,
+    Wav2Vec2ForSequenceClassification,
 )
 
 from hf_focal import fold_temperature
 from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import transformer_config
 
-KINDS = ("texts", "images", "words", "causal", "seq2seq")
+KINDS = ("texts", "images", "sounds", "sentence pairs", "choices", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0
 _NUM_ROWS = 300
 COLOURS = {0: "red", 1: "green", 2: "blue"}
@@ -85,6 +90,44 @@ def _images(random: np.random.Generator):
     return model, processor, Dataset.from_dict({"image": images, "label": labels.tolist()}, features), {}
 
 
+def _sounds(random: np.random.Generator):
+    extractor = Wav2Vec2FeatureExtractor(sampling_rate=8000, return_attention_mask=True)
+    convolutions = {"conv_dim": (8, 8), "conv_kernel": (4, 4), "conv_stride": (4, 4), "feat_extract_norm": "layer"}
+    positions = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "classifier_proj_size": 16}
+    config = Wav2Vec2Config(**_SIZES, **_LABELS, **convolutions, **positions)
+    model = Wav2Vec2ForSequenceClassification(config).eval()
+    sounds = [random.normal(size=size).astype(np.float32) for size in random.integers(100, 200, _NUM_ROWS)]
+    labels = _draw(model, extractor(sounds, sampling_rate=8000, padding=True, return_tensors="pt"))
+    features = Features(audio=List(Value("float32")), label=ClassLabel(names=_names()))
+    return model, extractor, Dataset.from_dict({"audio": sounds, "label": labels.tolist()}, features), {}
+
+
+def _sentence_pairs(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    model = BertForNextSentencePrediction(
+        BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **_SIZES)
+    ).eval()
+    first, second = _sentences(random), _sentences(random)
+    labels = _draw_numbers(model, tokenizer(first, second, padding=True, return_tensors="pt"))
+    rows = Dataset.from_dict({"text": first, "next": second, "label": labels.tolist()})
+    return model, tokenizer, rows, {"text_pair_column": "next"}
+
+
+def _choices(random: np.random.Generator):
+    tokenizer = train_word_tokenizer(_WORDS)
+    model = BertForMultipleChoice(BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **_SIZES)).eval()
+    questions, options = (
+        _sentences(random),
+        [random.choice(_WORDS, 4, replace=False).tolist() for _ in range(_NUM_ROWS)],
+    )
+    pairs = [text for question in questions for text in [question] * 4], [text for own in options for text in own]
+    tokens = tokenizer(*pairs, padding=True, return_tensors="pt")
+    inputs = {name: values.view(_NUM_ROWS, 4, -1) for name, values in tokens.items()}
+    labels = _draw_numbers(model, inputs)
+    rows = Dataset.from_dict({"q": questions, "choices": options, "answer": ["ABCD"[label] for label in labels]})
+    return model, tokenizer, rows, {"question_column": "q"}
+
+
 def _words(random: np.random.Generator):
     tokenizer = train_word_tokenizer(_WORDS)
     model = BertForTokenClassification(BertConfig(vocab_size=len(tokenizer), **_SIZES, **_LABELS)).eval()
@@ -119,7 +162,8 @@ def _seq2seq(random: np.random.Generator):
     return model, tokenizer, rows, {"source_column": "aa", "target_column": "bb"}
 
 
-_BUILD = {"texts": _texts, "images": _images, "words": _words, "causal": _causal, "seq2seq": _seq2seq}
+_BUILD = {"texts": _texts, "images": _images, "sounds": _sounds, "sentence pairs": _sentence_pairs}
+_BUILD |= {"choices": _choices, "words": _words, "causal": _causal, "seq2seq": _seq2seq}
 
 
 def _names() -> list[str]:
@@ -141,6 +185,13 @@ def _draw(model: PreTrainedModel, inputs) -> torch.Tensor:
     """Labels drawn from the model's probabilities, as the data's `ClassLabel` numbers them."""
     drawn = torch.distributions.Categorical(logits=_spread(model, **inputs)).sample()
     return torch.tensor([_names().index(COLOURS[number]) for number in range(3)])[drawn]
+
+
+@torch.no_grad()
+def _draw_numbers(model: PreTrainedModel, inputs) -> torch.Tensor:
+    """As `_draw`, as the model numbers them, for logits that vary more between the rows than within one."""
+    fold_temperature(model, model(**inputs).logits.std(-1).mean().item())
+    return torch.distributions.Categorical(logits=model(**inputs).logits).sample()
 
 
 def _generate(model: PreTrainedModel, **inputs) -> torch.Tensor:

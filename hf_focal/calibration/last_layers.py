@@ -15,6 +15,7 @@ _HEADS = (
     ("decode_head.classifier",),
     ("segmentation_head.classifier",),
     ("head.head",),
+    ("cls.seq_relationship",),  # next-sentence prediction
 )
 # The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
@@ -27,6 +28,8 @@ def last_layers(model: Any) -> list[nn.Module]:
         heads = list(found) if isinstance(found, tuple) else [found]
     else:
         names = next((names for names in _HEADS if _part(model, names[0]) is not None), ())
+        if names == ("cls.seq_relationship",) and _part(model, "cls.predictions") is not None:
+            names = ()  # a model for pre-training, which predicts tokens as well
         heads = [_part(model, name) for name in names]
     if not heads:
         looked_for = ", ".join(name for names in _HEADS for name in names)

@@ -20,6 +20,7 @@ _HOLDS: dict[str, Callable[[Any], bool]] = {
     "images": lambda feature: isinstance(feature, Image),
     "lists": lambda feature: isinstance(feature, List),
     "lists of strings": lambda feature: feature == List(_STRINGS),
+    "lists of numbers": lambda feature: getattr(getattr(feature, "feature", None), "dtype", "")[:3] in ("flo", "int"),
     "lists of ClassLabel or strings": lambda feature: (
         feature == List(_STRINGS) or isinstance(getattr(feature, "feature", None), ClassLabel)
     ),

@@ -216,8 +216,9 @@ def calibrate_model(
 
 
 def _trained(*arguments: Any) -> TrainedModel:
-    chosen = arguments[-1].get("question_column") is not None
-    return (ChoiceModel if chosen else TrainedModel)(*arguments)
+    trained = TrainedModel(*arguments)
+    scores_options = trained.options.question_column is not None and trained.task != "multiple-choice-head"
+    return ChoiceModel(*arguments) if scores_options else trained
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
+    DataCollatorForMultipleChoice,
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
@@ -72,7 +73,7 @@ def input_length(
 
 
 def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
-    """Tokenize the samples of `select_inputs`; images stay as they are.
+    """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
     Sentences with tags and texts of language models are dropped if no label is left to measure, as in blank lines.
 
@@ -86,13 +87,18 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
     Raises:
         InputError: no label is left; texts of a single token have none for a language model.
     """
-    if task == "image-classification":
+    if task in ("image-classification", "audio-classification"):
         return samples.add_column("row", np.arange(len(samples))), 0
 
     def encode(batch: dict[str, list], max_length: int) -> dict[str, list]:
         tokenize = partial(tokenizer, truncation=True, max_length=max_length)
         if task == "text-classification":
             return {**tokenize(batch["text"], batch.get("pair")), "labels": batch["labels"]}
+        if task == "multiple-choice-head":
+            size, options = len(batch["choices"][0]), [option for own in batch["choices"] for option in own]
+            tokens = tokenize([question for question in batch["question"] for _ in range(size)], options)
+            rows = range(0, len(options), size)
+            return {k: [v[row : row + size] for row in rows] for k, v in tokens.items()} | {"labels": batch["labels"]}
         if task == "token-classification":
             tokens = tokenize(batch["tokens"], is_split_into_words=True)
             return {**tokens, "labels": first_token_labels(tokens, batch["labels"])}
@@ -102,11 +108,13 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
         return tokenize([prefix + source for source in batch["source"]], text_target=batch["target"])
 
     def encoded_to(max_length: int, part: Dataset) -> tuple[Dataset, list[int]]:
-        """The part, and the number of tokens of each text, or of the longer side of each translation."""
+        """The part, and the number of tokens of each text, or of the longest of a question's or a translation's."""
         options = {"fn_kwargs": {"max_length": max_length}, "remove_columns": part.column_names, "desc": "tokenizing"}
         encoded = part.map(encode, batched=True, **options)
         sides = ["input_ids", "labels"] if task == "seq2seq-lm" else ["input_ids"]
-        return encoded, [max(map(len, row)) for row in zip(*(encoded[side] for side in sides), strict=True)]
+        texts = zip(*(encoded[side] for side in sides), strict=True)
+        texts = encoded["input_ids"] if task == "multiple-choice-head" else texts
+        return encoded, [max(map(len, row)) for row in texts]
 
     encoded, lengths = encoded_to(max_length, samples)
     full = [row for row, length in enumerate(lengths) if length >= max_length]
@@ -143,8 +151,12 @@ def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[
     """The collator for batches of what `encode_inputs` returned."""
     if task == "image-classification":
         return partial(_collate_images, processor=processor)
+    if task == "audio-classification":
+        return partial(_collate_sounds, extractor=processor)
     if task == "seq2seq-lm":
         return DataCollatorForSeq2Seq(processor, model=model)
+    if task == "multiple-choice-head":
+        return DataCollatorForMultipleChoice(processor)
     if processor.pad_token is None:  # then a batch is one sample
         return default_data_collator
     if task == "text-classification":
@@ -157,6 +169,16 @@ def _collate_images(samples: list[dict], processor: Any) -> dict[str, torch.Tens
         images = [open_image(sample["image"], sample["row"]) for sample in samples]
     pixels = processor(images, return_tensors="pt")["pixel_values"]
     return {"pixel_values": pixels, "labels": torch.tensor([sample["labels"] for sample in samples])}
+
+
+def _collate_sounds(samples: list[dict], extractor: Any) -> dict[str, torch.Tensor]:
+    if empty := [sample["row"] for sample in samples if not len(sample["audio"])]:
+        raise InputError(f"audio_column must hold lists of numbers, got an empty one in row {empty[0]}")
+    sounds = [np.asarray(sample["audio"], np.float32) for sample in samples]
+    # Spectrograms have the length that their models take; waves are padded to the longest one.
+    padding = {"padding": True} if extractor.model_input_names[0] == "input_values" else {}
+    inputs = extractor(sounds, sampling_rate=extractor.sampling_rate, return_tensors="pt", **padding)
+    return {**inputs, "labels": torch.tensor([sample["labels"] for sample in samples])}
 
 
 def open_image(image: dict[str, Any], row: int) -> PILImage.Image:

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-TASKS = ("text-classification", "image-classification", "token-classification", "causal-lm", "seq2seq-lm")
+TASKS = (
+    *("text-classification", "image-classification", "audio-classification", "token-classification"),
+    *("multiple-choice-head", "causal-lm", "seq2seq-lm"),
+)
 
 
 def _option(default: Any, help: str) -> Any:
@@ -26,7 +29,8 @@ class InputOptions:
     text_column: str = _option("text", "column of texts [text]")
     text_pair_column: str | None = _option(None, "column of second texts, for models of text pairs")
     image_column: str = _option("image", "column of images, or paths to them [image]")
-    label_column: str = _option("label", "column of the labels of texts and images [label]")
+    audio_column: str = _option("audio", "column of sounds: lists of samples at the model's sampling rate [audio]")
+    label_column: str = _option("label", "column of the labels of texts, images and sounds [label]")
     source_column: str = _option("source", "column of sentences to translate, or their key in 'translation' [source]")
     target_column: str = _option("target", "column of translations, or their key in 'translation' [target]")
     source_prefix: str = _option("", "text before each source, such as 'translate English to German: ' for T5")
@@ -34,7 +38,7 @@ class InputOptions:
     target_lang: str | None = _option(None, "language code of the target for the same models")
     token_column: str = _option("tokens", "column of lists of words [tokens]")
     tag_column: str = _option("tags", "column of lists of the words' labels [tags]")
-    question_column: str | None = _option(None, "column of questions with options, for multiple choice by a causal LM")
+    question_column: str | None = _option(None, "column of questions with options, for multiple choice")
     choices_column: str = _option("choices", "column of lists of the questions' options [choices]")
     answer_column: str = _option("answer", "column of the right options: index from 0, letter or text [answer]")
     score: str = _option("letters", "letters or text: what gives the probability of an option [letters]")

@@ -10,6 +10,7 @@ import torch
 from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
+from ..choices.option_scores import answer_indices
 from ..trainer.head_kinds import MULTI_LABEL
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .input_options import InputOptions
@@ -19,9 +20,14 @@ _DEFAULTS = InputOptions()
 _INPUTS = {
     "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "pair", "strings")],
     "image-classification": [("image_column", "image", "images")],
+    "audio-classification": [("audio_column", "audio", "lists of numbers")],
     "token-classification": [("token_column", "tokens", "lists of strings")],
     "causal-lm": [("text_column", "text", "strings")],
     "multiple-choice": [("question_column", "question", "strings"), ("choices_column", "choices", "lists of strings")],
+    "multiple-choice-head": [
+        ("question_column", "question", "strings"),
+        ("choices_column", "choices", "lists of strings"),
+    ],
     "seq2seq-lm": [("source_column", "source", "strings"), ("target_column", "target", "strings")],
 }
 
@@ -29,11 +35,12 @@ _INPUTS = {
 def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
     """Select a model's inputs from a split and, for classifiers, their "labels" as the model numbers them.
 
-    `source` is what errors call the split, and `config` the model's. Texts and images without a label are dropped.
+    `source` is what errors call the split, and `config` the model's. Texts, images and sounds without a label are
+    dropped.
 
     Returns:
-        Columns "text" and perhaps "pair", "image" (undecoded), "tokens", "question" and "choices", or "source" and
-        "target".
+        Columns "text" and perhaps "pair", "image" (undecoded), "audio", "tokens", "question" and "choices", or
+        "source" and "target".
 
     Raises:
         ValueError: a column is missing or holds something else, there are no samples or no labels, or the model does
@@ -43,14 +50,18 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
         split = flatten_translations(split, options.source_column)
     inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in _INPUTS[task]]
     samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
-    if task in ("text-classification", "image-classification") and config.problem_type == MULTI_LABEL:
+    of_samples = task in ("text-classification", "image-classification", "audio-classification")
+    if of_samples and config.problem_type == MULTI_LABEL:
         samples = samples.add_column("labels", label_sets_of(config, source, split, options))
-    elif task in ("text-classification", "image-classification"):
+    elif of_samples:
         samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
-    elif task == "multiple-choice":
+    elif task.startswith("multiple-choice"):
         answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
-        samples = samples.add_column("labels", answers["labels"][:])
+        answers = answers["labels"][:]
+        if task == "multiple-choice-head":
+            answers = answer_indices(answers, check_choices(source, samples["choices"][:])).tolist()
+        samples = samples.add_column("labels", answers)
     elif task == "token-classification":
         tags = tags_of(config, source, split, options)
         check_tags(source, samples["tokens"][:], tags)
@@ -63,6 +74,16 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
 def input_keys(task: str, samples: Dataset) -> list[tuple[Hashable, ...]]:
     """The `sample_keys` of the inputs that `select_inputs` returned, without their labels."""
     return sample_keys(samples, *(name for _, name, _ in _INPUTS[task] if name in samples.column_names))
+
+
+def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:
+    """The options (N, K). Raises `ValueError` unless all questions have as many, and at least 2."""
+    sizes = {len(options) for options in choices}
+    if len(sizes) > 1 or min(sizes) < 2:
+        raise ValueError(
+            f"choices_column must hold as many options in each row, at least 2, got {some_of(sizes)} in {source}"
+        )
+    return choices
 
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:

@@ -14,9 +14,13 @@ from transformers import (
     MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
+    AutoFeatureExtractor,
     AutoImageProcessor,
+    AutoModelForAudioClassification,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForMultipleChoice,
+    AutoModelForNextSentencePrediction,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -46,11 +50,21 @@ from .labeled_inputs import select_inputs
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
     "image-classification": AutoModelForImageClassification,
+    "audio-classification": AutoModelForAudioClassification,
     "token-classification": AutoModelForTokenClassification,
+    "multiple-choice-head": AutoModelForMultipleChoice,
     "causal-lm": AutoModelForCausalLM,
     "multiple-choice": AutoModelForCausalLM,
     "seq2seq-lm": AutoModelForSeq2SeqLM,
 }
+# The processors of inputs that are no texts.
+_PROCESSORS: dict[str, Any] = {
+    "image-classification": AutoImageProcessor,
+    "audio-classification": AutoFeatureExtractor,
+}
+# A truncated text of these is measured, as a whole.
+_WHOLE_SAMPLES = ("text-classification", "multiple-choice-head")
+_NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Default for language models, because the logits of each token are as long as the vocabulary.
@@ -78,13 +92,16 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
         return "seq2seq-lm"
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return "causal-lm"
+    if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # also ...ForSequenceClassification
+        return "audio-classification"
+    if name.endswith(_NEXT_SENTENCE):
+        return "text-classification"
+    if name.endswith("ForMultipleChoice"):
+        return "multiple-choice-head"
     task = classifier_task(name)
-    of_sounds = is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING)  # also ...ForSequenceClassification
-    if task in TASKS and not of_sounds:
+    if task in TASKS:
         return task
-    if of_sounds:
-        why = "which classifies sounds: FocalTrainer measures it, with `measure` and `fit_temperature`"
-    elif name.endswith("Segmentation"):
+    if name.endswith("Segmentation"):
         why = (
             "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
             "`fit_temperature`"
@@ -92,7 +109,8 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
     else:
         why = f"whose config names {name or 'no architecture: say which with task'}"
     raise ValueError(
-        f"model must classify texts, images or words, or be a language model, got {config.name_or_path!r}, {why}"
+        "model must classify texts, images, sounds or words, or be a language model, got "
+        f"{config.name_or_path!r}, {why}"
     )
 
 
@@ -140,6 +158,8 @@ class TrainedModel:
             self.generates = self.task in ("causal-lm", "seq2seq-lm")
             if batch_size < 1:
                 raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+            if self.task == "multiple-choice-head" and self.options.question_column is None:
+                raise ValueError(f"question_column must be given for {name!r}, a model of multiple choice, got None")
             if self.config.model_type == "tree_lstm":
                 raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
             arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
@@ -147,21 +167,19 @@ class TrainedModel:
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
-                remove_unused_columns=self.task != "image-classification",
+                remove_unused_columns=self.task not in _PROCESSORS,
             )
 
     @cached_property
     def processor(self) -> Any:
-        """The tokenizer or image processor as it was saved."""
+        """The tokenizer, image processor or feature extractor as it was saved."""
         with explained("model", self.name):
-            if self.task == "image-classification":
-                return AutoImageProcessor.from_pretrained(self.name)
-            return AutoTokenizer.from_pretrained(self.name)
+            return _PROCESSORS.get(self.task, AutoTokenizer).from_pretrained(self.name)
 
     @cached_property
     def encoder(self) -> Any:
         """The processor for encoding. A tokenizer is a second one, because padding and languages change it."""
-        if self.task == "image-classification":
+        if self.task in _PROCESSORS:
             return self.processor
         spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
         with explained("model", self.name):
@@ -231,7 +249,9 @@ class TrainedModel:
     def model(self) -> PreTrainedModel:
         with explained("model", self.name):
             try:
-                model, loaded = _AUTO[self.task].from_pretrained(self.name, output_loading_info=True)
+                of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
+                auto = AutoModelForNextSentencePrediction if of_pairs else _AUTO[self.task]
+                model, loaded = auto.from_pretrained(self.name, output_loading_info=True)
             except ValueError as error:
                 if "Unrecognized configuration class" not in str(error):
                     raise
@@ -267,11 +287,11 @@ class TrainedModel:
 
     def encode(self, source: str, samples: Dataset) -> Any:
         """Encode samples for the trainer, and note in `truncation_notes` how many of `source` are truncated."""
-        encoder, max_length = self.encoder, 0 if self.task == "image-classification" else self.max_length
+        encoder, max_length = self.encoder, 0 if self.task in _PROCESSORS else self.max_length
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
         if count:
-            rest = ", and the rest is not measured" if self.task != "text-classification" else ""
+            rest = ", and the rest is not measured" if self.task not in _WHOLE_SAMPLES else ""
             self.truncation_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
@@ -326,7 +346,7 @@ class TrainedModel:
             "num_parameters": self.model.num_parameters(),
             "num_processes": self.args.world_size,
         }
-        names = label_names_of(self.model)
+        names = [] if self.task == "multiple-choice-head" else label_names_of(self.model)
         return RunResult.of(self.loss, temperature, before, after, details=details, label_names=names)
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:

@@ -42,6 +42,7 @@ _AUTO_CLASSES = {
     "summarization": "AutoModelForSeq2SeqLM",
     "text-generation": "AutoModelForCausalLM",
 }
+_SEQ2SEQ = ("translation", "summarization", "automatic-speech-recognition", "image-to-text")
 _PEFT_CLASSES = {task: name.replace("Auto", "AutoPeft", 1) for task, name in _AUTO_CLASSES.items()}
 _PEFT_CLASSES["text-classification"] = "AutoPeftModelForSequenceClassification"
 _PEFT_CLASSES["token-classification"] = "AutoPeftModelForTokenClassification"
@@ -53,7 +54,11 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
-_UNITS = {**dict.fromkeys(_AUTO_CLASSES, "tokens"), "token-classification": "words", "image-segmentation": "pixels"}
+_UNITS = {
+    **dict.fromkeys((*_SEQ2SEQ, *_AUTO_CLASSES), "tokens"),
+    "token-classification": "words",
+    "image-segmentation": "pixels",
+}
 _UNITS |= {"fill-mask": "tokens", "multiple-choice": "questions"}
 
 
@@ -155,11 +160,7 @@ def model_card(
         not_lowered=" or ".join(not_lowered),
         config=config,
         spec=config and LOSSES[config.name],
-        trainer="FocalSFT"
-        if sft
-        else "FocalSeq2Seq"
-        if _AUTO_CLASSES.get(task) == "AutoModelForSeq2SeqLM"
-        else "Focal",
+        trainer="FocalSFT" if sft else "FocalSeq2Seq" if task in _SEQ2SEQ else "Focal",
         table=metrics_table(result),
         notes=results_notes([result]),
         intervals=intervals,

@@ -10,6 +10,7 @@ _CLASSIFIERS = {
 }
 # The Hub's names for the tasks of language models.
 PIPELINES = {"seq2seq-lm": "translation", "causal-lm": "text-generation", "multiple-choice": "text-generation"}
+PIPELINES["multiple-choice-head"] = "multiple-choice"
 
 
 def classifier_task(class_name: str) -> str | None:

@@ -65,9 +65,9 @@ class Loss(nn.Module):
 
         Args:
             logits: (..., K), any floating dtype.
-            labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy and focal loss with one γ for all
-                samples also take soft targets: floating, of the logits' shape, a distribution per sample or -100
-                throughout.
+            labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy, focal loss with one γ for all
+                samples, label smoothing and the Brier score also take soft targets: floating, of the logits' shape, a
+                distribution per sample or -100 throughout.
             reduction: "mean" over the labels that are not ignored (0 if all are), "sum", or "none".
             num_items: divide the sum by this number instead, as trainers do that accumulate gradients; numbers below 1
                 count as 1. A tensor's value is not checked, because reading it would wait for its device.

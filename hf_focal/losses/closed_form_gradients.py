@@ -120,6 +120,14 @@ class ClosedFormLoss(Loss):
         raise NotImplementedError
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        soft = labels.is_floating_point() and labels.shape == logits.shape
+        return self.soft_elementwise(logits, labels) if soft else self._of_classes(logits, labels)
+
+    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Values (...) for soft targets (..., K). A loss that is not defined on them raises TypeError."""
+        return self._of_classes(logits, targets)
+
+    def _of_classes(self, logits: Tensor, labels: Tensor) -> Tensor:
         return elementwise_losses(logits, labels, self.closed_form, self.moment)
 
 

@@ -5,11 +5,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from .number_checks import require
+
 # Apple GPUs have no float64 and, in some versions of PyTorch, no asynchronous assertion.
 _APPLE = ("mps",)
 
 # PyTorch has 8-bit floating dtypes too, but no arithmetic for them.
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_SOFT = "soft targets need logits, and cross-entropy, focal loss of one gamma, label smoothing or the Brier score"
 
 # Not public. Without it values are checked at once.
 _assert_async = getattr(torch, "_assert_async", None)
@@ -69,7 +73,9 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     """
     check_logits(logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be integer class indices, got {labels.dtype}")
+        soft = labels.is_floating_point() and labels.shape == logits.shape
+        hint = f", of the shape of logits: {_SOFT}" if soft else ""
+        raise TypeError(f"labels must be integer class indices, got {labels.dtype}{hint}")
     if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
         raise ValueError(
             f"labels must have the shape of logits without its last (class) dimension, got labels "
@@ -91,6 +97,24 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     else:
         raise_unless(((index >= 0) & (index < num_classes)).all(), message)
     return index, ignored
+
+
+def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
+    """Soft targets (..., K) in the dtype of the losses, 0 where ignored, and which samples (...) are ignored.
+
+    Raises unless targets are a distribution for each sample of floating logits (..., K), or `ignore_index` throughout.
+    """
+    check_logits(logits)
+    shapes = f"{tuple(logits.shape)}, got {tuple(targets.shape)}"
+    require(targets.shape == logits.shape, f"targets must have the shape of logits {shapes}")
+    ignored = (targets == ignore_index).all(-1)
+    targets = targets.masked_fill(ignored.unsqueeze(-1), 0)
+    raise_unless(
+        (targets >= 0).all() & (((targets.float().sum(-1) - 1).abs() < 1e-2) | ignored).all(),
+        "targets must be distributions over the classes: non-negative with sum 1 for each sample, or filled with "
+        f"{ignore_index} to be ignored",
+    )
+    return targets.to(accumulation_dtype(logits)), ignored
 
 
 def raise_unless(condition: Tensor, message: str) -> None:

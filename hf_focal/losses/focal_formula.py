@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .closed_form_gradients import ClosedForm, Entries, SampleStatistics, with_gradient
-from .dtypes_and_label_checks import accumulation_dtype, check_logits, raise_unless
+from .dtypes_and_label_checks import check_logits, check_soft_targets
 from .gamma_policies import ConstantGamma, GammaPolicy, ScheduledGamma
-from .number_checks import at_least_0, require
+from .number_checks import at_least_0
 
 
 def focal_value_and_slope(ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -87,18 +87,14 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
         Elementwise losses (...) in float32 (float64 for float64 logits).
     """
     gamma = at_least_0("gamma", gamma)
-    check_logits(logits)
-    shapes = f"{tuple(logits.shape)}, got {tuple(targets.shape)}"
-    require(targets.shape == logits.shape, f"targets must have the shape of logits {shapes}")
-    ignored = (targets == ignore_index).all(-1)
-    targets = targets.masked_fill(ignored.unsqueeze(-1), 0)
-    raise_unless(
-        (targets >= 0).all() & (((targets.float().sum(-1) - 1).abs() < 1e-2) | ignored).all(),
-        "targets must be distributions over the classes: non-negative with sum 1 for each sample, or filled with "
-        f"{ignore_index} to be ignored",
-    )
-    targets = targets.to(accumulation_dtype(logits))
+    targets, _ = check_soft_targets(logits, targets, ignore_index)
+    return (targets * focal_from_cross_entropy(cross_entropy_of_targets(logits, targets), gamma)).sum(-1)
+
+
+def cross_entropy_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
+    """``-log softmax(logits)`` (..., K), in the dtype of the soft targets.
+
+    A class of target 0 whose logit is masked has 0, not infinity; so has each class of an ignored sample.
+    """
     ce = -F.log_softmax(logits, dim=-1, dtype=targets.dtype)
-    # A class of target 0 whose logit is masked contributes 0, not 0 · inf; so does each class of an ignored sample.
-    ce = torch.where(targets > 0, ce, torch.zeros_like(ce))
-    return (targets * focal_from_cross_entropy(ce, gamma)).sum(-1)
+    return torch.where(targets > 0, ce, torch.zeros_like(ce))

@@ -9,8 +9,8 @@ from torch import Tensor
 from .base_loss import IGNORE_INDEX, Loss, option, register
 from .class_statistics import num_processes
 from .closed_form_gradients import ClosedForm, ClosedFormLoss, Entries, SampleStatistics, elementwise_losses
-from .dtypes_and_label_checks import accumulation_dtype, check_labels
-from .focal_formula import focal_closed_form, focal_sigmoid_form, soft_target_focal
+from .dtypes_and_label_checks import accumulation_dtype, check_labels, check_soft_targets
+from .focal_formula import cross_entropy_of_targets, focal_closed_form, focal_sigmoid_form, soft_target_focal
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -44,17 +44,15 @@ class CrossEntropyFamily(ClosedFormLoss):
     def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
         return focal_sigmoid_form(entries, self.policy)
 
-    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if not labels.is_floating_point() or labels.shape != logits.shape:
-            return super().elementwise(logits, labels)
-        gamma = self.policy(labels)
+    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
+        gamma = self.policy(targets)
         if isinstance(gamma, Tensor):
-            policy, shape = type(self.policy).__name__, tuple(labels.shape)
+            policy, shape = type(self.policy).__name__, tuple(targets.shape)
             raise ValueError(
                 f"labels must be class indices for {policy}, which chooses gamma from the probability of the one true "
                 f"class, got soft targets {shape}"
             )
-        return soft_target_focal(logits, labels, gamma)
+        return soft_target_focal(logits, targets, gamma)
 
     def set_progress(self, fraction: float) -> None:
         self.policy.set_progress(fraction)
@@ -104,9 +102,8 @@ class LabelSmoothing(ClosedFormLoss):
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
         if self.alpha == 0:  # 0 · inf where classes are masked
             return focal_closed_form(sample, 0.0)
-        num_others = sample.num_classes - 1
-        other_target = self.alpha / (sample.num_classes if self.convention == "torch" else num_others)
-        label_target = 1 - other_target * num_others
+        other_target = self._other_target(sample.num_classes)
+        label_target = 1 - other_target * (sample.num_classes - 1)
         # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
         value = sample.normalizer.log() - label_target * sample.label_logit - other_target * sample.moment
         return ClosedForm(
@@ -116,8 +113,19 @@ class LabelSmoothing(ClosedFormLoss):
             constant=torch.full_like(value, -other_target),
         )
 
+    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
+        targets, ignored = check_soft_targets(logits, targets)
+        other_target, num_classes = self._other_target(logits.shape[-1]), logits.shape[-1]
+        # The mean of the smoothed targets of the classes, of which class k has probability q_k.
+        smoothed = other_target + (1 - other_target * num_classes) * targets
+        smoothed = smoothed.masked_fill(ignored.unsqueeze(-1), 0.0)
+        return (smoothed * cross_entropy_of_targets(logits, smoothed)).sum(-1)
+
+    def _other_target(self, num_classes: int) -> float:
+        return self.alpha / (num_classes if self.convention == "torch" else num_classes - 1)
+
     def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        other_target = self.alpha / (2 if self.convention == "torch" else 1)
+        other_target = self._other_target(2)
         return entries.ce - other_target * entries.u, entries.one_minus_p - other_target
 
 
@@ -142,6 +150,11 @@ class Brier(ClosedFormLoss):
             quadratic=2 * largest.square(),
             pivot=confident.to(c.dtype),
         )
+
+    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
+        targets, ignored = check_soft_targets(logits, targets)
+        p = torch.softmax(logits, dim=-1, dtype=targets.dtype)
+        return (p - targets).square().sum(-1).masked_fill(ignored, 0.0)
 
     def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
         value = entries.one_minus_p.square()  # (σ(z) - y)², half of the softmax's sum over two classes

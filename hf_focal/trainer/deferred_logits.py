@@ -138,10 +138,14 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         return None
     head = model.get_output_embeddings()
     distributed = args.distributed_state.distributed_type
+    if distributed is DistributedType.FSDP and isinstance(model, PreTrainedModel) and not _is_sharded(model):
+        return None  # until training begins, when it is
     if not isinstance(loss, ClosedFormLoss):
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
-    elif type(head) is not nn.Linear or "forward" in vars(head):
+    elif not _is_plain_linear(head) or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"
+    elif distributed is DistributedType.FSDP and _is_sharded(model) and _keep_gathered(model, head):
+        return head
     elif distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
         obstacle = f"{distributed.value} keeps the head's weight whole only in its forward pass"
     elif args.world_size > 1 and args.ddp_find_unused_parameters:
@@ -153,3 +157,28 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
     if args.linear_loss == "on":
         raise ValueError(f"args.linear_loss must be 'auto' or 'off' here, got 'on': {obstacle}")
     return None
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """By FSDP2."""
+    from torch.distributed.fsdp import FSDPModule  # not in every build of PyTorch
+
+    return isinstance(module, FSDPModule)
+
+
+def _is_plain_linear(head: Any) -> bool:
+    """Also one to whose class FSDP2 has added its own."""
+    return type(head) is nn.Linear or (_is_sharded(head) and type(head).__bases__[1:] == (nn.Linear,))
+
+
+def _keep_gathered(model: Any, head: Any) -> bool:
+    """Make FSDP2 keep the head's weight from the forward pass to the end of backward, so that it is gathered once.
+
+    Returns False, and changes nothing, if the weight is the root's and no layer is sharded by itself: then FSDP2 would
+    not see that backward begins, and not reduce the gradients.
+    """
+    owner = head if _is_sharded(head) else model
+    if owner is model and not any(_is_sharded(module) for module in model.modules() if module is not model):
+        return False
+    owner.set_reshard_after_forward(False, recurse=False)
+    return True

@@ -187,8 +187,7 @@ class FocalTrainer(Trainer):
         self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
         saved = self._saved_state
         if saved is not None and saved["loss"] != str(self.loss_config):
-            message = "the checkpoint was trained with the loss %s, the training continues with %s"
-            _logger.warning(message, saved["loss"], self.loss_config)
+            _logger.warning("training goes on with loss %s instead of %s", self.loss_config, saved["loss"])
         elif saved is not None:
             self.loss.load_state_dict(saved["loss_state"])
             self._gamma_updates.due = saved["gamma_update_due"]

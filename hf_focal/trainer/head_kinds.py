@@ -8,9 +8,11 @@ from typing import Any
 from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING,
     MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING,
     PreTrainedModel,
 )
@@ -28,6 +30,9 @@ _WITHOUT_SOFTMAX = re.compile(
     "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
     r"QuestionAnswering\w*|Regression|Retrieval|TableRecognition|TextRecognition|TextToSpeech|XVector)"
 )
+# Encoder-decoders of sounds and images that are known to predict their labels, which their decoder reads shifted.
+_TO_TEXT = ("WhisperForConditionalGeneration", "VisionEncoderDecoderModel")
+_OF_OTHER_INPUTS = (MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
 MULTI_LABEL = "multi_label_classification"
 
 
@@ -56,6 +61,8 @@ def head_of(model: Any) -> Head:
     if _is_listed(model, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
         # The list also has speech models with a single decoder, which reads sounds before the text.
         return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
+    if type(model).__name__ in _TO_TEXT and any(_is_listed(model, mapping) for mapping in _OF_OTHER_INPUTS):
+        return Head.TARGET_TOKENS
     # The names are for code from the Hub.
     named = any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in type(model).__mro__)
     if named or _is_listed(model, MODEL_FOR_CAUSAL_LM_MAPPING):

@@ -168,6 +168,8 @@ def _hub_task(model: Any, head: Head) -> str:
     if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
         return "audio-classification"
     task = _GENERATIVE.get(head) or classifier_task(name)
+    if head is Head.TARGET_TOKENS and model.main_input_name != "input_ids":
+        task = "image-to-text" if model.main_input_name == "pixel_values" else "automatic-speech-recognition"
     if task is None:
         raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
     return task

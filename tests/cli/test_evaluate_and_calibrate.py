@@ -5,14 +5,19 @@ import json
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import trained_models
 from datasets import Dataset, load_dataset
 from transformers import (
+    AutoFeatureExtractor,
     AutoImageProcessor,
+    AutoModelForAudioClassification,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForMultipleChoice,
+    AutoModelForNextSentencePrediction,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -38,10 +43,13 @@ from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassificat
 from hf_focal.reports import RunResult
 from hf_focal.reports.text_summary import summary
 
-CLASSIFIERS = ("texts", "images", "words")
+CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
 AUTO = {
     "texts": AutoModelForSequenceClassification,
     "images": AutoModelForImageClassification,
+    "sounds": AutoModelForAudioClassification,
+    "sentence pairs": AutoModelForNextSentencePrediction,
+    "choices": AutoModelForMultipleChoice,
     "words": AutoModelForTokenClassification,
     "causal": AutoModelForCausalLM,
     "seq2seq": AutoModelForSeq2SeqLM,
@@ -58,7 +66,8 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (N, K) and labels (N,) of a file's rows, by nothing but Transformers."""
     rows = load_dataset("parquet", data_files=str(file), split="train")
     model = AUTO[kind].from_pretrained(folder).eval()
-    processor = (AutoImageProcessor if kind == "images" else AutoTokenizer).from_pretrained(folder)
+    processors = {"images": AutoImageProcessor, "sounds": AutoFeatureExtractor}
+    processor = processors.get(kind, AutoTokenizer).from_pretrained(folder)
     logits, labels = [], []
     for row in rows:
         if kind == "texts":
@@ -67,6 +76,17 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
         elif kind == "images":
             logits.append(model(**processor(row["image"], return_tensors="pt")).logits)
             names = [rows.features["label"].names[row["label"]]]
+        elif kind == "sounds":
+            inputs = processor(np.array(row["audio"], np.float32), sampling_rate=8000, return_tensors="pt")
+            logits.append(model(**inputs).logits)
+            names = [rows.features["label"].names[row["label"]]]
+        elif kind == "sentence pairs":
+            logits.append(model(**processor(row["text"], row["next"], return_tensors="pt")).logits)
+            names = [model.config.id2label[row["label"]]]
+        elif kind == "choices":
+            tokens = processor([row["q"]] * 4, row["choices"], padding=True, return_tensors="pt")
+            logits.append(model(**{name: values[None] for name, values in tokens.items()}).logits)
+            labels.append(torch.tensor(["ABCD".index(row["answer"])]))
         elif kind == "words":
             logits.append(model(**processor(" ".join(row["words"]), return_tensors="pt")).logits[0])
             names = [rows.features["tags"].feature.names[tag] for tag in row["tags"]]
@@ -78,7 +98,7 @@ def logits_of(kind, folder, file) -> tuple[torch.Tensor, torch.Tensor]:
             source, target = (processor(row["translation"][side], return_tensors="pt") for side in ("aa", "bb"))
             logits.append(model(**source, labels=target["input_ids"]).logits[0])
             labels.append(target["input_ids"][0])
-        if kind in CLASSIFIERS:
+        if kind in CLASSIFIERS and kind != "choices":
             labels.append(torch.tensor([model.config.label2id[name] for name in names]))
     return torch.cat(logits).double(), torch.cat(labels)
 
@@ -115,8 +135,8 @@ def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "objective"),
     [
-        *((kind, "ece") for kind in trained_models.KINDS),
-        ("texts", "nll"),
+        *((kind, "ece") for kind in ("texts", "images", "words", "causal", "seq2seq")),
+        *((kind, "nll") for kind in ("texts", "sounds", "sentence pairs", "choices")),
         pytest.param("causal", "nll", marks=pytest.mark.slow),
     ],
 )

@@ -1,10 +1,12 @@
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
-from transformers import BertConfig
+from transformers import BertConfig, Wav2Vec2FeatureExtractor
 
+from hf_focal.cli.input_encoding import collator_of
+from hf_focal.cli.input_errors import InputError
 from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import labels_of, tags_of
+from hf_focal.cli.labeled_inputs import labels_of, select_inputs, tags_of
 from hf_focal.experiments.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -117,3 +119,22 @@ def test_tags(values, feature, expected):
 def test_tags_that_the_model_has_not(values, feature, message):
     with pytest.raises(ValueError, match=message):
         tags_of(SENTIMENT, "test", labelled(values, feature, "tags"))
+
+
+def test_sounds_are_lists_of_numbers():
+    split = Dataset.from_dict({"audio": ["a.wav"], "label": [0]})
+    with pytest.raises(
+        ValueError, match=r"audio_column must hold lists of numbers, got .*string.* in 'audio' of test"
+    ):
+        select_inputs("audio-classification", "test", split, CONFIG, InputOptions())
+    with pytest.raises(InputError, match="audio_column must hold lists of numbers, got an empty one in row 7"):
+        collator_of("audio-classification", Wav2Vec2FeatureExtractor(), None)([{"audio": [], "labels": 0, "row": 7}])
+
+
+@pytest.mark.parametrize("choices", [[["a", "b"], ["a", "b", "c"]], [["a"], ["b"]]])
+def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
+    split = Dataset.from_dict({"q": ["one", "two"], "choices": choices, "answer": [0, 0]})
+    with pytest.raises(
+        ValueError, match=r"choices_column must hold as many options in each row, at least 2, got .* in"
+    ):
+        select_inputs("multiple-choice-head", "test", split, CONFIG, InputOptions(question_column="q"))

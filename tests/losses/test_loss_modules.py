@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, cross_entropy, focal, mmce, soft_target_focal
+from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, cross_entropy, focal, mmce
 
 from . import reference
 
@@ -80,17 +82,60 @@ def test_mmce_is_cross_entropy_plus_lambda_times_the_term(weighted):
     torch.testing.assert_close(loss(logits, labels), cross_entropy(logits, labels).sum() / 9 + 3 * term)
 
 
-def test_soft_targets_go_to_the_losses_of_one_gamma():
-    logits, _ = batch()
-    targets = batch()[0].flip(-1).softmax(-1)
-    for config, gamma in (("cross_entropy", 0.0), ("focal:gamma=2", 2.0)):
-        rows = soft_target_focal(logits, targets, gamma)
-        torch.testing.assert_close(build_loss(config)(logits, targets, reduction="none"), rows)
-        torch.testing.assert_close(build_loss(config)(logits, targets), rows.mean())
+def definition(config, logits, targets):
+    """Values of soft targets as their formulas say, by autograd."""
+    s, (name, num_classes) = logits.softmax(-1), (config.partition(":")[0], logits.shape[-1])
+    if name == "brier":
+        return (s - targets).square().sum(-1)
+    alpha = 0.1
+    if config == "label_smoothing:alpha=0.1":
+        targets = (1 - alpha) * targets + alpha / num_classes
+    elif name == "label_smoothing":  # of a class: 1 - α for itself, α / (K - 1) for each other
+        targets = (1 - alpha) * targets + alpha * (1 - targets) / (num_classes - 1)
+    return reference.soft_target_focal(logits, targets, 2.0 if name == "focal" else 0.0)
 
 
-@pytest.mark.parametrize(("config", "gamma"), [("cross_entropy", 0.0), ("focal:gamma=2", 2.0)])
-def test_soft_targets_of_ignored_rows_do_not_count(config, gamma):
+SOFT = ["cross_entropy", "focal:gamma=2", "brier", "label_smoothing:alpha=0.1"]
+SOFT += ["label_smoothing:alpha=0.1,convention=paper"]
+
+
+@pytest.mark.parametrize("config", SOFT)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_soft_targets_equal_autograd_of_the_definition(config, dtype):
+    logits, targets = batch(dtype)[0].requires_grad_(), batch(torch.float64)[0].flip(-1).softmax(-1)
+    exact = logits.detach().double().requires_grad_()
+    ours, peer = build_loss(config)(logits, targets, reduction="none"), definition(config, exact, targets)
+    assert ours.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    close = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(ours.double(), peer, **close)
+    ours, peer = (torch.autograd.grad(v.sum(), z)[0].double() for v, z in ((ours, logits), (peer, exact)))
+    torch.testing.assert_close(ours, peer, **{"rtol": 8e-3, "atol": 1e-6} if dtype == torch.bfloat16 else close)
+
+
+@pytest.mark.parametrize("config", [*SOFT, "label_smoothing:alpha=0"])
+def test_soft_targets_of_one_class_give_the_loss_of_the_label(config):
+    logits, labels = batch(torch.float64)
+    targets = F.one_hot(labels.where(labels >= 0, 0), 5).double().masked_fill((labels < 0).unsqueeze(-1), -100)
+    logits.requires_grad_()
+    loss = build_loss(config)
+    soft, hard = (loss(logits, given, reduction="none") for given in (targets, labels))
+    torch.testing.assert_close(soft, hard, rtol=1e-12, atol=1e-14)
+    soft, hard = (torch.autograd.grad(rows.square().sum(), logits)[0] for rows in (soft, hard))
+    torch.testing.assert_close(soft, hard, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("config", ["brier", "label_smoothing:alpha=0"])
+def test_soft_targets_of_0_on_masked_classes_are_finite(config):
+    logits = torch.tensor([[1.0, 0.0, -math.inf]], requires_grad=True)
+    value = build_loss(config)(logits, torch.tensor([[0.7, 0.3, 0.0]]))
+    value.backward()
+    without = build_loss(config)(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.7, 0.3]]))
+    torch.testing.assert_close(value.detach(), without)
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("config", SOFT)
+def test_soft_targets_of_ignored_rows_do_not_count(config):
     logits, _ = batch(torch.float64)
     targets = batch(torch.float64)[0].flip(-1).softmax(-1)
     kept = torch.ones(2, 6, dtype=torch.bool)
@@ -98,7 +143,7 @@ def test_soft_targets_of_ignored_rows_do_not_count(config, gamma):
     targets[~kept] = -100
     logits.requires_grad_()
     loss = build_loss(config)
-    rows = reference.soft_target_focal(logits[kept], targets[kept], gamma)
+    rows = definition(config, logits[kept], targets[kept])
     for ours, peer in (
         (loss(logits, targets), rows.mean()),
         (loss(logits, targets, reduction="sum"), rows.sum()),
@@ -106,6 +151,20 @@ def test_soft_targets_of_ignored_rows_do_not_count(config, gamma):
     ):
         torch.testing.assert_close(ours, peer)
         torch.testing.assert_close(*(torch.autograd.grad(v, logits, retain_graph=True)[0] for v in (ours, peer)))
+
+
+@pytest.mark.parametrize("config", SOFT)
+def test_soft_targets_that_are_no_distributions_are_refused(config):
+    with pytest.raises(ValueError, match="targets must be distributions over the classes: non-negative with sum 1"):
+        build_loss(config)(torch.zeros(1, 3), torch.tensor([[1.5, -0.5, 0.0]]))
+
+
+@pytest.mark.parametrize("config", ["mmce", "dual_focal", "recall", "class_balanced:weights=1/1/1/1/1"])
+def test_losses_without_soft_targets_say_which_have_them(config):
+    logits, _ = batch()
+    message = r"labels must be integer class indices, got torch\.float32, of the shape of logits: soft targets need "
+    with pytest.raises(TypeError, match=message + "logits, and cross-entropy, focal loss of one gamma, label smooth"):
+        build_loss(config)(logits, logits.softmax(-1))
 
 
 def test_a_batch_whose_soft_targets_are_all_ignored_has_loss_and_gradient_0():

@@ -89,7 +89,9 @@ def test_a_step_waits_for_nothing(config, dtype, shape, num_items):
         step(loss, logits, labels, num_items)
 
 
-@pytest.mark.parametrize("config", ["cross_entropy", "focal:gamma=2", "focal:schedule=5/3/2"])
+@pytest.mark.parametrize(
+    "config", ["cross_entropy", "focal:gamma=2", "focal:schedule=5/3/2", "label_smoothing", "brier"]
+)
 @pytest.mark.parametrize("num_items", [None, 6])
 def test_a_step_with_soft_targets_waits_for_nothing(config, num_items):
     logits = torch.empty(6, 5, device="meta")

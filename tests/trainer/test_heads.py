@@ -11,7 +11,8 @@ from tiny_models import settings
 from torch import nn
 from transformers.models.auto import modeling_auto
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
 from hf_focal.trainer.head_kinds import check_model
 from hf_focal.trainer.loss_function import logits_of
 
@@ -68,3 +69,64 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
     trainer.train()
     assert trainer.evaluate()["eval_num_samples"] == 20 * (6 if own else 1)
     assert trainer.fit_temperature().num_samples == 20 * (6 if own else 1)
+
+
+DECODER = {"vocab_size": 30, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def whisper():
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    layers = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "num_mel_bins": 8, "max_source_positions": 6}
+    suppressed = dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"))
+    config = transformers.WhisperConfig(**DECODER, **heads, **layers, **suppressed, decoder_start_token_id=1)
+    return transformers.WhisperForConditionalGeneration(config), (8, 12), "automatic-speech-recognition"
+
+
+def captions():
+    encoder = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    configs = (
+        transformers.ViTConfig(image_size=8, patch_size=4, **encoder),
+        transformers.GPT2Config(**DECODER, **dropout, n_embd=8, n_layer=1, n_head=2, n_positions=16),
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(*configs)
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    return transformers.VisionEncoderDecoderModel(config), (3, 8, 8), "image-to-text"
+
+
+@pytest.mark.parametrize("build", [whisper, captions])
+def test_sounds_and_images_are_trained_and_measured_by_their_text(build, tmp_path):
+    torch.manual_seed(0)
+    model, shape, task = build()
+
+    def samples(count):
+        labels = torch.randint(3, 30, (count, 5))
+        labels[::2, 3:] = torch.tensor([2, -100])  # shorter ones
+        return [{model.main_input_name: torch.randn(shape), "labels": own} for own in labels]
+
+    def own(rows):
+        """The loss that the model itself computes, with its own decoder inputs, its logits, and the labels."""
+        batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        with torch.no_grad():
+            found = model.eval()(**batch)
+        return found.loss.item(), found.logits, batch["labels"]
+
+    train, test = samples(8), samples(20)
+    expected = own(train)[0]
+    options = {"loss": "cross_entropy", "max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 8}
+    args = FocalSeq2SeqTrainingArguments(**settings(tmp_path, **options))
+    trainer = FocalSeq2SeqTrainer(model, args, train_dataset=train, eval_dataset=test)
+    trainer.train()
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert losses[0] == pytest.approx(expected, rel=1e-5) and losses[1] < losses[0]
+    metrics, (loss, logits, labels) = trainer.evaluate(), own(test)
+    reference = CalibrationMetrics(classwise=False)
+    reference.update(logits.double(), labels)
+    assert metrics["eval_num_samples"] == 90 and metrics["eval_nll"] == pytest.approx(loss, rel=1e-5)
+    assert metrics["eval_ece"] == pytest.approx(reference.compute()["ece"], abs=1e-5)
+    temperature = trainer.fit_temperature()
+    trainer.save_calibrated()  # T is beside the weights: the head has no input_ids to be checked with
+    assert (tmp_path / "temperature.json").is_file()
+    assert type(model).from_pretrained(tmp_path).config.calibration["temperature"] == temperature.value
+    trainer.create_model_card()
+    assert f"pipeline_tag: {task}\n" in (tmp_path / "README.md").read_text(encoding="utf-8")
