@@ -297,7 +297,7 @@ def test_a_checkpoint_of_another_loss(tmp_path, caplog):
     trainer = trainer_of(tmp_path, **options)
     with caplog.at_level(logging.WARNING):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
-    assert "trained with the loss flsd53, the training continues with adafocal:bins=3" in caplog.text
+    assert "training goes on with loss adafocal:bins=3 instead of flsd53" in caplog.text
     assert [entry["step"] for entry in history(trainer)] == [10]
 
 
