@@ -73,7 +73,7 @@ class DataArguments(DatasetArguments):
     )
     max_decoded_gib: float = field(
         default=8.0,
-        metadata={"help": "If the decoded images take more memory than this, decode them on the fly, in workers."},
+        metadata={"help": "Decode images that take more memory than this on the fly."},
     )
 
     def __post_init__(self):

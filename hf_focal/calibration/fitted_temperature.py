@@ -129,11 +129,9 @@ class LabelTemperatures(Temperature):
 def few_samples(objective: str, num_samples: int, unit: str = "samples") -> str:
     """What to say of a T that is fitted on too few samples, as one sentence without its period; "" for enough."""
     enough = _ENOUGH_SAMPLES.get(objective, 0)
-    return (
-        ""
-        if num_samples >= enough
-        else (f"T is fitted on {num_samples:,} {unit}: with fewer than {enough}, it can make calibration worse")
-    )
+    if num_samples >= enough:
+        return ""
+    return f"T is fitted on {num_samples:,} {unit}: with fewer than {enough}, it can make calibration worse"
 
 
 def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> None:

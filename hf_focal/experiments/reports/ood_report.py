@@ -25,7 +25,7 @@ from ...reports.markdown_tables import (
     escaped,
     format_number,
     in_bold,
-    results_table,
+    results_columns,
 )
 from ...reports.run_results import nan_for_null, scaled, write_json
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
@@ -259,7 +259,9 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
     sections = [detection_table(results), *(shift_table(results, name) for name in corruptions)]
     if any(run.in_distribution for run in results):
         rows: list[Any] = [_in_distribution(run) for run in results]
-        sections.insert(0, f"## In distribution\n\n{results_table(rows)}")
+        columns = results_columns(rows)
+        table_of_runs = columns_table(list(columns), list(columns.values()))
+        sections.insert(0, f"## In distribution\n\n{table_of_runs}")
     table.write_text("\n".join(filter(None, sections)), encoding="utf-8")
     for name, path in rocs.items():
         roc_figure(results, name, path)
@@ -274,7 +276,7 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
 
 
 def _in_distribution(run: DetectionResult) -> SimpleNamespace:
-    """The fields of a `RunResult` that `results_table` reads."""
+    """The fields of a `RunResult` that `results_columns` reads."""
     measured: Any = {"pre": {}, "post": {}, "pre_intervals": {}, "post_intervals": {}} | run.in_distribution
     method = "temperature" if measured["post"] else None
     unknown = math.nan
