@@ -54,7 +54,7 @@ class DataArguments(DatasetArguments):
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(
-        default=False, metadata={"help": "Several labels an image: lists, or columns of 0 and 1: cat,dog,bird."}
+        default=False, metadata={"help": "Several labels per image, as lists or columns."}
     )
     max_train_samples: int | None = field(
         default=None,

@@ -47,8 +47,8 @@ class FocalTrainingArguments(TrainingArguments):
     )
     linear_loss: str = HfArg(
         default="auto",
-        help="Language models: compute the same loss from hidden states, without keeping the logits in memory: "
-        "'auto' where possible, 'on' with an error where not, or 'off'.",
+        help="Language models: compute the loss without keeping the logits in memory: 'auto' where possible, 'on' "
+        "with an error where not, or 'off'.",
     )
     calibration_bins: int = HfArg(default=15, help="Bins of the calibration errors.")
     hub_strategy: HubStrategy | str = HfArg(  # noqa: RUF009
