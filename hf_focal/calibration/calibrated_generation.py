@@ -27,8 +27,8 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
     ```
 
     The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T. If
-    they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens), pass `renormalize_logits=True` at T = 1
-    too when you compare temperatures. Greedy search is not affected. A `temperature` for sampling acts on top.
+    they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens) and you compare with T = 1, pass
+    `renormalize_logits=True` there yourself. Greedy search is not affected. A `temperature` for sampling acts on top.
 
     Args:
         source: T, or a model with `config.calibration["temperature"]`, which is used unless `folded` into the weights.

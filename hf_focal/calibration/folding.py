@@ -28,8 +28,8 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     1,000 classes. A warning says what share of the predictions on random inputs changes.
 
     T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
-    the temperatures. In a classifier the last layer is divided. In a language model it is the head, or if embeddings
-    share its weight the norm before it (which keeps the weights tied), and `final_logits_bias`; a trial on two tokens
+    the temperatures. A classifier's last layer is divided by T. In a language model, it is the head (or, if tied to
+    the embeddings, the norm before it, so that they stay tied) and `final_logits_bias`; a trial on two tokens
     first checks that this divides the logits. If the model generates, `"folded": True` is recorded too, so
     `calibrated_generation` does nothing. A temperature that `apply_calibrated_generation` recorded is not in the
     weights, so T replaces it.

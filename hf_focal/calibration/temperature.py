@@ -62,8 +62,9 @@ def fit_temperature(
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
         objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
-            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`: the T
-            with the smallest mean negative log-likelihood [Guo et al. 2017].
+            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`, the
+            default of the trainers and the command line: the T with the smallest mean negative log-likelihood [Guo et
+            al. 2017].
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.
@@ -73,7 +74,7 @@ def fit_temperature(
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). A warning says if it is an end of the grid, or makes
+        grid is only evaluated approximately (see `_screen`). A warning says if T is an end of the grid, or makes
         both ECE and NLL worse, or if there is no best one: then T is 1.
 
     Raises:

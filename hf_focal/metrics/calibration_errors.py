@@ -102,7 +102,7 @@ def classwise_calibration_error(
 
 
 def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Smooth ECE: as ECE, but with the gaps smoothed by a kernel whose width is the result itself, not binned.
+    """Smooth ECE: ECE with a kernel that smooths the gaps, instead of bins; the result is also the kernel's width.
 
     Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 

@@ -96,8 +96,8 @@ class FocalTrainer(Trainer):
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
-        ValueError: an empty dataset, a `compute_loss_func`, a model whose logits have no softmax over the labels'
-            classes or that needs FocalSeq2SeqTrainer, several GPUs without a launcher, tensor or sequence parallelism,
+        ValueError: an empty dataset, a `compute_loss_func`, a model whose head has neither a softmax nor sigmoids,
+            or that needs FocalSeq2SeqTrainer, several GPUs without a launcher, tensor or sequence parallelism,
             `even_batches=False` on several processes, or the training set as `calibration_dataset`. `train` raises it
             for fewer calibration labels than AdaFocal has bins, and for a checkpoint without the state of the loss.
     """
@@ -375,8 +375,8 @@ class FocalTrainer(Trainer):
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """The `CalibrationMetrics` of labeled data, or of the evaluation set with that key, before T and after T.
 
-        They are those of all processes; the second is None without a temperature. `evaluate` reports their
-        `compute()`; their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
+        Both cover all processes; the second is None without a temperature. `evaluate` reports their `compute()`;
+        their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
         (`keep_samples=False`), except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
         """
         streamed = self._new_evaluation()
@@ -391,7 +391,7 @@ class FocalTrainer(Trainer):
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
         """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
 
-        Raises ValueError (of the argument `name`) for none, for several, and for an empty or the training set.
+        Raises ValueError, with `name` as the argument's name, for none, several, an empty one, or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
@@ -412,8 +412,8 @@ class FocalTrainer(Trainer):
         """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
 
         Args:
-            dataset: see `held_out_dataset`. Logits of more than 1 GiB, and all of vocabularies or pixels, are streamed
-                (`hf_focal.TemperatureStream`), but those for "adaece" or of several labels are kept in memory.
+            dataset: see `held_out_dataset`. Logits of language models and of pixels, and any above 1 GiB, are streamed
+                (`hf_focal.TemperatureStream`); for "adaece" and for several labels they are kept in memory.
             objective: "nll", "ece" (searched over 0.1, 0.2, …, 10, as is "nll" of streamed logits), or "adaece"; see
                 `hf_focal.fit_temperature`. A warning says if a classifier has too few samples for it.
             per_label: for a model of several labels, one T per label, by NLL.
@@ -453,8 +453,8 @@ class FocalTrainer(Trainer):
             method: "temperature", "vector", "matrix" or "auto"; see `hf_focal.fit_calibration`.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model whose logits are too many
-                to keep, of tokens or pixels, for which there is `fit_temperature`.
+            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a language model, or one of
+                pixels or several labels, for which there is `fit_temperature`.
         """
         if self.head is not Head.CLASSES:
             raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
@@ -537,9 +537,9 @@ class FocalTrainer(Trainer):
             model_name: the Hub id, or else the folder's name.
             finetuned_from: the model that was fine-tuned; by default the one that the model was loaded from.
             tasks: the Hub's name of the model's task; not needed for language models and classifiers.
-            dataset_tags, dataset, dataset_args: the dataset's Hub id, or its name; and its configuration.
-            result: the test set's metrics, if `write_report` has written its report, whose diagrams the card shows. By
-                default they are measured, and the report is written.
+            dataset_tags, dataset, dataset_args: the dataset's Hub id; its name, if it has no id; its configuration.
+            result: the test set's metrics, if `write_report` has already written them; the card shows its diagrams. By
+                default the metrics are measured, and the report is written.
             test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
                 evaluation set, as the card then says. With `result` its Hub id or path.
         """
@@ -570,9 +570,9 @@ class FocalTrainer(Trainer):
     ) -> CommitInfo | Future | None:
         """Publish the calibrated model with its card. All processes must call it.
 
-        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card`, whose arguments
-        `card` has, then uploaded to `args.hub_model_id`. A failed push loses nothing. Call `fit_temperature` before;
-        without it the model is published as it was trained, with a warning. See also
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with
+        the arguments in `card`), then uploaded to `args.hub_model_id`. A failed push loses nothing. Call
+        `fit_temperature` before; without it the model is published as it was trained, with a warning. See also
         `transformers.Trainer.push_to_hub`.
 
         Returns:

@@ -126,9 +126,9 @@ def loss_func(
     Args:
         loss: anything that `LossConfig.parse` accepts.
         reduction: "mean" over the items of an optimizer step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model (TRL's `SFTTrainer`, which has
-            announced that its release 2.0 drops `compute_loss_func`). If the name of the model's class does not end in
-            ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, or Trainer counts it.
+        shift_labels: position i predicts label i + 1, as in a causal language model, also with TRL's `SFTTrainer`
+            (which drops `compute_loss_func` in TRL 2.0, as announced). For a class whose name does not end in
+            ForCausalLM, such as GPT2LMHeadModel, the first label of each sequence must be -100, or Trainer counts it.
         link: "sigmoid" for several labels per sample, or one logit; unknown labels must then be -100, because Trainer
             counts NaN.
 

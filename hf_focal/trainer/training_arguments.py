@@ -27,9 +27,9 @@ class FocalTrainingArguments(TrainingArguments):
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
-            `label_smoothing_factor` (a second loss), `label_names` other than "labels", the loss as
-            `metric_for_best_model` where its γ changes during training, one that not every evaluation has, or
-            "batch_rebalance" as `train_sampling_strategy` of several processes with ``mmce:gather=true``.
+            `label_smoothing_factor` (a second loss), `label_names` other than "labels", a `metric_for_best_model` that
+            some evaluations lack, or that is the loss where γ changes during training, or "batch_rebalance" as
+            `train_sampling_strategy` of several processes with ``mmce:gather=true``.
     """
 
     loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009
