@@ -53,9 +53,7 @@ class DataArguments(DatasetArguments):
     )
     image_column: str = field(default="image", metadata={"help": "The column of images."})
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
-    multi_label: bool = field(
-        default=False, metadata={"help": "Several labels per image, as lists or columns."}
-    )
+    multi_label: bool = field(default=False, metadata={"help": "Several labels per image, as lists or columns."})
     max_train_samples: int | None = field(
         default=None,
         metadata={"help": "Train on this many images, drawn after the validation split; of one label, by class."},
