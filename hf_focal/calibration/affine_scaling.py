@@ -32,7 +32,7 @@ class AffineScaling:
 
     Attributes:
         method: "vector" or "matrix".
-        temperature: T, the minimum of the NLL without A and b.
+        temperature: T, which minimizes the NLL without A and b.
         scale: `(K,)`, the diagonal of A, a float64 tensor on the CPU, like all tensors here.
         bias: `(K,)`, b.
         matrix: `(K, K)`, A, whose other entries are 0 for vector scaling.

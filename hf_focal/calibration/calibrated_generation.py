@@ -28,10 +28,12 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
 
     The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T. If
     they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens) and you compare with T = 1, pass
-    `renormalize_logits=True` there yourself. Greedy search is not affected. A `temperature` for sampling acts on top.
+    `renormalize_logits=True` in the call with T = 1, too. Greedy search is not affected. A `temperature` for sampling
+    acts on top.
 
     Args:
-        source: T, or a model with `config.calibration["temperature"]`, which is used unless `folded` into the weights.
+        source: T, or a model with `config.calibration["temperature"]`, which is used unless it is in the weights
+            (`config.calibration["folded"]`).
 
     Returns:
         `logits_processor`, to which more can be appended, and `renormalize_logits`; empty without a T or for T = 1.
@@ -62,8 +64,8 @@ def apply_calibrated_generation(
     `from_pretrained`. A call with a temperature of its own, from `calibrated_generation`, uses that instead.
 
     Only this object's `generate` is replaced, as Transformers does for models whose repository has a
-    `custom_generate`. (With a callable as `custom_generate` argument, `generate` drops `synced_gpus`, and processes
-    that hold one model together deadlock.)
+    `custom_generate`. Do not pass a callable as the argument `custom_generate` instead: `generate` then drops
+    `synced_gpus`, and processes that share a sharded model deadlock.
 
     Args:
         model: changed in place.

@@ -102,7 +102,7 @@ def classwise_calibration_error(
 
 
 def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Smooth ECE: ECE with a kernel that smooths the gaps, instead of bins; the result is also the kernel's width.
+    """Smooth ECE: ECE with a kernel that smooths the gaps, instead of bins; the kernel's width is set to the result.
 
     Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 

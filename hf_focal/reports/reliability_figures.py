@@ -51,7 +51,7 @@ def reliability_diagram(
         labels: `(...)`, integers; -100 is ignored. With the link "sigmoid" as `CalibrationMetrics` takes them.
         metrics: accumulated metrics or their bins, instead of logits and labels.
         num_bins: equal-width bins, for logits and labels.
-        temperature: divides the logits; finite and positive, or one a label. Not with `metrics`.
+        temperature: divides the logits; finite and positive; with the sigmoid also one per label. Not with `metrics`.
         title: a line above the diagram.
         link: "softmax", or "sigmoid" for several labels per sample or one logit.
         smooth: draw a smooth curve with its 95 % bootstrap band instead of the bars, and the smooth ECE.
