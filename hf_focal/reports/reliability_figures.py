@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calibration.fitted_temperature import Temperature
+from ..calibration.fitted_temperature import LabelTemperatures, Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..metrics.input_checks import Array, check_positive
 from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
@@ -73,6 +73,8 @@ def reliability_diagram(
     if logits is not None and labels is not None:
         if temperature is not None:
             check_positive("temperature", temperature)
+            if link == "softmax" and isinstance(temperature, LabelTemperatures):
+                raise ValueError(f"temperature must be one number with link='softmax', got {temperature}")
             logits = scaled(logits, temperature)
         metrics = CalibrationMetrics(num_bins=num_bins, classwise=False, link=link)
         metrics.update(logits, labels)

@@ -92,6 +92,14 @@ def test_other_errors():
         comparison_figure({})
 
 
+def test_temperatures_of_labels_are_for_the_sigmoid():
+    labels = torch.nn.functional.one_hot(LABELS, 5)
+    fitted = fit_temperature(LOGITS, labels, "nll", link="sigmoid", per_label=True)
+    assert reliability_diagram(LOGITS, labels, temperature=fitted, link="sigmoid").axes
+    with pytest.raises(ValueError, match="temperature must be one number with link='softmax', got"):
+        reliability_diagram(LOGITS, LABELS, temperature=fitted)
+
+
 @pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
 def test_the_temperature_must_be_finite_and_positive(temperature):
     with pytest.raises(ValueError, match="temperature must be finite and positive, got"):
