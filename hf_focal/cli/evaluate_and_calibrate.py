@@ -318,7 +318,7 @@ def _save(
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     fitted_on, measured_on = locations
-    # The card names one dataset; of two files it says "validation set" and "test set".
+    # A card has one dataset.
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
         result,
@@ -330,7 +330,7 @@ def _save(
         folded=folded,
         fine_tuned=False,
         own_code=type(trained.model).__module__.startswith("hf_focal."),
-        fitted_on=fitted_on.split or "validation",
+        fitted_on=fitted_on.split or fitted_on.path,
         measured_on=measured_on.split or ("validation" if dataset else "test"),
         test_dataset=measured_on.path,
         same_rows=measured_on == fitted_on,

@@ -105,7 +105,7 @@ def model_card(
         own_code: whether loading the model requires `import hf_focal.models`.
         adapter: whether it is a PEFT adapter, and num_labels how many classes it has.
         sft: whether FocalSFTTrainer trained it.
-        measured_on, fitted_on: the splits of the results and of the temperature.
+        measured_on, fitted_on: the splits of the results and of the temperature; fitted_on may be a file.
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
         earlier: a temperature that was in the weights before the results were measured. The result then has none.
@@ -113,7 +113,7 @@ def model_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     arguments = dict(locals())
-    fitted = result.temperature
+    fitted, fit_is_file = result.temperature, fitted_on.lower().endswith(_DATA_FILES)
     config = known_loss(result.loss) if fine_tuned else None
     data_name, data_id = _display_name(dataset), _hub_id(dataset)
     test_name, test_id = (_display_name(test_dataset), _hub_id(test_dataset)) if test_dataset else (data_name, data_id)
@@ -156,6 +156,8 @@ def model_card(
         data_name=data_name,
         test_name=test_name,
         test_is_file=bool(test_dataset) and (test_name or "").lower().endswith(_DATA_FILES),
+        fit_is_file=fit_is_file,
+        fitted_on=_display_name(fitted_on) if fit_is_file else fitted_on,
         count="" if isnan(count) else f"{int(count):,}",
         not_lowered=" or ".join(not_lowered),
         config=config,

@@ -56,7 +56,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         with _errors_of(file):
             results_table([run])  # so that an error in its numbers names its file
             test_sets.setdefault(_test_set(run), []).append(run)
-            shown.append((run, _diagrams(run)))
+            shown.append((run, _data_name(run, "fitted_on") or "the validation data", _diagrams(run)))
             if history := run.details.get("gamma_history"):
                 alt = f"γ of each bin over the training of {run.loss}"
                 gammas.append(_picture(gamma_heatmap(history), alt, run.loss))
@@ -123,9 +123,14 @@ def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
     ]
 
 
+def _data_name(run: RunResult, detail: str) -> str:
+    """The name of a run's data without the argument that gave them; "" where it is unknown."""
+    return re.sub("^(test_)?dataset ", "", str(run.details.get(detail, "")))
+
+
 def _test_set(run: RunResult) -> str:
     """The name and the size of a test set, which tell it from others."""
-    name = re.sub("^(test_)?dataset ", "", str(run.details.get("measured_on", "")))
+    name = _data_name(run, "measured_on")
     balance = run.details.get("class_balance")
     unit = UNITS.get(run.details.get("task", ""), "samples" if balance else "labels")  # of tokens or pixels
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""

@@ -106,7 +106,9 @@ def check_results(results: Sequence) -> None:
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     """Return the columns of `results_table` by their titles; the last row is the majority class, where it is known."""
     check_results(results)
-    columns: dict[str, list[Cell]] = {"Loss": [run.loss for run in results]}
+    # A run of a model that the commands measured is named after the model.
+    name = "Model" if any("model" in run.details for run in results) else "Loss"
+    columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
     for key, title, best in _DECISIONS:
         if key == "error" or any(key in run.pre for run in results):
             columns[title] = [*_cells([run.pre for run in results], [run.pre_intervals for run in results], key, best)]
@@ -121,10 +123,10 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     columns["T"] = [
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
-    columns = {title: columns[title] for title in ("Loss", "ECE %", "T")} | columns  # what people look for is first
+    columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what people look for is first
     errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
     if len(errors) == 1:  # or the runs have different test sets
-        baseline = {"Loss": "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
+        baseline = {name: "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
         for title, column in columns.items():
             column.append(baseline.get(title, MISSING))
     return columns

@@ -333,6 +333,7 @@ def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
     assert result.details["fitted_on"] == "dataset 'validation.parquet'"
     texts = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert len(texts) > 5
+    assert "samples of validation.parquet, not on the test set" in texts[tmp_path / "out" / "README.md"].decode()
     for own in (case.folder.parent, tmp_path):
         assert [path for path, content in texts.items() if str(own).encode() in content] == []
 

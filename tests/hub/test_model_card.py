@@ -258,6 +258,9 @@ def test_a_card_names_the_splits():
     assert "of the validation split, the same as in the results above, which are therefore optimistic." in card.text
     assert {entry.dataset_split for entry in card.data.eval_results} == {"validation"}
     assert "of the dev split, not on the test set" in card_of(fitted_on="dev").text
+    text = card_of(fitted_on="/home/me/held_out.csv").text
+    assert "on 50 samples of held_out.csv, not on the test set." in text and "On these samples, with" in text
+    assert "split" not in text.partition("## Temperature")[2]
 
 
 @pytest.mark.parametrize("larger", [(), ("ece",), ("nll",), ("ece", "nll")])

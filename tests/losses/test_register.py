@@ -17,7 +17,7 @@ from hf_focal.losses import (
 
 
 class Poly1(ClosedFormLoss):
-    name, summary, source = "poly1", "-log p + ε (1 - p)", "Leng et al. 2022"
+    name, summary, source = "outside_poly1", "-log p + ε (1 - p)", "Leng et al. 2022"
     epsilon: float = option(1.0, "ε, the weight of 1 - p")
 
     def closed_form(self, sample):
@@ -27,9 +27,9 @@ class Poly1(ClosedFormLoss):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def poly1():
+def registered():
     yield register(Poly1)
-    del LOSSES["poly1"]
+    del LOSSES["outside_poly1"]
 
 
 def batch():
@@ -40,13 +40,16 @@ def batch():
 
 
 def test_it_is_built_by_name_with_its_options():
-    config = LossConfig.parse("poly1:epsilon=2")
-    assert str(config) == "poly1:epsilon=2" and LossConfig.parse(config.to_dict()) == config
-    assert str(LossConfig.parse("poly1")) == "poly1"
+    config = LossConfig.parse("outside_poly1:epsilon=2")
+    assert str(config) == "outside_poly1:epsilon=2" and LossConfig.parse(config.to_dict()) == config
+    assert str(LossConfig.parse("outside_poly1")) == "outside_poly1"
     assert repr(build_loss(config)) == "Poly1(epsilon=2.0)"
-    with pytest.raises(ValueError, match="options of loss poly1 must be among epsilon, got 'eps'"):
-        LossConfig.parse("poly1:eps=2")
-    assert "poly1: -log p + ε (1 - p) (Leng et al. 2022)\n    epsilon: ε, the weight of 1 - p [1]" in describe_losses()
+    with pytest.raises(ValueError, match="options of loss outside_poly1 must be among epsilon, got 'eps'"):
+        LossConfig.parse("outside_poly1:eps=2")
+    assert (
+        "outside_poly1: -log p + ε (1 - p) (Leng et al. 2022)\n    epsilon: ε, the weight of 1 - p [1]"
+        in describe_losses()
+    )
 
 
 def test_its_value_and_gradient_are_those_of_autograd():
@@ -54,7 +57,7 @@ def test_its_value_and_gradient_are_those_of_autograd():
     kept = labels != -100
     p = logits.softmax(-1)[kept, labels[kept]]
     expected = (2 * (1 - p) - p.log()).mean()
-    value = build_loss("poly1:epsilon=2")(logits, labels)
+    value = build_loss("outside_poly1:epsilon=2")(logits, labels)
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (value, expected)))
 
@@ -62,7 +65,7 @@ def test_its_value_and_gradient_are_those_of_autograd():
 def test_it_takes_a_linear_head():
     logits, labels = batch()
     weight = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    loss = build_loss("poly1")
+    loss = build_loss("outside_poly1")
     torch.testing.assert_close(
         linear_loss(loss, logits.detach(), weight, labels % 3), loss(logits @ weight.T, labels % 3)
     )

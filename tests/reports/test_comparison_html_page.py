@@ -145,6 +145,19 @@ def test_runs_on_different_test_sets_are_not_ranked(tmp_path):
     assert {"Results, test set 1", "Results, test set 2"} <= set(page.text)
 
 
+def test_a_model_that_was_only_measured_is_no_loss(tmp_path):
+    save(run_of("reviews", model="reviews", fitted_on="dataset 'held_out.csv'"), tmp_path / "a")
+    alone = Page(comparison_page([tmp_path / "a"], tmp_path / "page.html"))
+    save(run_of("flsd53", 1), tmp_path / "b")
+    both = Page(comparison_page([tmp_path / "a", tmp_path / "b"], tmp_path / "page.html"))
+    for page in (alone, both):
+        assert page.rows[0][0] == "Model"
+        assert any(text.endswith(", on 'held_out.csv'.") for text in page.text)
+    alone, both = (" ".join("".join(page.text).split()) for page in (alone, both))
+    assert "validation" not in alone and "highlighted" not in alone and "predictions of a classifier." in alone
+    assert ", on the validation data." in both and "the best of each side is highlighted" in both
+
+
 def test_the_pictures_are_drawn_and_described(everything):
     page = Page(everything)
     images = page.of("svg")
