@@ -175,10 +175,11 @@ def _keep_gathered(model: Any, head: Any) -> bool:
     """Make FSDP2 keep the head's weight from the forward pass to the end of backward, so that it is gathered once.
 
     Returns False, and changes nothing, if the weight is the root's and no layer is sharded by itself: then FSDP2 would
-    not see that backward begins, and not reduce the gradients.
+    not see that backward begins, and not reduce the gradients. PyTorch 2.7 cannot keep it.
     """
     owner = head if _is_sharded(head) else model
-    if owner is model and not any(_is_sharded(module) for module in model.modules() if module is not model):
+    alone = owner is model and not any(_is_sharded(module) for module in model.modules() if module is not model)
+    if alone or not hasattr(owner, "set_reshard_after_forward"):
         return False
     owner.set_reshard_after_forward(False, recurse=False)
     return True

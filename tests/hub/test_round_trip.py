@@ -48,7 +48,7 @@ CLASSIFIERS = {
     "RobertaForSequenceClassification": TINY,
     "DistilBertForSequenceClassification": {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24},
     "DebertaV2ForSequenceClassification": TINY,
-    "ModernBertForSequenceClassification": TINY,
+    "ModernBertForSequenceClassification": TINY | {"num_hidden_layers": 2},
     "ElectraForSequenceClassification": TINY | {"embedding_size": 16},
     "XLNetForSequenceClassification": {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24},
     "GPT2ForSequenceClassification": {"n_embd": 16, "n_layer": 1, "n_head": 2},

@@ -10,8 +10,12 @@ import launched_fsdp
 import numpy as np
 import pytest
 from documented import ROOT
+from torch.distributed.fsdp import FSDPModule
 
 
+@pytest.mark.skipif(
+    not hasattr(FSDPModule, "set_reshard_after_forward"), reason="PyTorch 2.7 computes the logits under FSDP2"
+)
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 def test_two_processes_train_a_sharded_language_model_as_one(tmp_path, monkeypatch):
