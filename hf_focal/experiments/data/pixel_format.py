@@ -29,9 +29,13 @@ class PixelFormat:
 
     @classmethod
     def of_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
-        """The format in a timm model's `pretrained_cfg`."""
-        crop_pct = settings.get("crop_pct") or 1.0
-        return cls(settings["input_size"][-1], crop_pct, tuple(settings["mean"]), tuple(settings["std"]))
+        """The format in a timm model's `pretrained_cfg`, with a margin of whole pixels on both sides of the crop.
+
+        torchvision rounds half a pixel to the even number, and other processors round it down.
+        """
+        size = settings["input_size"][-1]
+        stored = size + 2 * round((size / (settings.get("crop_pct") or 1.0) - size) / 2)
+        return cls(size, size / stored, tuple(settings["mean"]), tuple(settings["std"]))
 
     @classmethod
     def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":

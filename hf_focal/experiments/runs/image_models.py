@@ -63,17 +63,15 @@ class ImageModelArguments:
         name = self.model_name_or_path
         if not self.from_scratch():
             return PixelFormat.of_pretrained(name)
-        own = PixelFormat(32, 1.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+        size = None if self.image_size is None else (3, self.image_size, self.image_size)
+        given: dict[str, Any] = {"input_size": size, "crop_pct": self.crop_pct}
+        given |= {"mean": self.image_mean, "std": self.image_std}
+        own: dict[str, Any] = {"input_size": (3, 32, 32), "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
         if name not in CIFAR_NAMES:
             from timm import get_pretrained_cfg
 
-            own = PixelFormat.of_timm(get_pretrained_cfg(name).to_dict())
-        return PixelFormat(
-            self.image_size or own.size,
-            self.crop_pct or own.crop_pct,
-            tuple(self.image_mean or own.mean),  # type: ignore[arg-type]  # `__post_init__` has checked the length
-            tuple(self.image_std or own.std),  # type: ignore[arg-type]
-        )
+            own = get_pretrained_cfg(name).to_dict()
+        return PixelFormat.of_timm(own | {key: value for key, value in given.items() if value is not None})
 
 
 def is_timm_architecture(name: str) -> bool:
