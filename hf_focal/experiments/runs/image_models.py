@@ -63,15 +63,16 @@ class ImageModelArguments:
         name = self.model_name_or_path
         if not self.from_scratch():
             return PixelFormat.of_pretrained(name)
-        size = None if self.image_size is None else (3, self.image_size, self.image_size)
-        given: dict[str, Any] = {"input_size": size, "crop_pct": self.crop_pct}
-        given |= {"mean": self.image_mean, "std": self.image_std}
-        own: dict[str, Any] = {"input_size": (3, 32, 32), "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-        if name not in CIFAR_NAMES:
-            from timm import get_pretrained_cfg
+        mean: Any = tuple(self.image_mean or (0.5, 0.5, 0.5))
+        std: Any = tuple(self.image_std or (0.5, 0.5, 0.5))
+        if name in CIFAR_NAMES:
+            return PixelFormat(self.image_size or 32, self.crop_pct or 1.0, mean, std)
+        from timm import get_pretrained_cfg
 
-            own = get_pretrained_cfg(name).to_dict()
-        return PixelFormat.of_timm(own | {key: value for key, value in given.items() if value is not None})
+        settings = get_pretrained_cfg(name).to_dict()
+        settings |= {"input_size": (3, self.image_size, self.image_size)} if self.image_size else {}
+        given = {"crop_pct": self.crop_pct, "mean": self.image_mean, "std": self.image_std}
+        return PixelFormat.of_timm(settings | {key: value for key, value in given.items() if value})
 
 
 def is_timm_architecture(name: str) -> bool:
