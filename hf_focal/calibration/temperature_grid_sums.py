@@ -43,10 +43,10 @@ def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
 
 
 class GridSums:
-    """Sums over samples at each of T temperatures, float64.
+    """Sums over samples at each of G temperatures, float64.
 
-    surplus: `(T, M)`, of confidence - correct in each bin of confidence; near: `(T,)`, the number of samples so close
-    to a bin's edge that they may be in the wrong bin; log_sums: `(T,)`, of log S; label_gap: `()`, of d_y; count: the
+    surplus: `(G, M)`, of confidence - correct in each bin of confidence; near: `(G,)`, the number of samples so close
+    to a bin's edge that they may be in the wrong bin; log_sums: `(G,)`, of log S; label_gap: `()`, of d_y; count: the
     number of samples.
     """
 

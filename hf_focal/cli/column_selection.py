@@ -42,7 +42,7 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
 
     Args:
         source: what errors call the split.
-        split: the split; images may be decoded or not, structs of bytes, or paths. They are left undecoded.
+        split: the split; images may be a column of `Image`, structs of bytes, or paths. They are left undecoded.
         columns: the columns.
 
     Raises:

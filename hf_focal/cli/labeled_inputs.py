@@ -105,11 +105,11 @@ def labels_of(
         config: the model's. The names of labels must all be in its `id2label`, in any case. Integers without names are
             taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...).
         source: what errors call the split.
-        split: has the column `options.label_column` of `ClassLabel`, strings or integers.
-        options: whose `label_map` has the model's names of labels that have other names in the data.
+        split: has the column `options.label_column`, which holds a `ClassLabel`, strings or integers.
+        options: their `label_map` maps names in the data to the model's names where they differ.
 
     Returns:
-        int64, (N,); -100 for samples without a label: -100, or -1 of a `ClassLabel`.
+        int64, (N,); -100 for samples without a label (marked -100 in the data, or -1 in a `ClassLabel`).
 
     Raises:
         ValueError: no such column, nulls, names that the model does not have, or numbers out of its range.

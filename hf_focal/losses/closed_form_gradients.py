@@ -1,6 +1,6 @@
 """Losses with a closed-form gradient, and how it is computed.
 
-With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of such a loss by logit k is
+With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of such a loss with respect to logit k is
 
     e_k · (linear + quadratic · (e_k - pivot)) + constant     for the classes k that are not the label,
     label                                                     for the label,
@@ -168,7 +168,8 @@ def values_and_gradient(
 
 
 def with_gradient(formula: Formula, x: Tensor, given: Any) -> Tensor:
-    """The values (...) of ``formula(x, given)`` with the gradient (..., K) by x that it returns beside them.
+    """The values (...) of ``formula(x, given)`` with the gradient (..., K) with respect to x, which `formula` also
+    returns.
 
     It is made of plain operations: `torch.compile` traces it, transforms of `torch.func` compose, and gradients have
     gradients.

@@ -164,23 +164,23 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]. Raises ValueError for other values or shapes.
     """
     return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE, as `adaptive_calibration_error`, of confidences and hits, as for `ece_from_confidences`.
+    """AdaECE, as `adaptive_calibration_error`, of confidences and hits.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Arguments, result and errors are those of `ece_from_confidences`.
     """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
 
 
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
-    """Smooth ECE, as `smooth_ece`, of confidences and hits, as for `ece_from_confidences`.
+    """Smooth ECE, as `smooth_ece`, of confidences and hits.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Arguments, result and errors are those of `ece_from_confidences`.
     """
     return _smooth(*check_confidences(confidence, correct))
 

@@ -125,8 +125,9 @@ def read_samples(
 ) -> tuple[int, Iterator[SampleBlock]]:
     """The number of classes, and the samples in blocks; those with label `ignore_index` are skipped.
 
-    inputs: "logits" or "probabilities"; scores (..., K), labels (...). Values are checked as the blocks are read. The
-    caller judges the `evidence` that logits are probabilities; without it such logits are refused after the last one.
+    inputs: "logits" or "probabilities"; scores (..., K), labels (...). Values are checked as the blocks are read.
+    Signs that logits are really probabilities are added to `evidence`, for the caller to judge; without `evidence`,
+    such logits raise ValueError after the last block.
     """
     if inputs not in ("logits", "probabilities"):
         raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')

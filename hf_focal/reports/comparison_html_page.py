@@ -34,8 +34,9 @@ _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)"}
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
     """Write one HTML file that compares runs: tables, reliability diagrams, and γ over training.
 
-    The page needs no other file, no network, and no script (one sorts the tables by column), and is readable on a
-    phone, in light and dark mode. Runs on different test sets, which cannot be ranked, are in tables of their own.
+    The page needs no other file and no network, and works without JavaScript (a script only adds sorting by column).
+    It is readable on a phone, in light and dark mode. Runs on different test sets, which cannot be ranked, are in
+    tables of their own.
 
     Args:
         folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,

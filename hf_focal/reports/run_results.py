@@ -39,10 +39,10 @@ class RunResult:
             translation model also "bleu", 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams.
         details: additional JSON values: "date", when it was measured; "class_balance", where known: the number of
-            "classes", the "smallest" and "largest" number of test samples that one has, and the largest number
-            "predicted" as one; "labels", of models of several labels per sample: lists of each label's "name",
-            "frequency", "f1", "temperature", and its ECE "before" and "after" T; and the bins of the "worst" before T
-            by their names.
+            "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the largest
+            number of samples predicted as any one class; "labels", of models of several labels per sample: lists of
+            each label's "name", "frequency", "f1", "temperature", and its ECE "before" and "after" T; "worst", the
+            bins of the labels that are worst calibrated before T, by name.
         pre_intervals, post_intervals: 95 % intervals, metric -> (low, high): bootstrap intervals of the calibration
             errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
         true_calibration_error: (before, after) against the true posterior, if it is known.

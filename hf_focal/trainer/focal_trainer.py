@@ -96,9 +96,9 @@ class FocalTrainer(Trainer):
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
-        ValueError: an empty dataset, a `compute_loss_func`, a model whose head has neither a softmax nor sigmoids,
-            or that needs FocalSeq2SeqTrainer, several GPUs without a launcher, tensor or sequence parallelism,
-            `even_batches=False` on several processes, or the training set as `calibration_dataset`. `train` raises it
+        ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
+            neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
+            `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises it
             for fewer calibration labels than AdaFocal has bins, and for a checkpoint without the state of the loss.
     """
 
