@@ -1,0 +1,49 @@
+"""Save the logits of a finished run of the recipe for images, for the tables that need them.
+
+    python recipes/papers/image_logits.py --config recipes/configs/cifar10/resnet20_overfit.yaml \
+        --train_file train.parquet --test_file test.parquet --seed 1 --output_dir out/cifar10_overfit
+
+The arguments are those of the run. `OUTPUT_DIR/logits.npz` then has the labels of the validation and test images, and
+their logits before T: `results.py` takes errors of equal mass from them, and `corrections.py` fits corrections to them.
+"""
+
+import sys
+from pathlib import Path
+
+from transformers import AutoModelForImageClassification
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import image_classification as recipe
+
+from hf_focal import Temperature
+from hf_focal.experiments.runs.classifier_results import save_logits
+from hf_focal.experiments.runs.image_training import ImageClassifierTrainer
+from hf_focal.experiments.runs.recipe_arguments import parse_recipe
+from hf_focal.experiments.runs.recipe_command import run_recipe
+
+
+def main(argv: list[str]) -> None:
+    data_args, model_args, optimizer_args, _, args = parse_recipe(recipe.ARGUMENTS, argv, __doc__)
+    args.remove_unused_columns = False
+    folder = Path(args.output_dir)
+    temperature = Temperature.load(folder / "temperature.json")
+    splits, pixels = recipe.load_data(data_args, args.seed), model_args.pixel_format()
+    images = recipe.decode(data_args, splits, pixels, args.seed)
+    trainer = ImageClassifierTrainer(
+        model=AutoModelForImageClassification.from_pretrained(folder),
+        args=args,
+        eval_dataset=images["validation"],
+        pixels=pixels,
+        optimizer_arguments=optimizer_args,
+    )
+    predictions = {name: trainer.predict(images[name]) for name in ("validation", "test")}
+    # T is folded into the saved model.
+    unscaled = {
+        name: output._replace(predictions=output.predictions * temperature.value)
+        for name, output in predictions.items()
+    }
+    save_logits(folder / "logits.npz", unscaled)
+
+
+if __name__ == "__main__":
+    run_recipe(main)
