@@ -4,7 +4,8 @@
         --train_file train.parquet --test_file test.parquet --seed 1 --output_dir out/cifar10_overfit
 
 The arguments are those of the run. `OUTPUT_DIR/logits.npz` then has the labels of the validation and test images, and
-their logits before T: `results.py` takes errors of equal mass from them, and `corrections.py` fits corrections to them.
+their logits before T: `results.py` computes equal-mass errors from them, and `corrections.py` fits corrections to
+them.
 """
 
 import sys
