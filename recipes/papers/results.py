@@ -34,6 +34,7 @@ LOSSES = {
     "cross_entropy": "cross-entropy",
     "brier": "Brier",
     "mmce": "MMCE, weighted",
+    "published_mmce_lam_8": "MMCE, weighted, as the papers' code computes it",
     "label_smoothing_0.05": "label smoothing 0.05",
     "focal_1": "focal, γ = 1",
     "focal_2": "focal, γ = 2",

@@ -20,6 +20,7 @@ from ...trainer import FocalTrainer, FocalTrainingArguments
 from ...trainer.head_kinds import Head
 from ..callbacks.class_weights_callback import ClassWeightsCallback
 from ..callbacks.training_dynamics import DynamicsCallback
+from . import published_mmce  # noqa: F401 (registers the loss)
 from . import recipe_checks as check
 from .output_folders import files_of, folder_of
 from .yaml_arguments import parse_arguments
