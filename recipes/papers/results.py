@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None) -> None:
             paper: [cell for table in tables.values() for cell in table if cell.name[:2] == row]
             for paper, tables in papers.items()
         }
-        columns = [("error", "pre_t"), ("ece", "pre_t"), ("ece", "post_t")]
+        columns = [("ece", "pre_t"), ("ece", "post_t"), ("error", "pre_t")]
         text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
         measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
         if measured and cells["adafocal2022"]:
