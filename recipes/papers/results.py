@@ -48,7 +48,11 @@ LOSSES = {
 # Task -> the losses of its figure, with short titles.
 COMPARED = {
     "20_newsgroups": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
-    "sst_binary": {"cross_entropy": "cross-entropy", "label_smoothing_0.05": "label smooth.", "focal_3": "focal, γ = 3"},
+    "sst_binary": {
+        "cross_entropy": "cross-entropy",
+        "label_smoothing_0.05": "label smooth.",
+        "focal_3": "focal, γ = 3",
+    },
 }
 
 
