@@ -80,5 +80,5 @@ def test_the_figures_of_300_rows_are_those_of_the_committed_runs():
         ece = f"{100 * before['ece']:.1f} → {100 * after['ece']:.1f}"
         nll = f"{before['nll']:.3f} → {after['nll']:.3f}"
         texts = f"{run['training_texts']} / {run['calibration_texts']}"
-        cells = (texts, rate, f"`{run['loss']}`", ece, nll, f"{100 * before['error']:.1f}")
+        cells = (texts, f"`{run['loss']}`", rate, ece, nll, f"{100 * before['error']:.1f}")
         assert row == f"| {' | '.join(cells)} |"
