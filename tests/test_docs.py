@@ -1,5 +1,6 @@
 """The guides' examples run, and the files, names and options in the documentation exist."""
 
+import ast
 import dataclasses
 import json
 import re
@@ -251,6 +252,20 @@ def test_every_public_name_is_in_the_reference():
     assert missing == []
     product = {"losses", "metrics", "calibration", "trainer", "reports", "hub"}
     assert {f"hf_focal.{package}" for package in product} <= {module.__name__ for module in modules}
+
+
+@pytest.mark.parametrize("package", ["losses", "metrics", "calibration", "trainer", "reports", "hub"])
+def test_the_reference_shows_each_name_of_a_package(package):
+    # It leaves out a name without a docstring, and one that a file of the package shares unless a line names it.
+    folder, reference = ROOT / "hf_focal" / package, "".join(page.read_text(encoding="utf-8") for page in API)
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    definitions = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    described = {node.name for node in definitions if ast.get_docstring(node)}
+    names = set(import_module(f"hf_focal.{package}").__all__)
+    assert names - described <= {"LOSSES", "LossFunction"}  # assigned names
+    for name in names:
+        own_line = f"::: hf_focal.{package}.{name}.{name}\n"
+        assert not (folder / f"{name}.py").exists() or own_line in reference
 
 
 def test_the_trainers_own_arguments_are_in_a_table_with_their_defaults():

@@ -1,5 +1,6 @@
 """The commands of the guide on calibrating a trained model, run on a tiny model, and the figures it shows."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -66,3 +67,18 @@ def test_the_figures_from_a_csv_to_the_hub_are_those_of_the_committed_runs():
         assert f"| {ece} | {metrics['nll']:.3f} | {100 * metrics['error']:.2f} |" in page
     for run in runs:
         assert f"\n{run.temperature}\n" in page
+
+
+def test_the_figures_of_300_rows_are_those_of_the_committed_runs():
+    page = (DOCS / "guides" / "csv_to_hub.md").read_text(encoding="utf-8")
+    runs = json.loads((DOCS / "results" / "runs" / "csv_to_hub" / "300_rows.json").read_text(encoding="utf-8"))
+    rows = [line for line in page.partition("## With 300 rows")[2].splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) == len(runs) > 5
+    for row, run in zip(rows, runs, strict=True):
+        before, after = run["before"], run["after"]
+        rate = f"{run['learning_rate']:.0e}".replace("e-0", "e-")
+        ece = f"{100 * before['ece']:.1f} → {100 * after['ece']:.1f}"
+        nll = f"{before['nll']:.3f} → {after['nll']:.3f}"
+        texts = f"{run['training_texts']} / {run['calibration_texts']}"
+        cells = (texts, f"`{run['loss']}`", rate, ece, nll, f"{100 * before['error']:.1f}")
+        assert row == f"| {' | '.join(cells)} |"

@@ -107,6 +107,8 @@ class Loss(nn.Module):
 
 
 LOSSES: dict[str, type[Loss]] = {}
+"""The registered losses by name."""
+
 LossType = TypeVar("LossType", bound=type[Loss])
 
 

@@ -86,6 +86,8 @@ class CrossEntropy(CrossEntropyFamily):
 
 @register
 class LabelSmoothing(ClosedFormLoss):
+    """Cross-entropy against a target that gives the share `alpha` to the classes (Szegedy et al. 2016)."""
+
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
     moment = "sum"
@@ -131,6 +133,8 @@ class LabelSmoothing(ClosedFormLoss):
 
 @register
 class Brier(ClosedFormLoss):
+    """The squared distance of the probabilities to the one-hot label, summed over the classes (Brier 1950)."""
+
     name, summary, source = "brier", "Σ (softmax - onehot)²", "Brier 1950"
     moment = "squares"
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
 # The figures' colors that follow the page's.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
-_PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)"}
+_PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)", "#b3b3b3": "var(--bars)"}
+_PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:

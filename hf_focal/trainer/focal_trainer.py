@@ -92,7 +92,7 @@ class FocalTrainer(Trainer):
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
         temperature_curves: the `TemperatureCurves` behind the last temperature where logits were streamed, or None.
         confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of the last evaluation.
-        deferred_head: of a language model trained without logits (`args.linear_loss`), its head; otherwise None.
+        deferred_head (Linear | None): a language model's head if it trains without logits (`args.linear_loss`).
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.

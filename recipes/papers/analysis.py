@@ -47,7 +47,7 @@ def figure_4a(folder: Path) -> None:
         axes.plot(p, curve, color=COLORS[number % 7], linestyle=STYLES[number % 4], label=f"γ = {gamma}")
     axes.set_ylim(0, 2.5)
     axes.set_xlim(0, 1)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=9)
     save(folder, "figure_4a", figure, ["p", *(f"gamma_{gamma}" for gamma in gammas)], [p, *curves])
 
 
@@ -74,7 +74,7 @@ def thresholds(folder: Path) -> None:
     right.axhline(1, color="#595959", linewidth=0.8)
     right.set_xlim(0, 1)
     right.set_ylim(0, 2.5)
-    right.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False, fontsize=9)
     save(folder, "thresholds", figure, ["p0", "gamma", "g_at_p0"], [p0, gammas, scale])
 
 
@@ -104,7 +104,7 @@ def figure_6(folder: Path) -> None:
         axes.plot(q, curve, color=COLORS[number], linestyle=STYLES[number % 4], label=label)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=9)
     save(folder, "figure_6", figure, ["q", *(f"gamma_{gamma}" for gamma in gammas)], [q, *curves])
 
 
@@ -130,7 +130,7 @@ def entropy_bound(folder: Path) -> None:
         loss, bound = loss_and_bound(logits, hard, gamma)
         left.plot(p, loss, color=COLORS[1 + 3 * number], label=f"focal loss, γ = {gamma}")
         left.plot(p, bound, color=COLORS[1 + 3 * number], linestyle="--", label=f"bound, γ = {gamma}")
-    left.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=9)
     left.set_xlim(0, 1)
 
     generator = torch.Generator().manual_seed(0)
@@ -148,7 +148,7 @@ def entropy_bound(folder: Path) -> None:
         share, edges = np.histogram(slacks[1], bins=60, range=(0, 12))
         right.stairs(share / 200, edges, color=COLORS[1 + number], label=f"γ = {gamma}, 10 classes")
     right.axvline(0, color="#595959", linewidth=0.8)
-    right.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False, fontsize=9)
     names = ["gamma", "num_classes", "smallest_loss_minus_bound", "mean_loss_minus_bound"]
     save(folder, "entropy_bound", figure, names, zip(*columns, strict=True))
 
@@ -232,7 +232,7 @@ def figure_7(folder: Path, trained: Sequence[tuple[Tensor, list[float], list[flo
         for name, run, look in zip(LINEAR_LOSSES, trained, LOOKS, strict=True):
             axes.plot(steps, run[index], label=name, **look)
         axes.set_ylim(bottom=0)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=9)
     names = [f"{loss}_{norm}" for loss in ("ce", "fl1") for norm in ("weight_norm", "logit_rms")]
     save(folder, "figure_7", figure, ["step", *names], [steps, *(norms for _, *both in trained for norms in both)])
 
@@ -249,7 +249,7 @@ def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Te
         first.stairs(100 * share / share.sum(), edges, label=name, **look)
         draw_regions(axes, weights, points, labels)
         axes.set_title(name, fontsize=10)
-    first.legend(frameon=False, fontsize=8)
+    first.legend(frameon=False, fontsize=9)
     save(folder, "figure_8", figure, ["x1", "x2", "label", "ce_p1", "fl1_p1"], [*points.T, labels, *columns])
 
 

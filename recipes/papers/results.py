@@ -46,7 +46,15 @@ LOSSES = {
     "adafocal": "AdaFocal, γ updated every epoch",
     "adafocal_20": "AdaFocal, γ updated every 20 steps",
 }
-COMPARED = {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"}
+# Task -> the losses of its figure, with short titles.
+COMPARED = {
+    "20_newsgroups": {"cross_entropy": "cross-entropy", "flsd_53": "FLSD-53", "adafocal_20": "AdaFocal"},
+    "sst_binary": {
+        "cross_entropy": "cross-entropy",
+        "label_smoothing_0.05": "label smooth.",
+        "focal_3": "focal, γ = 3",
+    },
+}
 
 
 def name_of(task: str, record: dict) -> str:
@@ -112,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
             paper: [cell for table in tables.values() for cell in table if cell.name[:2] == row]
             for paper, tables in papers.items()
         }
-        columns = [("error", "pre_t"), ("ece", "pre_t"), ("ece", "post_t")]
+        columns = [("ece", "pre_t"), ("ece", "post_t"), ("error", "pre_t")]
         text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
         measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
         if measured and cells["adafocal2022"]:
@@ -120,10 +128,11 @@ def main(argv: list[str] | None = None) -> None:
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
         replace_section(DOCS / page, "results", text)
+        if task in COMPARED:
+            seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))
+            panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
+            draw_panels(panels, (DOCS / page).with_suffix(".png"))
     replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
-    newsgroups = tasks["20 Newsgroups"]
-    seed = min(set.intersection(*(set(newsgroups[loss]) for loss in COMPARED)))
-    draw_panels({title: bins_of(newsgroups[loss][seed]) for loss, title in COMPARED.items()}, DOCS / "newsgroups.png")
     calibrated = RunResult.load(DOCS / "runs" / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")

@@ -126,7 +126,8 @@ def beside_the_paper(
     Args:
         runs: the records of a task.
         cells: the paper's cells of its dataset and model.
-        columns: metric and stage of each pair of columns. A last pair has the temperatures.
+        columns: metric and stage of each pair of columns. Temperatures follow the first pair, because a phone shows
+            the first columns; the number of seeds is last.
         titles: loss -> the first column, in the order of the lines. "adafocal_20", with an update of γ every 20 steps,
             is compared with the paper's "adafocal". Losses without runs and cells are left out.
 
@@ -141,7 +142,7 @@ def beside_the_paper(
         theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
         if not of_seeds and not any((loss, *column) in printed for column in columns):
             continue
-        row = [title, str(len(of_seeds))]
+        row = []
         for (metric, stage), cell in zip(columns, theirs, strict=True):
             values = [measured(record, metric, stage) for record in of_seeds]
             printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
@@ -149,12 +150,13 @@ def beside_the_paper(
         fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
         values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
         temperatures = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
-        row += [mean_and_deviation(values), f"{temperatures[0]:g}" if temperatures else MISSING]
-        rows.append(row)
-    names = ["Loss", "seeds"]
+        row[2:2] = [mean_and_deviation(values), f"{temperatures[0]:g}" if temperatures else MISSING]
+        rows.append([title, *row, str(len(of_seeds))])
+    names = []
     for metric, stage in columns:
         names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
-    table = columns_table([*names, "T", "paper"], list(zip(*rows, strict=True)))
+    names[2:2] = ["T", "paper"]
+    table = columns_table(["Loss", *names, "seeds"], list(zip(*rows, strict=True)))
     return table + (
         "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
         if "°" in table
