@@ -81,23 +81,27 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The files in benchmarks/results and benchmarks/peers.md, and the tables of benchmarks/README.md at the end: an estimated
+# 23 minutes on two cores, of which loss.py takes 7 and linear_loss.py 4.
 bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/loss.py --json benchmarks/results/loss.json
-	$(BIN)/python benchmarks/metrics.py --json benchmarks/results/metrics.json
+	$(BIN)/python benchmarks/loss.py --repeats 2 --json benchmarks/results/loss.json
+	$(BIN)/python benchmarks/metrics.py --rounds 3 --json benchmarks/results/metrics.json
 	$(BIN)/python benchmarks/exactness.py --json benchmarks/results/exactness.json
-	$(BIN)/python benchmarks/token_calibration.py --threads 1 --json benchmarks/results/token_calibration.json
-	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 4096 --repeats 2 --json benchmarks/results/linear_loss.json
+	$(BIN)/python benchmarks/token_calibration.py --threads 1 --rounds 3 --json benchmarks/results/token_calibration.json
+	$(BIN)/python benchmarks/linear_loss.py --threads 1 --tokens 1024 --repeats 2 --json benchmarks/results/linear_loss.json
 	$(BIN)/python benchmarks/linear_loss.py --sharded --threads 1 --tokens 2048 --vocabularies 32000 \
 		--json benchmarks/results/linear_loss_sharded.json
-	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --json benchmarks/results/tree_lstm.json
-	$(BIN)/python benchmarks/dynamics.py --json benchmarks/results/dynamics.json
+	$(BIN)/python benchmarks/tree_lstm.py --threads 1 --rounds 10 --json benchmarks/results/tree_lstm.json
+	$(BIN)/python benchmarks/dynamics.py --rounds 1 --json benchmarks/results/dynamics.json
 	$(BIN)/python benchmarks/training_step.py --threads 1 --steps 5 --rounds 4 --json benchmarks/results/training_step.json
+	$(MAKE) bench-peers
+	$(BIN)/python benchmarks/tables.py
 
 # benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. It needs a
 # torchvision whose build matches that of torch, as the releases of both on PyPI do.
 PEERS_VENV ?= .venv-peers
 bench-peers: $(PEERS_VENV)/.installed
-	$(PEERS_VENV)/bin/python benchmarks/peers.py --json benchmarks/results/peers.json --markdown benchmarks/peers.md
+	$(PEERS_VENV)/bin/python benchmarks/peers.py --rounds 3 --json benchmarks/results/peers.json --markdown benchmarks/peers.md
 
 # Losses, heads, metrics and training steps on a GPU, in the environment that `python` names, with the kernels of Liger
 # and Apple if they are installed.

@@ -26,7 +26,7 @@ from transformers import AutoModelForImageClassification
 
 from hf_focal import CalibrationMetrics, TemperatureStream
 from hf_focal.experiments.models.cifar_networks import cifar_config
-from hf_focal.losses import build_loss, linear_loss
+from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 from hf_focal.metrics import expected_calibration_error
 
 SIZES = {
@@ -123,6 +123,24 @@ def measure_losses(sizes: dict, device: str) -> Iterator[Line]:
                 yield measured("loss", size, name, run, error, device, sizes["seconds"])
 
 
+def token_kernels(device: str) -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """Fused cross-entropies of each token, (hidden, weight, labels) to (N,), which take a gradient per token."""
+    kernels: dict[str, Callable] = {}
+    if hasattr(F, "linear_cross_entropy"):
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
+        kernels["F.linear_cross_entropy"] = partial(F.linear_cross_entropy, options=options, reduction="none")
+    if device != "cpu" and find_spec("liger_kernel"):  # from 0.8.2: the gradients of earlier versions fail the check
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+        liger = LigerFusedLinearCrossEntropyLoss(reduction="none")
+        kernels["Liger"] = lambda h, w, y: liger(w, h, y)
+    return kernels
+
+
+def focal_of_tokens(kernel: Callable, hidden: Tensor, weight: Tensor, labels: Tensor, gamma: float = 3) -> Tensor:
+    return focal_from_cross_entropy(kernel(hidden, weight, labels).float(), gamma).mean()
+
+
 def head_kernels(device: str) -> dict[str, tuple[Callable, bool]]:
     """Losses of (hidden, weight, labels), and whether they are focal losses with γ = 3."""
     kernels: dict[str, tuple[Callable, bool]] = {
@@ -133,6 +151,8 @@ def head_kernels(device: str) -> dict[str, tuple[Callable, bool]]:
     if hasattr(F, "linear_cross_entropy"):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
         kernels["F.linear_cross_entropy"] = partial(F.linear_cross_entropy, options=options), False
+    for name, kernel in token_kernels(device).items():
+        kernels[f"focal of the tokens of {name}"] = partial(focal_of_tokens, kernel), True
     if device == "cpu":
         return kernels
     if find_spec("liger_kernel"):
@@ -158,12 +178,13 @@ def measure_heads(sizes: dict, device: str) -> Iterator[Line]:
         part = inputs[0][:few].detach(), inputs[1].detach()
         right = {}
         for focal, loss in ((False, F.cross_entropy), (True, composed_focal)):
-            wide = part[0].double().requires_grad_()
-            (right[focal],) = torch.autograd.grad(loss(F.linear(wide, part[1].double()), labels[:few]), wide)
+            wide = [tensor.double().requires_grad_() for tensor in part]
+            right[focal] = torch.autograd.grad(loss(F.linear(*wide), labels[:few]), wide)
         for name, (kernel, focal) in head_kernels(device).items():
             narrow = part[0].clone().requires_grad_(), part[1].clone().requires_grad_()
-            found = differentiate(kernel, labels[:few], *narrow)[0]
-            error = check(name, relative_error(found, right[focal]), GRADIENT_LIMITS[torch.bfloat16])
+            found = differentiate(kernel, labels[:few], *narrow)
+            errors = [relative_error(*pair) for pair in zip(found, right[focal], strict=True)]
+            error = check(name, max(errors), GRADIENT_LIMITS[torch.bfloat16])
             run = partial(differentiate, kernel, labels, *inputs)
             size = f"{tokens} x {features} x {classes}"
             line = measured("head", size, name, run, error, device, sizes["seconds"])

@@ -79,15 +79,17 @@ class Loss(nn.Module):
             TypeError, ValueError: arguments of a wrong type, dtype, shape or range.
         """
         check_reduction(reduction, num_items)
-        values = self.elementwise(logits, labels)
         if reduction == "none":
-            return values
-        if reduction == "sum":
-            return values.sum()
-        if num_items is None:
+            return self.elementwise(logits, labels)
+        return self.total(logits, labels, 1 if reduction == "sum" else num_items)
+
+    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
+        """The sum of `elementwise` over `divisor`, by default the number of labels that are not ignored."""
+        values = self.elementwise(logits, labels)
+        if divisor is None:
             soft = labels.shape != values.shape
-            num_items = ((labels != IGNORE_INDEX).any(-1) if soft else labels.long() != IGNORE_INDEX).sum()
-        return divide(values.sum(), num_items)
+            divisor = ((labels != IGNORE_INDEX).any(-1) if soft else labels.long() != IGNORE_INDEX).sum()
+        return divide(values.sum(), divisor)
 
     def set_progress(self, fraction: float) -> None:
         """Tell the loss which fraction of the training is done. Scheduled γ depends on it."""
@@ -142,7 +144,7 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
     """The total over `num_items`, at least 1: without items it is 0/1, not 0/0."""
     if not isinstance(num_items, Tensor):
-        return total / max(num_items, 1)
+        return total / num_items if num_items > 1 else total
     # A scalar on the CPU divides as it is; copying it to the device would wait for the device.
     if num_items.ndim or num_items.device.type != "cpu":
         num_items = num_items.to(total.device)

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base_loss import IGNORE_INDEX, Loss
-from .dtypes_and_label_checks import accumulation_dtype, check_labels, is_transformed
+from .base_loss import IGNORE_INDEX, Loss, divide
+from .dtypes_and_label_checks import accumulation_dtype, index_and_ignored, is_transformed
 
 LOG2_E = 1 / math.log(2)
 
@@ -119,6 +119,16 @@ class ClosedFormLoss(Loss):
         """Values and gradient coefficients of samples, each (N,)."""
         raise NotImplementedError
 
+    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
+        overridden = type(self).elementwise is not ClosedFormLoss.elementwise
+        if overridden or labels.is_floating_point() or torch.compiler.is_compiling() or is_transformed(logits, labels):
+            return super().total(logits, labels, divisor)
+        # One function in the graph instead of three: small batches notice.
+        index, ignored = index_and_ignored(logits, labels)
+        if divisor is None:
+            divisor = index.numel() if ignored is None else (~ignored).sum()
+        return _in_place(logits, index, ignored, self.closed_form, self.moment, divisor)
+
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         soft = labels.is_floating_point() and labels.shape == logits.shape
         return self.soft_elementwise(logits, labels) if soft else self._of_classes(logits, labels)
@@ -139,11 +149,21 @@ def elementwise_losses(
     ignore_index: int = IGNORE_INDEX,
 ) -> Tensor:
     """Elementwise losses of labels (...), 0 without gradient where they are `ignore_index`, for logits (..., K)."""
-    index, ignored = check_labels(logits, labels, ignore_index)
+    index, ignored = index_and_ignored(logits, labels, ignore_index)
     if torch.compiler.is_compiling() or is_transformed(logits, index):
         formula = partial(values_and_gradient, closed_form=closed_form, moment=moment)
-        return with_gradient(formula, logits, index).masked_fill(ignored, 0.0)
-    return _InPlace.apply(logits, index, ignored, closed_form, moment)
+        values = with_gradient(formula, logits, index)
+        return values if ignored is None else values.masked_fill(ignored, 0.0)
+    return _in_place(logits, index, ignored, closed_form, moment, None)
+
+
+def _in_place(logits: Tensor, index: Tensor, ignored: Tensor | None, *others: Any) -> Tensor:
+    """`_InPlace` of logits (..., K): values (...), or their sum."""
+    if logits.ndim != 2:
+        logits, shape = logits.reshape(-1, logits.shape[-1]), index.shape
+        result = _in_place(logits, index.reshape(-1), None if ignored is None else ignored.reshape(-1), *others)
+        return result.view(shape) if result.ndim else result
+    return _InPlace.apply(logits, index, ignored, *others)
 
 
 def values_and_gradient(
@@ -208,37 +228,49 @@ class _WithGradientAndJvp(_WithGradient):  # torch.compile takes no function wit
 
 
 class _InPlace(torch.autograd.Function):
-    """Keeps one buffer of the logits' size, which becomes their gradient in backward."""
+    """Keeps one buffer of the size of the logits (N, K), which becomes their gradient in backward.
+
+    Returns the values (N,), or their sum over `divisor` if that is not None.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, index: Tensor, ignored: Tensor, closed_form: Callable, moment: str | None
+        ctx: Any,
+        logits: Tensor,
+        index: Tensor,
+        ignored: Tensor | None,
+        closed_form: Callable,
+        moment: str | None,
+        divisor: float | Tensor | None,
     ) -> Tensor:
-        flat, flat_index = logits.reshape(-1, logits.shape[-1]), index.reshape(-1, 1)
-        buffer = torch.empty_like(flat, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
-        form = closed_form(sample_statistics(flat, flat_index, buffer, moment))
+        buffer = torch.empty_like(logits, memory_format=torch.contiguous_format) if ctx.needs_input_grad[0] else None
+        column = index.unsqueeze(-1)
+        form = closed_form(sample_statistics(logits, column, buffer, moment))
         if buffer is not None:
-            ctx.buffer, ctx.index, ctx.ignored, ctx.form, ctx.shape = buffer, flat_index, ignored, form, logits.shape
-            if flat.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed before backward
+            ctx.buffer, ctx.index, ctx.ignored, ctx.form, ctx.divisor = buffer, column, ignored, form, divisor
+            if logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed before backward
                 ctx.of_loss = closed_form, moment
                 ctx.save_for_backward(logits, index)
-        return form.value.view(ignored.shape).masked_fill_(ignored, 0.0)
+        values = form.value if ignored is None else form.value.masked_fill_(ignored, 0.0)
+        return values if divisor is None else divide(values.sum(), divisor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        grad = grad.masked_fill(ctx.ignored, 0.0)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        if ctx.divisor is not None:
+            grad = divide(grad, ctx.divisor).expand(len(ctx.index))
+        grad = grad if ctx.ignored is None else grad.masked_fill(ctx.ignored, 0.0)
         if torch.is_grad_enabled() and ctx.saved_tensors:  # create_graph=True
             logits, index = ctx.saved_tensors
             gradient = grad.unsqueeze(-1) * values_and_gradient(logits, index, *ctx.of_loss)[1]
-            return gradient.to(logits.dtype), None, None, None, None
+            return gradient.to(logits.dtype), None, None, None, None, None
         refuse_second_derivative()
         buffer = ctx.buffer
         if needed_again(buffer):
             buffer = buffer.clone()
         else:
             ctx.buffer = None
-        turn_into_gradient(buffer, ctx.index, ctx.form, grad.reshape(-1))
-        return buffer.view(ctx.shape), None, None, None, None
+        turn_into_gradient(buffer, ctx.index, ctx.form, grad)
+        return buffer, None, None, None, None, None
 
 
 def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Tensor) -> None:
@@ -271,10 +303,10 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Te
 def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> SampleStatistics:
     """Statistics of logits (N, K) and labels (N, 1). `buffer`, perhaps the logits, receives e_k, 0 at the label."""
     parts = [_block_statistics(z, y, e, moment) for z, y, e in _blocks(logits, index, buffer)]
-    label_logit, others, of_sample = (
-        torch.cat(columns) if len(columns) > 1 and columns[0] is not None else columns[0]
-        for columns in zip(*parts, strict=True)
-    )
+    columns: Any = parts[0]
+    if len(parts) > 1:
+        columns = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
+    label_logit, others, of_sample = columns
     return SampleStatistics.of(label_logit, others, of_sample, logits.shape[-1])
 
 

@@ -41,6 +41,11 @@ def is_transformed(*tensors: Tensor) -> bool:
     return False
 
 
+def is_readable(tensor: Tensor) -> bool:
+    """Whether its values can be looked at without waiting for a device or ending a trace."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(tensor)
+
+
 def constant(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The numbers as a tensor on the device of `like`, by default of its dtype.
 
@@ -71,6 +76,12 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
 
     Raises unless labels are class indices (or `ignore_index`) for floating logits (..., K).
     """
+    index, ignored = index_and_ignored(logits, labels, ignore_index)
+    return index, torch.zeros_like(index, dtype=torch.bool) if ignored is None else ignored
+
+
+def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor | None]:
+    """As `check_labels`, but None where a look at the labels shows that none is ignored."""
     check_logits(logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         soft = labels.is_floating_point() and labels.shape == logits.shape
@@ -87,16 +98,24 @@ def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tu
     if num_classes < 2:
         raise ValueError(f"logits must have at least 2 classes in the last dimension, got {tuple(logits.shape)}")
     labels = labels.long()  # before any comparison: in uint8, -100 is 156
+    readable = is_readable(labels)
+    if readable and not 0 <= ignore_index < num_classes and _outside(labels, num_classes) is None:
+        return labels.clone(), None  # the caller may overwrite the labels before backward
     ignored = labels == ignore_index
     index = labels.masked_fill(ignored, 0)
     message = f"labels must be within [0, {num_classes}) for {num_classes} classes, or {ignore_index} to be ignored"
-    if index.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(index):
-        for extreme in torch.aminmax(index) if index.numel() else ():
-            if not 0 <= int(extreme) < num_classes:
-                raise ValueError(f"{message}, got {int(extreme)}")
+    if readable:
+        outside = _outside(index, num_classes)
+        require(outside is None, f"{message}, got {outside}")
     else:
         raise_unless(((index >= 0) & (index < num_classes)).all(), message)
     return index, ignored
+
+
+def _outside(index: Tensor, num_classes: int) -> int | None:
+    """An extreme of the indices if it is not a class."""
+    extremes = [int(extreme) for extreme in torch.aminmax(index)] if index.numel() else []
+    return next((extreme for extreme in extremes if not 0 <= extreme < num_classes), None)
 
 
 def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:

@@ -12,31 +12,40 @@ from .gamma_policies import ConstantGamma, GammaPolicy, ScheduledGamma
 from .number_checks import at_least_0
 
 
-def focal_value_and_slope(ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+def focal_value_and_slope(
+    ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor, some_negative: bool = True
+) -> tuple[Tensor, Tensor]:
     """Focal loss φ(ce) for γ ≥ 0, inverse focal loss for γ < 0, and its derivative φ'(ce).
 
     Focal: φ = u^γ · ce and φ' = u^γ (1 + γ p ce / u) with u = 1 - p. Inverse focal, with m = |γ|: φ = (1+p)^m · ce and
     φ' = (1+p)^m (1 - m p ce / (1+p)). Both are finite for every γ, even at p = 1 and p = 0.
 
-    `gamma` is a number or a tensor of `ce`'s shape and dtype; it has no gradient.
+    `gamma` is a number or a tensor of `ce`'s shape and dtype; it has no gradient. `some_negative` is False if no γ of
+    such a tensor is below 0.
     """
+    exponent: Any = gamma
     if isinstance(gamma, Tensor):
-        base = torch.where(gamma < 0, 1 + p, one_minus_p)
+        base = one_minus_p
+        if some_negative:
+            base, exponent = torch.where(gamma < 0, 1 + p, one_minus_p), gamma.abs()
     elif gamma == 0:
         return ce, torch.ones_like(ce)
     else:
-        base = one_minus_p if gamma > 0 else 1 + p
-    exponent: Any = abs(gamma)
+        base, exponent = one_minus_p if gamma > 0 else 1 + p, abs(gamma)
     scale = base.pow(exponent)
     # p ce / u is 1 at p = 1 and 0 at p = 0: the bounds keep both ends from 0/0 and 0 · inf.
-    ratio = ce.clamp(1e-30, 1e3) * p / base.clamp(min=1e-30)
-    return scale * ce, scale * (1 + gamma * ratio)
+    scaled_ratio = ce.clamp(1e-30, 1e3) * p / base.clamp_min(1e-30) * scale
+    if isinstance(gamma, Tensor):
+        return scale * ce, torch.addcmul(scale, scaled_ratio, gamma)
+    return scale * ce, torch.add(scale, scaled_ratio, alpha=gamma)
 
 
 def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> ClosedForm:
     """The focal losses ``φ(ce; γ)``, with γ a number or chosen by a policy."""
-    chosen = gamma(sample.p) if isinstance(gamma, GammaPolicy) else gamma
-    value, slope = focal_value_and_slope(sample.ce, sample.p, sample.one_minus_p, chosen)
+    policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
+    value, slope = focal_value_and_slope(
+        sample.ce, sample.p, sample.one_minus_p, policy(sample.p), policy.some_negative
+    )
     return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
 
 

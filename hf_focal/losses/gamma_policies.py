@@ -19,9 +19,11 @@ class GammaPolicy:
 
     Attributes:
         changes_during_training: whether γ changes as a model trains, so that a trainer must update the policy.
+        some_negative: whether a γ may be below 0; a policy that knows that none is saves time.
     """
 
     changes_during_training: bool = False
+    some_negative: bool = True
 
     def __call__(self, p: Tensor) -> float | Tensor:
         """γ of each sample: one float for all, or a tensor of `p`'s shape and dtype."""
@@ -98,6 +100,8 @@ class SampleDependentGamma(GammaPolicy):
         gammas: one more than thresholds; ``gammas[i]`` is used where ``thresholds[i-1] <= p < thresholds[i]``.
     """
 
+    some_negative = False
+
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
         self.thresholds = [finite("thresholds", t) for t in thresholds]
         self.gammas = [at_least_0("gammas", g) for g in gammas]
@@ -140,6 +144,10 @@ class AdaFocalGamma(GammaPolicy):
     def __call__(self, p: Tensor) -> Tensor:
         # Only the inner edges matter: p below the first or above the last belongs to the outer bins.
         return _look_up(p, self.edges[1:-1], self.gammas)
+
+    @property
+    def some_negative(self) -> bool:  # type: ignore[override]
+        return min(self.gammas) < 0
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
         """Update γ and edges by the calibration of held-out samples; see `adafocal_update`."""

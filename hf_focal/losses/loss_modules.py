@@ -107,10 +107,11 @@ class LabelSmoothing(ClosedFormLoss):
         other_target = self._other_target(sample.num_classes)
         label_target = 1 - other_target * (sample.num_classes - 1)
         # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
-        value = sample.normalizer.log() - label_target * sample.label_logit - other_target * sample.moment
+        value = torch.sub(sample.normalizer.log(), sample.label_logit, alpha=label_target)
+        value = torch.sub(value, sample.moment, alpha=other_target)
         return ClosedForm(
             value,
-            linear=1 / sample.normalizer,
+            linear=sample.normalizer.reciprocal(),
             label=1 - label_target - sample.one_minus_p,
             constant=torch.full_like(value, -other_target),
         )
@@ -139,19 +140,21 @@ class Brier(ClosedFormLoss):
     moment = "squares"
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        other_squares, spread = (sample.moment / sample.normalizer.square().unsqueeze(-1)).unbind(-1)
+        largest = sample.normalizer.reciprocal()
+        twice_largest = largest + largest
+        other_squares, spread = (sample.moment * largest.square().unsqueeze(-1)).unbind(-1)
         value = sample.one_minus_p.square() + other_squares
         # The gradient is 2 p_k (p_k - c). If c is close to the largest p_k, that of a wrong class, the difference
         # cancels: then p_k is measured from p_max, and p_max - c is a sum of positive terms.
         c = other_squares - sample.p * sample.one_minus_p  # ‖softmax‖² - p
-        largest = 1 / sample.normalizer
-        confident = c > largest / 2
-        to_largest = spread + sample.p * (1 - torch.expm1(sample.label_logit) * largest)
+        confident = c + c > largest
+        below_largest = torch.expm1(sample.label_logit) * largest  # p - p_max
+        to_largest = torch.addcmul(spread + sample.p, sample.p, below_largest, value=-1)
         return ClosedForm(
             value,
-            linear=2 * largest * torch.where(confident, to_largest, -c),
+            linear=twice_largest * torch.where(confident, to_largest, -c),
             label=-2 * sample.p * value,
-            quadratic=2 * largest.square(),
+            quadratic=twice_largest * largest,
             pivot=confident.to(c.dtype),
         )
 

@@ -11,7 +11,14 @@ from torch import Tensor
 from .base_loss import Loss, Option, check_reduction, divide
 from .class_weighted_losses import ClassBalanced
 from .closed_form_gradients import LOG2_E, Entries, needed_again, refuse_second_derivative, with_gradient
-from .dtypes_and_label_checks import accumulation_dtype, check_logits, constant, is_transformed, raise_unless
+from .dtypes_and_label_checks import (
+    accumulation_dtype,
+    check_logits,
+    constant,
+    is_readable,
+    is_transformed,
+    raise_unless,
+)
 from .loss_modules import CrossEntropy
 from .number_checks import at_least_0, finite, require
 
@@ -142,7 +149,7 @@ class SigmoidLoss(Loss):
 def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
     """Labels y as 0 or 1, 1 - 2 y, and where labels are unknown (and y is 0); None for nowhere."""
     y = labels.to(dtype)
-    if labels.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(labels):
+    if is_readable(labels):
         sign = _sign_of_known(y)
         if sign is not None:
             return y, sign, None

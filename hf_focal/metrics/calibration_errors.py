@@ -15,11 +15,11 @@ or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 import torch
 from torch import Tensor
 
-from .equal_mass_bins import adaptive_error, pack
+from .equal_mass_bins import adaptive_error, grouped, pack
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
-from .selective_prediction import RiskCoverageCurve, grouped
+from .selective_prediction import RiskCoverageCurve
 from .smooth_calibration_error import smooth_error
 
 
@@ -186,12 +186,12 @@ def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
 
 
 def _smooth(confidence: Tensor, correct: Tensor) -> float:
-    return smooth_error(grouped(confidence.numpy(), correct.numpy()))
+    return smooth_error(grouped(pack(confidence, correct)))
 
 
 def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
     confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
-    return RiskCoverageCurve.of(grouped(confidence.numpy(), correct.numpy())).areas()[name]
+    return RiskCoverageCurve.of(grouped(pack(confidence, correct))).areas()[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:

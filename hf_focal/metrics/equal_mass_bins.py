@@ -74,13 +74,25 @@ def equal_mass_error(count: np.ndarray, gap: np.ndarray, num_bins: int) -> float
     return float(np.abs(np.diff(cumulative)).sum() / ends[-1])
 
 
-def adaptive_error(keys: np.ndarray, num_bins: int) -> float:
-    """AdaECE of keys (N,), in any order, with equal confidences as groups; NaN for none."""
+def grouped(keys: np.ndarray) -> np.ndarray:
+    """Sums (3, G) over the keys (N,) of each distinct confidence, in ascending order: number, confidence, hits."""
     if not len(keys):
-        return float("nan")
+        return np.zeros((3, 0))
     keys = np.sort(keys)
     starts = tie_starts(keys)
-    return equal_mass_error(np.diff(starts, append=len(keys)), np.add.reduceat(gaps(keys), starts), num_bins)
+    count = np.diff(starts, append=len(keys)).astype(np.float64)
+    return np.stack([count, count * unpack(keys[starts])[0], np.add.reduceat(keys & 1, starts)])
+
+
+def adaptive_error(keys: np.ndarray, num_bins: int) -> float:
+    """AdaECE of keys (N,), in any order, with equal confidences as groups; NaN for none."""
+    return adaptive_error_of_groups(grouped(keys), num_bins)
+
+
+def adaptive_error_of_groups(groups: np.ndarray, num_bins: int) -> float:
+    """AdaECE of the sums of `grouped`; NaN for no samples."""
+    count, confidence, hits = groups
+    return equal_mass_error(count, confidence - hits, num_bins) if len(count) else float("nan")
 
 
 def cell_index(confidence: Tensor) -> np.ndarray:

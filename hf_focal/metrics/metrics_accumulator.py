@@ -8,14 +8,22 @@ import numpy as np
 import torch
 
 from .bootstrap_intervals import debiased_interval, resample_top_label_errors
-from .equal_mass_bins import NUM_CELLS, adaptive_error, adaptive_error_of_cells, cell_index, joined, pack, unpack
+from .equal_mass_bins import (
+    NUM_CELLS,
+    adaptive_error_of_cells,
+    adaptive_error_of_groups,
+    cell_index,
+    grouped,
+    joined,
+    pack,
+    unpack,
+)
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
 from .selective_prediction import (
     RiskCoverageCurve,
     Threshold,
-    grouped,
     threshold_for_coverage,
     threshold_for_precision,
 )
@@ -118,7 +126,8 @@ class CalibrationMetrics:
             columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
             columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
             table = torch.stack([column.double() for column in columns])
-            self._scores += torch.stack([table[:, ~correct].sum(1), table[:, correct].sum(1)]).cpu().numpy()
+            of_sides = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
+            self._scores += torch.stack(of_sides).cpu().numpy()
             if self.classwise:
                 if self._cells is None:
                     self._cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
@@ -169,9 +178,9 @@ class CalibrationMetrics:
         """
         incorrect, correct = self._scores
         total = incorrect + correct
-        metrics = self._calibration_errors() | _means(total)
-        groups, curve = self._groups(), self.risk_coverage()
-        metrics |= {"smooth_ece": smooth_error(groups), **curve.areas()}
+        groups = self._groups()
+        metrics = self._calibration_errors(groups) | _means(total)
+        metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
             del metrics["top5_accuracy"]
         metrics |= {"accuracy": _ratio(correct[0], total[0]), "error": _ratio(incorrect[0], total[0])}
@@ -180,11 +189,11 @@ class CalibrationMetrics:
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
-    def _calibration_errors(self) -> dict[str, float]:
+    def _calibration_errors(self, groups: np.ndarray) -> dict[str, float]:
         count, confidence, hits = self._bins
         errors = {name: float(error) for name, error in equal_width_errors(count, confidence - hits).items()}
         if self.keep_samples:
-            errors["adaece"] = adaptive_error(joined(self._keys), self.num_bins)
+            errors["adaece"] = adaptive_error_of_groups(groups, self.num_bins)
         else:
             errors["adaece"], errors["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)
         if self.classwise:
@@ -213,7 +222,7 @@ class CalibrationMetrics:
 
     def _groups(self) -> np.ndarray:
         if self.keep_samples:
-            return grouped(*unpack(joined(self._keys)))
+            return grouped(joined(self._keys))
         return self._histogram[:, self._histogram[0] > 0]
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
@@ -232,14 +241,14 @@ class CalibrationMetrics:
         Raises ValueError unless exactly one of the two is given, in (0, 1); if these samples cannot show it; and if
         samples are not kept.
         """
-        confidence, correct = unpack(self._kept("threshold_for"))
+        keys = self._kept("threshold_for")
         for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
             if value is not None and not 0 < value < 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {value}")
         if precision is not None and coverage is None:
-            return threshold_for_precision(confidence, correct, precision, level)
+            return threshold_for_precision(keys, precision, level)
         if coverage is not None and precision is None:
-            return threshold_for_coverage(confidence, correct, coverage, level)
+            return threshold_for_coverage(keys, coverage, level)
         raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
 
     def bootstrap(
@@ -259,7 +268,7 @@ class CalibrationMetrics:
         if samples are not kept.
         """
         keys = self._keys_to_resample(num_resamples, level)
-        estimates = self._calibration_errors()
+        estimates = self._calibration_errors(self._groups())
         estimates.pop("classwise_ece", None)  # whose probabilities are not kept
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))

@@ -102,22 +102,26 @@ class SampleBlock:
         """Whether the label is the prediction, the first class with the largest score."""
         correct = (self.label_score == self.top).squeeze(1)
         # Two largest scores leave at most half the probability to each: only there can an earlier class be as large.
-        return self._ranked(correct, correct & (self.confidence < 0.55), 1)
+        samples = (correct & (self.confidence < 0.55)).nonzero().squeeze(1)
+        if len(samples):
+            tied = (self.scores[samples] == self.top[samples]).sum(1, dtype=torch.int32) > 1
+            self._decide(correct, samples[tied], 1)
+        return correct
 
     @cached_property
     def in_top5(self) -> Tensor:
         """Whether the label is among the five largest scores; of equal scores, the lower class counts as larger."""
         inside = (self.scores >= self.label_score).sum(1, dtype=torch.int32) <= 5
-        return self._ranked(inside, ~inside, 5)
+        possible = (self.scores > self.label_score).sum(1, dtype=torch.int32) < 5
+        self._decide(inside, (possible & ~inside).nonzero().squeeze(1), 5)
+        return inside
 
-    def _ranked(self, inside: Tensor, doubtful: Tensor, rank: int) -> Tensor:
-        """Where doubtful, decide whether fewer than `rank` classes precede the label, by score and then by number."""
-        samples = doubtful.nonzero().squeeze(1)
+    def _decide(self, inside: Tensor, samples: Tensor, rank: int) -> None:
+        """Write whether fewer than `rank` classes precede the label of these samples, by score and then by number."""
         if len(samples):
             scores, label_score, labels = self.scores[samples], self.label_score[samples], self.labels[samples]
             earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
             inside[samples] = ((scores > label_score) | ((scores == label_score) & earlier)).sum(1) < rank
-        return inside
 
 
 def read_samples(

@@ -12,15 +12,7 @@ import numpy as np
 from scipy.special import digamma
 from scipy.stats import beta
 
-
-def grouped(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Sums (3, G) over the samples of each distinct confidence, in ascending order: number, confidence, hits."""
-    if not len(confidence):
-        return np.zeros((3, 0))
-    order = np.argsort(confidence, kind="stable")
-    ordered = confidence[order].astype(np.float64)
-    starts = np.append(0, 1 + np.flatnonzero(np.diff(ordered)))
-    return np.add.reduceat(np.stack([np.ones(len(order)), ordered, correct[order]]), starts, axis=1)
+from .equal_mass_bins import grouped, unpack
 
 
 @dataclass(frozen=True)
@@ -128,14 +120,15 @@ class SelectiveAccuracy:
         )
 
 
-def threshold_for_precision(confidence: np.ndarray, correct: np.ndarray, goal: float, level: float) -> Threshold:
+def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Threshold:
     """The smallest threshold found whose precision is at least `goal` with probability `level`.
 
     To look at many thresholds and take one that passes would void a bound that holds for each of them. So the
     thresholds are searched by bisection, about log₂ N of them, each with an equal share of 1 - level [Geifman and
     El-Yaniv 2017, algorithm SGR].
     """
-    groups = grouped(confidence, correct)[:, ::-1]
+    confidence, correct = unpack(keys)
+    groups = grouped(keys)[:, ::-1]
     values, ends, hits = groups[1] / groups[0], groups[0].cumsum(), groups[2].cumsum()
     num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
     low, high, best, bound = 0, len(ends), -1, 0.0
@@ -154,8 +147,9 @@ def threshold_for_precision(confidence: np.ndarray, correct: np.ndarray, goal: f
     return _threshold("precision", goal, values[best], confidence, correct, bound, level)
 
 
-def threshold_for_coverage(confidence: np.ndarray, correct: np.ndarray, goal: float, level: float) -> Threshold:
+def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Threshold:
     """The largest threshold whose coverage is at least `goal` with probability `level`."""
+    confidence, correct = unpack(keys)
     size = len(confidence)
     bounds = lower_bound(np.arange(size), size - 1, 1 - level)
     enough = np.flatnonzero(bounds >= goal)

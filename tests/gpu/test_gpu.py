@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from hf_focal import CalibrationMetrics
-from hf_focal.losses import LOSSES, build_loss, linear_loss
+from hf_focal.losses import LOSSES, build_loss, focal_from_cross_entropy, linear_loss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -74,6 +75,29 @@ def test_a_linear_head_under_autocast():
     torch.testing.assert_close(value.double(), exact, rtol=2e-2, atol=0)
     right = torch.autograd.grad(exact, hidden)[0]
     assert (gradient - right).norm() < 3e-2 * right.norm()
+
+
+@pytest.mark.parametrize("kernel", ["torch", "liger"])
+@pytest.mark.parametrize("gamma", [0.0, 3.0])
+def test_focal_loss_of_the_tokens_of_a_fused_kernel(kernel, gamma):
+    if kernel == "liger":
+        liger = pytest.importorskip("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss(reduction="none")
+        tokens = lambda h, w, y: liger(w, h, y)  # noqa: E731
+    elif hasattr(F, "linear_cross_entropy"):
+        tokens = partial(F.linear_cross_entropy, reduction="none")
+    else:
+        pytest.skip("PyTorch has no linear_cross_entropy")
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (torch.randn(size, 32, generator=generator).cuda().requires_grad_() for size in (64, 100))
+    labels = torch.randint(100, (64,), generator=generator).cuda()
+    labels[::5] = -100
+    value = focal_from_cross_entropy(tokens(hidden, weight, labels).float(), gamma).sum()
+    wide = [tensor.detach().double().requires_grad_() for tensor in (hidden, weight)]
+    exact = build_loss(f"focal:gamma={gamma}")(F.linear(*wide), labels, reduction="sum")
+    torch.testing.assert_close(value.double(), exact, rtol=1e-3, atol=0)  # the product may use 10 bits
+    found, right = torch.autograd.grad(value, (hidden, weight)), torch.autograd.grad(exact, wide)
+    for ours, theirs in zip(found, right, strict=True):
+        assert (ours - theirs).norm() < 2e-3 * theirs.norm()
 
 
 def test_metrics_equal_those_of_the_cpu():

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
@@ -18,6 +19,8 @@ def test_all_that_needs_no_gpu(tmp_path):
     lines = json.loads(figures.read_text(encoding="utf-8"))["lines"]
     assert {line["section"] for line in lines} == {"loss", "head", "metrics", "stream", "images"}
     assert all(line["milliseconds"] > 0 for line in lines)
+    if hasattr(torch.nn.functional, "linear_cross_entropy"):
+        assert "focal of the tokens of F.linear_cross_entropy" in {line["name"] for line in lines}
     compiled = [line for line in lines if line["name"] == "ours, compiled: focal:gamma=3"]
     assert [line["error"] < 1e-6 for line in compiled] == [True, False]  # float32, bfloat16
     assert len(table.read_text(encoding="utf-8").splitlines()) == 4 + len(lines)

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import closed_form_gradients, cross_entropy, focal, focal_from_cross_entropy
+from hf_focal.losses import build_loss, closed_form_gradients, cross_entropy, focal, focal_from_cross_entropy
+from hf_focal.losses.loss_modules import Focal
 
 from .test_functional import LOSSES, every_mechanism, rows_and_gradient, sample
 
@@ -85,6 +86,40 @@ def test_rows_without_gradient_are_the_same(name, mode):
         rows = loss(logits.clone().requires_grad_(), labels)
     assert not rows.requires_grad
     assert torch.equal(rows, with_gradient)
+
+
+@pytest.mark.parametrize("config", ["cross_entropy", "focal:gamma=3", "adafocal", "label_smoothing", "brier"])
+@pytest.mark.parametrize("ignored", [0, 2], ids=["all labels", "some labels"])
+@pytest.mark.parametrize("shape", [(6, 5), (2, 3, 5)], ids=["rows", "tokens"])
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum"}, {"num_items": 9}, {"num_items": torch.tensor(9)}])
+def test_reduced_losses_are_sums_of_the_elementwise_losses(config, ignored, shape, options):
+    loss, (logits, labels) = build_loss(config), sample(6, 5)
+    labels[:ignored] = -100
+    logits, labels = logits.view(shape).requires_grad_(), labels.view(shape[:-1])
+    divisor = 1 if options.get("reduction") == "sum" else options.get("num_items", 6 - ignored)
+    by_hand = loss(logits, labels, reduction="none").sum() / divisor
+    reduced = loss(logits, labels, **options)
+    torch.testing.assert_close(reduced, by_hand)
+    (gradient,) = torch.autograd.grad(3 * reduced, logits)
+    torch.testing.assert_close(gradient, torch.autograd.grad(3 * by_hand, logits)[0])
+
+
+def test_a_subclass_with_its_own_elementwise_losses_is_reduced_from_them():
+    class Doubled(Focal):
+        def elementwise(self, logits, labels):
+            return 2 * super().elementwise(logits, labels)
+
+    logits, labels = sample(6, 5)
+    torch.testing.assert_close(Doubled(2.0)(logits, labels), 2 * build_loss("focal:gamma=2")(logits, labels))
+
+
+def test_labels_may_be_overwritten_before_backward():
+    logits, labels = sample(6, 5)
+    logits.requires_grad_()
+    (expected,) = torch.autograd.grad(focal(logits, labels, 2.0).sum(), logits)
+    total = focal(logits, labels, 2.0).sum()
+    labels.zero_()
+    assert torch.equal(torch.autograd.grad(total, logits)[0], expected)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.losses import MMCE, Loss, build_loss, linear_loss
+from hf_focal.losses import MMCE, Loss, build_loss, focal_from_cross_entropy, linear_loss
 from hf_focal.losses import linear_head_loss as linear
 
 CONFIGS = ["focal:gamma=0.5", "adafocal:bins=4", "label_smoothing:alpha=0.1", "brier"]  # one of each mechanism
@@ -414,3 +414,38 @@ def test_wrong_input_is_refused_with_what_was_expected(change, error, message):
     }
     with pytest.raises(error, match=message):
         linear_loss(**{**arguments, **change})
+
+
+class FusedTokens(torch.autograd.Function):
+    """What fused kernels promise: cross-entropies of tokens, whose gradients enter before the sums over tokens."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, labels):
+        ctx.save_for_backward(hidden, weight, labels)
+        return F.cross_entropy(F.linear(hidden, weight), labels, reduction="none")
+
+    @staticmethod
+    def backward(ctx, grad):
+        hidden, weight, labels = ctx.saved_tensors
+        of_logits = F.linear(hidden, weight).softmax(-1)
+        of_logits[labels >= 0] -= F.one_hot(labels[labels >= 0], len(weight))
+        of_logits *= torch.where(labels >= 0, grad, 0).unsqueeze(-1)
+        return of_logits @ weight, of_logits.T @ hidden, None
+
+
+@pytest.mark.parametrize("config", ["cross_entropy", "focal:gamma=3", "flsd53", "adafocal:bins=4"])
+@pytest.mark.parametrize("kernel", ["stand-in", "torch"])
+def test_a_fused_kernel_of_tokens_composes_to_the_same_loss(kernel, config):
+    if kernel == "torch" and not hasattr(F, "linear_cross_entropy"):
+        pytest.skip("PyTorch has no linear_cross_entropy")
+    loss = loss_of(config)
+    hidden, weight, _, labels = head()
+    if kernel == "torch":
+        tokens = F.linear_cross_entropy(hidden, weight, labels, reduction="none")
+    else:
+        tokens = FusedTokens.apply(hidden, weight, labels)
+    composed = focal_from_cross_entropy(tokens, loss.policy).sum()
+    ours = linear_loss(loss, hidden, weight, labels, reduction="sum")
+    torch.testing.assert_close(composed, ours)
+    gradients = [torch.autograd.grad(value, (hidden, weight)) for value in (composed, ours)]
+    torch.testing.assert_close(*gradients)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from hf_focal import CalibrationMetrics, augrc, aurc, e_aurc
-from hf_focal.metrics.equal_mass_bins import pack
-from hf_focal.metrics.selective_prediction import RiskCoverageCurve, grouped, lower_bound
+from hf_focal.metrics.equal_mass_bins import grouped, pack
+from hf_focal.metrics.selective_prediction import RiskCoverageCurve, lower_bound
 
 
 def sample(size, seed=0, sharpness=1.0):
@@ -65,9 +65,9 @@ def test_ties_count_as_the_mean_over_their_orders(size, num_values, seed):
     generator = np.random.default_rng(seed)
     confidence = generator.integers(num_values, size=size) / num_values
     correct = generator.random(size) < 0.7
-    areas = RiskCoverageCurve.of(grouped(confidence, correct)).areas()
-    order = generator.permutation(size)
-    assert areas == RiskCoverageCurve.of(grouped(confidence[order], correct[order])).areas()
+    keys = pack(torch.from_numpy(confidence), torch.from_numpy(correct))
+    areas = RiskCoverageCurve.of(grouped(keys)).areas()
+    assert areas == RiskCoverageCurve.of(grouped(generator.permutation(keys))).areas()
     means = [correct[confidence == value].mean() if (confidence == value).any() else 0 for value in confidence]
     expected = np.cumsum(1 - np.array(means)[np.argsort(-confidence)]) / np.arange(1, size + 1)
     coverage = np.arange(1, size + 1) / size

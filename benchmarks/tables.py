@@ -1,0 +1,78 @@
+"""Print the Markdown tables of benchmarks/README.md from the files that the other scripts wrote.
+
+    python benchmarks/tables.py [benchmarks/results/loss.json ...]
+
+Losses and metrics get the columns of the page; other lists of figures one column for each number.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+BASES = ("F.cross_entropy", "F.bce_with_logits", "dense MMCE")
+
+
+def number(value: object) -> str:
+    """Three significant digits; other values as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(header: list[str], rows: Iterable[list[str]]) -> str:
+    marks = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, marks, *rows]) + "\n"
+
+
+def losses(lines: list[dict]) -> str:
+    """A row per size, a column per implementation: its time over that of the base (in milliseconds), and memory."""
+    columns = list(dict.fromkeys(line["name"] for line in lines))
+    rows: dict[str, dict[str, str]] = {}
+    for line in lines:
+        size = f"{line['rows']:,} × {line['classes']:,}, {line['dtype']}"
+        base = line["name"] in BASES
+        time = f"{number(line['milliseconds'])} ms" if base else f"{line['time_ratio']:.2f}"
+        rows.setdefault(size, {})[line["name"]] = f"{time}, {line['peak_in_logits']:.1f}"
+    return table(["", *columns], ([size, *(cells.get(name, "–") for name in columns)] for size, cells in rows.items()))
+
+
+def metrics(lines: list[dict]) -> str:
+    """Our milliseconds, and the others' time as multiples of it."""
+    rows = []
+    for line in lines:
+        loop = next((ratio for name, ratio in line["ratio"].items() if name.startswith("loop")), None)
+        peer = next((ratio for name, ratio in line["ratio"].items() if name.startswith("torchmetrics")), None)
+        others = ["–" if ratio is None else f"{ratio:.1f}×" for ratio in (peer, loop)]
+        rows.append([line["name"], number(1e3 * line["seconds"]["ours"]), *others])
+    return table(["", "ours", "torchmetrics", "loop"], rows)
+
+
+def flat(lines: list[dict]) -> str:
+    """A column for each value that is a number or a text."""
+    columns = [name for name, value in lines[0].items() if isinstance(value, int | float | str)]
+    return table(columns, ([number(line.get(name, "–")) for name in columns] for line in lines))
+
+
+def tables(file: Path) -> Iterator[str]:
+    """The tables of one file, each below the name of its list."""
+    for name, lines in json.loads(file.read_text(encoding="utf-8")).items():
+        if not isinstance(lines, list) or not lines or not isinstance(lines[0], dict):
+            continue
+        if "peak_in_logits" in lines[0]:
+            make = losses
+        else:
+            make = metrics if "values" in lines[0] and "ratio" in lines[0] else flat
+        yield f"{file.stem}, {name}\n\n{make(lines)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="*", default=sorted(RESULTS.glob("*.json")))
+    for file in parser.parse_args().files:
+        print("\n".join(tables(file)))
+
+
+if __name__ == "__main__":
+    main()
