@@ -7,6 +7,7 @@ recorded; anything else computes the logits after all, which costs memory but is
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import reduce
+from types import MethodType
 from typing import Any
 
 import torch
@@ -47,6 +48,10 @@ class DeferredLogits:
 
     def tensor(self) -> Tensor:
         """The computed logits. From now on they replace the record, since the model may change them in place."""
+        # Compiled code sends `logits + tensor` to `__torch_function__`; where it stops, the operator itself is called.
+        return (torch.compiler.disable(self._tensor) if torch.compiler.is_compiling() else self._tensor)()
+
+    def _tensor(self) -> Tensor:
         if self._computed is None:
             with self._as_in_forward():
                 logits = self._by_head(lambda hidden: F.linear(hidden, self.weight, self.bias)) * self.scale
@@ -65,7 +70,7 @@ class DeferredLogits:
         the weight on every process, here and in the backward pass."""
         if not is_deepspeed_zero3_enabled():
             return function(self.hidden)
-        with _forward(self.head, function):
+        with _forward(self.head, lambda head, hidden: function(hidden)):
             return self.head(self.hidden)
 
     def _with(self, **changed: Any) -> "DeferredLogits":
@@ -139,35 +144,44 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
     if head is None:
         yield
         return
-    made: list[DeferredLogits] = []
-
-    def forward(hidden: Tensor) -> Tensor:
-        made.append(DeferredLogits(hidden, head))
-        return hidden
-
-    def result(module: nn.Module, inputs: Any, output: Tensor) -> DeferredLogits | None:
-        return made.pop()._with(hidden=output) if made else None
-
-    # The hook is the last one, so that those of ZeRO-3 get a tensor, whose gradient begins the head's backward pass.
-    hook = head.register_forward_hook(result)
-    try:
-        with _forward(head, forward):
+    with _forward(head, _record):
+        if not is_deepspeed_zero3_enabled():
             yield
-    finally:
-        hook.remove()
+            return
+        # The hooks of ZeRO-3 need a tensor, whose gradient begins the head's backward pass; this one is the last.
+        made: list[DeferredLogits] = []
+
+        def forward(head: nn.Linear, hidden: Tensor) -> Tensor:
+            made.append(_record(head, hidden))
+            return hidden
+
+        def result(module: nn.Module, inputs: Any, output: Tensor) -> DeferredLogits | None:
+            return made.pop()._with(hidden=output) if made else None
+
+        hook = head.register_forward_hook(result)
+        try:
+            with _forward(head, forward):
+                yield
+        finally:
+            hook.remove()
+
+
+def _record(head: nn.Linear, hidden: Tensor) -> DeferredLogits:
+    return DeferredLogits(hidden, head)
 
 
 @contextmanager
-def _forward(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the module's forward pass in this context."""
-    before = vars(module).get("forward")
-    vars(module)["forward"] = forward  # takes precedence over the method of its class
+def _forward(head: nn.Linear, forward: Callable[[nn.Linear, Tensor], Any]) -> Iterator[None]:
+    """Replace the head's forward pass in this context."""
+    before = vars(head).get("forward")
+    # Takes precedence over the method of its class. A method of one function, or each step would be compiled anew.
+    vars(head)["forward"] = MethodType(forward, head)
     try:
         yield
     finally:
-        del vars(module)["forward"]
+        del vars(head)["forward"]
         if before is not None:
-            vars(module)["forward"] = before
+            vars(head)["forward"] = before
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
@@ -182,14 +196,14 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif not _is_plain_linear(head) or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"
+    elif args.torch_compile and distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        obstacle = f"torch_compile was not tested with a head that {distributed.value} shards"
     elif distributed is DistributedType.FSDP and _is_sharded(model) and _keep_gathered(model, head):
         return head
     elif distributed is DistributedType.FSDP:
         obstacle = "FSDP keeps the head's weight whole only in its forward pass"
     elif args.world_size > 1 and args.ddp_find_unused_parameters:
         obstacle = "ddp_find_unused_parameters looks for used parameters in the logits"
-    elif args.torch_compile:
-        obstacle = "torch_compile compiles the head's forward pass"
     else:
         return head
     if args.linear_loss == "on":
