@@ -75,7 +75,8 @@ class DeferredLogits:
 
     def _with(self, **changed: Any) -> "DeferredLogits":
         other = object.__new__(DeferredLogits)
-        vars(other).update(vars(self) | changed)
+        for name in _FIELDS:  # compilers know no `vars(self) | changed`
+            setattr(other, name, changed[name] if name in changed else getattr(self, name))
         return other
 
     def __add__(self, other: Any) -> "DeferredLogits | Tensor":
@@ -127,6 +128,7 @@ class DeferredLogits:
         return function(*(arg.tensor() if isinstance(arg, cls) else arg for arg in args), **(kwargs or {}))
 
 
+_FIELDS = ("hidden", "head", "weight", "biases", "scale", "cap", "num_classes", "_autocast", "_computed")
 # The operators of the computed logits, since Python does not look up operators through `__getattr__`.
 _OPERATORS = (
     *("radd", "sub", "rsub", "rmul", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
