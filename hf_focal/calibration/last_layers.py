@@ -15,6 +15,7 @@ _HEADS = (
     ("decode_head.classifier",),
     ("segmentation_head.classifier",),
     ("head.head",),
+    ("qa_outputs",),  # extractive question answering: starts and ends
     ("cls.seq_relationship",),  # next-sentence prediction
 )
 # The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.

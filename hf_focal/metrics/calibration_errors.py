@@ -1,10 +1,10 @@
 """Calibration errors and scores, one function each.
 
-All but the last three take logits (..., K) of any floating dtype and integer labels (...), tensors on any device or
-arrays, and return a Python float. Samples with label `ignore_index` are left out; without samples the result is NaN.
-bfloat16 and float16 are computed in float32, float64 in float64. `inputs="probabilities"` takes probabilities instead
-of logits; logits that all lie in [0, 1] and sum to 1 for every sample are refused if this cannot be chance (from two
-samples on in float32, from more in half precision).
+All but the last three, which take confidences (N,) and hits (N,), take logits (..., K) of any floating dtype and
+integer labels (...), tensors on any device or arrays, and return a Python float. Samples with label `ignore_index` are
+left out; without samples the result is NaN. bfloat16 and float16 are computed in float32, float64 in float64.
+`inputs="probabilities"` takes probabilities instead of logits; logits that all lie in [0, 1] and sum to 1 for every
+sample are refused if this cannot be chance (from two samples on in float32, from more in half precision).
 
 Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers and a
 num_bins that is not an int; ValueError for shapes that do not match, labels out of range, probabilities given as
@@ -164,7 +164,7 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
 
-    Returns a fraction in [0, 1]. Raises ValueError for other values or shapes.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
@@ -172,7 +172,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """AdaECE, as `adaptive_calibration_error`, of confidences and hits.
 
-    Arguments, result and errors are those of `ece_from_confidences`.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
 
@@ -180,7 +180,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
     """Smooth ECE, as `smooth_ece`, of confidences and hits.
 
-    Arguments, result and errors are those of `ece_from_confidences`.
+    Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
     return _smooth(*check_confidences(confidence, correct))
 

@@ -1,11 +1,13 @@
 """Deferred logits: the loss of a language model computed from hidden states and head, without its logits.
 
-In a training step the head's forward is replaced and returns `DeferredLogits`. What models then do to logits (bias,
-scale, soft cap) is recorded; anything else computes the logits after all, which costs memory but is never wrong.
+In a training step the head returns `DeferredLogits`. What models then do to logits (bias, scale, soft cap) is
+recorded; anything else computes the logits after all, which costs memory but is never wrong.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import reduce
+from types import MethodType
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from ..losses import ClosedFormLoss, Loss, linear_loss
 from .training_arguments import FocalTrainingArguments
@@ -21,13 +24,15 @@ from .training_arguments import FocalTrainingArguments
 class DeferredLogits:
     """Logits (..., K) not computed yet: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
 
-    `hidden` is (..., H), `weight` (K, H), `bias` (K,), (1, K) or None; without a `cap` only the scale is applied.
+    `hidden` is (..., H), the head's `weight` (K, H), `bias` the sum of `biases`, each (K,) or (1, K), or None; without
+    a `cap` only the scale is applied.
     """
 
-    def __init__(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, scale: float = 1.0, cap: float | None = None
-    ):
-        self.hidden, self.weight, self.bias, self.scale, self.cap = hidden, weight, bias, scale, cap
+    def __init__(self, hidden: Tensor, head: nn.Linear):
+        self.hidden, self.head, self.weight = hidden, head, head.weight
+        self.biases: tuple[Tensor, ...] = () if head.bias is None else (head.bias,)
+        self.scale, self.cap = 1.0, None
+        self.num_classes = len(head.weight)  # ZeRO-3 empties the weight after the head's forward pass
         device = hidden.device.type
         # The model's mixed-precision context ends before the loss is computed.
         self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -37,32 +42,48 @@ class DeferredLogits:
         """`loss` of these logits and labels (...); `linear_loss` takes the reduction's arguments."""
         if self._computed is not None:
             return loss(self._computed, labels, **reduction)
+        reduction |= {"logit_scale": self.scale, "soft_cap": self.cap}
         with self._as_in_forward():
-            reduction |= {"logit_scale": self.scale, "soft_cap": self.cap}
-            return linear_loss(loss, self.hidden, self.weight, labels, self.bias, **reduction)
+            return self._by_head(lambda hidden: linear_loss(loss, hidden, self.weight, labels, self.bias, **reduction))
 
     def tensor(self) -> Tensor:
         """The computed logits. From now on they replace the record, since the model may change them in place."""
+        # Compiled code sends `logits + tensor` to `__torch_function__`; where it stops, the operator itself is called.
+        return (torch.compiler.disable(self._tensor) if torch.compiler.is_compiling() else self._tensor)()
+
+    def _tensor(self) -> Tensor:
         if self._computed is None:
             with self._as_in_forward():
-                logits = F.linear(self.hidden, self.weight, None if self.bias is None else self.bias.reshape(-1))
-                logits = logits * self.scale
+                logits = self._by_head(lambda hidden: F.linear(hidden, self.weight, self.bias)) * self.scale
                 self._computed = logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
         return self._computed
 
     def _as_in_forward(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._autocast is None else torch.autocast(self.hidden.device.type, self._autocast)
 
+    @property
+    def bias(self) -> Tensor | None:
+        return reduce(torch.add, [bias.reshape(-1) for bias in self.biases]) if self.biases else None
+
+    def _by_head(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """`function` of the hidden states. Under ZeRO-3 it is called as the head's forward pass, whose hooks gather
+        the weight on every process, here and in the backward pass."""
+        if not is_deepspeed_zero3_enabled():
+            return function(self.hidden)
+        with _forward(self.head, lambda head, hidden: function(hidden)):
+            return self.head(self.hidden)
+
     def _with(self, **changed: Any) -> "DeferredLogits":
         other = object.__new__(DeferredLogits)
-        vars(other).update(vars(self) | changed)
+        for name in _FIELDS:  # compilers know no `vars(self) | changed`
+            setattr(other, name, changed[name] if name in changed else getattr(self, name))
         return other
 
     def __add__(self, other: Any) -> "DeferredLogits | Tensor":
-        biases = ((len(self.weight),), (1, len(self.weight)))
+        biases = ((self.num_classes,), (1, self.num_classes))
         noted = self._computed is None and self.scale == 1 and self.cap is None
         if noted and isinstance(other, Tensor) and other.shape in biases:
-            return self._with(bias=other if self.bias is None else self.bias + other)
+            return self._with(biases=(*self.biases, other))
         return self.tensor() + other
 
     def __mul__(self, factor: Any) -> "DeferredLogits | Tensor":
@@ -107,6 +128,7 @@ class DeferredLogits:
         return function(*(arg.tensor() if isinstance(arg, cls) else arg for arg in args), **(kwargs or {}))
 
 
+_FIELDS = ("hidden", "head", "weight", "biases", "scale", "cap", "num_classes", "_autocast", "_computed")
 # The operators of the computed logits, since Python does not look up operators through `__getattr__`.
 _OPERATORS = (
     *("radd", "sub", "rsub", "rmul", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
@@ -124,12 +146,44 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
     if head is None:
         yield
         return
-    # An attribute of the module takes precedence over its class's method.
-    vars(head)["forward"] = lambda hidden: DeferredLogits(hidden, head.weight, head.bias)
+    with _forward(head, _record):
+        if not is_deepspeed_zero3_enabled():
+            yield
+            return
+        # The hooks of ZeRO-3 need a tensor, whose gradient begins the head's backward pass; this one is the last.
+        made: list[DeferredLogits] = []
+
+        def forward(head: nn.Linear, hidden: Tensor) -> Tensor:
+            made.append(_record(head, hidden))
+            return hidden
+
+        def result(module: nn.Module, inputs: Any, output: Tensor) -> DeferredLogits | None:
+            return made.pop()._with(hidden=output) if made else None
+
+        hook = head.register_forward_hook(result)
+        try:
+            with _forward(head, forward):
+                yield
+        finally:
+            hook.remove()
+
+
+def _record(head: nn.Linear, hidden: Tensor) -> DeferredLogits:
+    return DeferredLogits(hidden, head)
+
+
+@contextmanager
+def _forward(head: nn.Linear, forward: Callable[[nn.Linear, Tensor], Any]) -> Iterator[None]:
+    """Replace the head's forward pass in this context."""
+    before = vars(head).get("forward")
+    # Takes precedence over the method of its class. A method of one function, or each step would be compiled anew.
+    vars(head)["forward"] = MethodType(forward, head)
     try:
         yield
     finally:
         del vars(head)["forward"]
+        if before is not None:
+            vars(head)["forward"] = before
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
@@ -144,14 +198,14 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif not _is_plain_linear(head) or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"
+    elif args.torch_compile and distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        obstacle = f"torch_compile was not tested with a head that {distributed.value} shards"
     elif distributed is DistributedType.FSDP and _is_sharded(model) and _keep_gathered(model, head):
         return head
-    elif distributed in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-        obstacle = f"{distributed.value} keeps the head's weight whole only in its forward pass"
+    elif distributed is DistributedType.FSDP:
+        obstacle = "FSDP keeps the head's weight whole only in its forward pass"
     elif args.world_size > 1 and args.ddp_find_unused_parameters:
         obstacle = "ddp_find_unused_parameters looks for used parameters in the logits"
-    elif args.torch_compile:
-        obstacle = "torch_compile compiles the head's forward pass"
     else:
         return head
     if args.linear_loss == "on":

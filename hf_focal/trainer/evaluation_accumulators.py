@@ -32,11 +32,20 @@ class StreamedEvaluation:
     """Sums for the loss and the calibration metrics, without the logits. Soft targets count as their likeliest class.
 
     With a `correction` also those of the corrected logits, under the metrics' names with the suffix ``_post_t``; if
-    `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix.
+    `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix. If `padded`,
+    the last classes have logits of -inf, and the loss is without them.
     """
 
-    def __init__(self, loss: Loss, num_bins: int, correction: Correction | None, classwise: bool, keep_samples: bool):
-        self.sigmoid = isinstance(loss, SigmoidLoss)
+    def __init__(
+        self,
+        loss: Loss,
+        num_bins: int,
+        correction: Correction | None,
+        classwise: bool,
+        keep_samples: bool,
+        padded: bool = False,
+    ):
+        self.sigmoid, self.padded = isinstance(loss, SigmoidLoss), padded
         self.loss, self.correction, self.classwise = loss, correction, classwise
         link = "sigmoid" if self.sigmoid else "softmax"
         options: Any = {"classwise": classwise, "keep_samples": keep_samples, "link": link}
@@ -56,6 +65,8 @@ class StreamedEvaluation:
         if self.classwise and classes.ndim > 1 and not self.sigmoid:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
+        if self.padded:
+            logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).sum())]
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:

@@ -30,7 +30,7 @@ from ..calibration.last_layers import may_have_bias
 from ..calibration.streaming_temperature import TemperatureCurves, TemperatureStream
 from ..calibration.temperature import fit_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
-from ..losses import LossConfig, ScheduledGamma, build_loss
+from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
@@ -40,8 +40,8 @@ from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
 from .head_kinds import Head, check_model, head_of
-from .ignored_and_repeated_samples import num_measured_samples, without_ignored, without_repeats
-from .loss_function import LossFunction
+from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
+from .loss_function import LossFunction, loss_of_head
 from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
 from .seeded_and_token_batches import seed_by_epoch
 from .setup_and_dataset_checks import (
@@ -149,12 +149,11 @@ class FocalTrainer(Trainer):
     def build_loss(self) -> None:
         """Build `loss` from `args.loss`, anew for each training run."""
         self.loss_config = LossConfig.parse(self.args.loss)
-        self.loss = build_loss(self.loss_config, self.link)
+        self.loss = loss_of_head(self.head, self.loss_config)
         self._auxiliary = AuxiliaryLoss(self.model)
         shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
-        self.compute_loss_func: Any = LossFunction(
-            self.loss, self.args.loss_reduction, shifted, pixels, self._auxiliary
-        )
+        options = self.args.loss_reduction, shifted, pixels, self._auxiliary, self.head is Head.SPANS
+        self.compute_loss_func: Any = LossFunction(self.loss, *options)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     @property
@@ -245,7 +244,7 @@ class FocalTrainer(Trainer):
         if self._accumulator is not None:
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
-            self._accumulator.update(logits[:own], targets[:own])
+            self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
         if not return_outputs or isinstance(outputs, Mapping):
             return (loss, outputs) if return_outputs else loss
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
@@ -336,16 +335,17 @@ class FocalTrainer(Trainer):
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: Any = None
     ) -> tuple[Any, Any, Any]:
+        inputs = self.prepare_labels(inputs)
         if self._labels_required:
             labels_of(inputs, "the dataset to measure")
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
-        classwise = not self.head.has_vocabulary  # a vocabulary has too many classes for metrics of each
         # There are too many pixels to keep a number of each, unless AdaFocal needs them.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, classwise, keep_samples)
+        options = self.correction, self.head.has_classwise_metrics, keep_samples, self.head is Head.SPANS
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, *options)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:

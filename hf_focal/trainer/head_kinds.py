@@ -10,6 +10,7 @@ from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING,
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
@@ -44,6 +45,7 @@ class Head(Enum):
     PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), often of a higher resolution
     NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
     TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
+    SPANS = "spans"  # positions: logits (N, 2, L) of starts and ends for labels (N, 2)
     MASKED_TOKENS = "masked tokens"  # a vocabulary; each position predicts its own label
 
     @property
@@ -51,8 +53,9 @@ class Head(Enum):
         return self in (Head.NEXT_TOKENS, Head.TARGET_TOKENS)
 
     @property
-    def has_vocabulary(self) -> bool:
-        return self.generates or self is Head.MASKED_TOKENS
+    def has_classwise_metrics(self) -> bool:
+        """Not of a vocabulary, which has too many classes, nor of positions, which are no classes."""
+        return not self.generates and self not in (Head.MASKED_TOKENS, Head.SPANS)
 
 
 def head_of(model: Any) -> Head:
@@ -69,6 +72,8 @@ def head_of(model: Any) -> Head:
         return Head.NEXT_TOKENS
     if _is_listed(model, MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING):
         return Head.PIXELS
+    if _is_listed(model, MODEL_FOR_QUESTION_ANSWERING_MAPPING) and not type(model).__name__.startswith("Lxmert"):
+        return Head.SPANS
     if is_masked_language_model(model):
         return Head.MASKED_TOKENS
     problem_type = getattr(getattr(model, "config", None), "problem_type", None)
@@ -108,7 +113,7 @@ def check_model(model: nn.Module) -> None:
             f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
             "pixel has a softmax that could be calibrated"
         )
-    if any(map(_WITHOUT_SOFTMAX.fullmatch, classes)):
+    if head is not Head.SPANS and any(map(_WITHOUT_SOFTMAX.fullmatch, classes)):
         raise ValueError(
             "model must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
             f"{name}: its head has no softmax over the labels' classes that could be calibrated"

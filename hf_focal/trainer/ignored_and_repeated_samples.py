@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
 from accelerate.state import GradientState
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
@@ -13,7 +15,17 @@ from .head_kinds import Head
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
-    """The batch with -100 as labels of pixels that the model's configuration ignores, of first tokens, or for NaN."""
+    """The batch with -100 as labels of pixels that the model's configuration ignores, of first tokens, or for NaN.
+
+    Starts and ends of answers become `labels` (N, 2). As in the models, -100 replaces positions beyond the sequence,
+    and 0 negative ones.
+    """
+    if head is Head.SPANS and {"start_positions", "end_positions"} <= batch.keys():
+        batch = dict(batch)
+        columns = [batch.pop(name).reshape(-1) for name in ("start_positions", "end_positions")]
+        positions = torch.stack(columns, 1).clamp(min=0)
+        sequence = batch["input_ids"] if "input_ids" in batch else batch["inputs_embeds"]
+        return {**batch, "labels": positions.masked_fill(positions >= sequence.shape[1], -100)}
     labels = batch.get("labels")
     if head is Head.LABELS and labels is not None and labels.is_floating_point():
         return {**batch, "labels": labels.masked_fill(labels.isnan(), -100)}  # Trainer counts labels that are not -100
@@ -29,6 +41,15 @@ def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict
     labels = labels.clone()
     labels[..., 0] = -100
     return {**batch, "labels": labels}
+
+
+def padded_positions(logits: Tensor, head: Head, model: Any) -> Tensor:
+    """Logits (N, 2, L) of positions with -inf up to the model's longest sequence, so that all batches have as many
+    classes; any others as they are."""
+    if head is not Head.SPANS:
+        return logits
+    longest = getattr(model.config, "max_position_embeddings", 4096)  # some models have no longest sequence
+    return F.pad(logits, (0, max(0, longest - logits.shape[-1])), value=-torch.inf)
 
 
 def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:

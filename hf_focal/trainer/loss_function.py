@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..losses import Loss, LossConfig, SigmoidLoss, build_loss
+from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
 from .auxiliary_loss import auxiliary_fields
 from .deferred_logits import DeferredLogits
+from .head_kinds import Head
 
 
 class LossFunction:
@@ -22,15 +23,16 @@ class LossFunction:
         shift_labels: bool = False,
         pixels: bool = False,
         auxiliary: Any = None,
+        spans: bool = False,
     ):
         self.sigmoid = isinstance(loss, SigmoidLoss)
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
-        self.auxiliary = auxiliary
+        self.auxiliary, self.spans = auxiliary, spans
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
-        logits_of(outputs)  # first: models without logits have labels of other names
+        self.logits_of(outputs)  # first: models without logits have labels of other names
         if labels is None:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         if not isinstance(labels, Tensor):
@@ -52,12 +54,31 @@ class LossFunction:
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         """Logits (..., K) of a model's output and the labels (...) that they predict."""
-        logits = logits_of(outputs)
+        logits = self.logits_of(outputs)
         if self.sigmoid and logits.shape == (*labels.shape, 1):
             return logits, labels.unsqueeze(-1)  # one logit
         if self.pixels:
             return logits_of_pixels(logits, labels), labels
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
+
+    def logits_of(self, outputs: Any) -> Any:
+        """As the function; those of starts and ends are stacked as (N, 2, L)."""
+        names = ("start_logits", "end_logits")
+        if self.spans and all(name in outputs for name in names):
+            return torch.stack([outputs[name] for name in names], 1)
+        return logits_of(outputs)
+
+
+def loss_of_head(head: Head, config: LossConfig) -> Loss:
+    """The loss of a configuration for a head. Raises ValueError for one that weights classes if the head has none, but
+    positions."""
+    loss = build_loss(config, "sigmoid" if head is Head.LABELS else "softmax")
+    if head is Head.SPANS and isinstance(loss, RecallLoss | ClassBalanced):
+        raise ValueError(
+            f"args.loss must not weight classes for extractive question answering, got {config}: its positions are no "
+            "classes"
+        )
+    return loss
 
 
 def logits_of(outputs: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -139,7 +139,8 @@ class GammaUpdates(TrainerCallback):
                 "gamma_update_steps must be given for a train_dataset without a length, got None: the ends of its "
                 "epochs are not known beforehand"
             )
-        _check_size(self.trainer.get_eval_dataloader(dataset), args.eval_batch_size, len(self.policy.gammas))
+        loader, prepare = self.trainer.get_eval_dataloader(dataset), self.trainer.prepare_labels
+        _check_size(loader, args.eval_batch_size, len(self.policy.gammas), prepare)
         every = args.gamma_update_steps or math.ceil(
             len(kwargs["train_dataloader"]) / args.gradient_accumulation_steps
         )
@@ -200,13 +201,13 @@ def _ends_epoch(state: TrainerState) -> bool:
     return state.epoch == int(state.epoch)
 
 
-def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int) -> None:
+def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int, prepare: Callable[[Any], Any]) -> None:
     """Check that there is a label for each bin, before the epoch whose end needs them; one batch is usually enough."""
     # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     found = 0
     for batch in DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator):
-        labels = labels_of(batch, "calibration_dataset")
+        labels = labels_of(prepare(batch), "calibration_dataset")
         kept = labels != -100
         found += int((kept.all(-1) if labels.is_floating_point() else kept).sum())
         if found >= num_bins:

@@ -156,7 +156,7 @@ def head_without_softmax(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["BertForQuestionAnswering", "YolosForObjectDetection", "HubertForCTC", "ViltForQuestionAnswering"]
+    "name", ["LxmertForQuestionAnswering", "YolosForObjectDetection", "HubertForCTC", "ViltForQuestionAnswering"]
 )
 def test_heads_without_a_softmax(name, tmp_path):
     with torch.device("meta"):

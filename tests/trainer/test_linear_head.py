@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_models import settings
 from torch import nn
+from torch._dynamo.utils import counters
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -30,6 +31,7 @@ from transformers import (
 
 from hf_focal import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import build_loss
+from hf_focal.trainer import deferred_logits
 from hf_focal.trainer.deferred_logits import DeferredLogits, deferred
 
 VOCABULARY = 40
@@ -112,6 +114,31 @@ def test_gradients_are_those_of_the_logits(name, loss, tmp_path, never_computed)
     for weight, gradient in expected.items():
         torch.testing.assert_close(found[weight], gradient, rtol=1e-9, atol=1e-13, msg=weight)
     assert "forward" not in vars(model.get_output_embeddings())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
+def test_a_compiled_backbone_trains_as_itself(name, tmp_path):
+    """Compiled operations are the plain ones in another order: float64 weights differ by rounding alone."""
+    torch.compiler.reset()
+    counters.clear()
+    found = []
+    for options in ({}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}):
+        data = {key: torch.cat([value] * 4) for key, value in batch().items()}
+        rows = [{key: value[row] for key, value in data.items()} for row in range(24)]
+        trainer = trainer_of(
+            model_of(name), tmp_path, linear_loss="on", per_device_train_batch_size=6, learning_rate=0.1, **options
+        )
+        trainer.train_dataset = rows
+        with mock.patch.object(deferred_logits, "linear_loss", wraps=deferred_logits.linear_loss) as called:
+            trainer.train()
+        assert called.call_count == 4
+        assert isinstance(trainer.model_wrapped, torch._dynamo.OptimizedModule) == bool(options)
+        found.append(nn.utils.parameters_to_vector(trainer.model.parameters()).detach())
+    assert 1 <= counters["stats"]["unique_graphs"] <= 3  # not another one in each step
+    start = nn.utils.parameters_to_vector(model_of(name).parameters()).detach()
+    assert (found[0] - start).abs().max() > 1e-3
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 def test_the_sum_of_the_papers_code(tmp_path, never_computed):

@@ -1,0 +1,184 @@
+"""Extractive question answering: starts and ends are samples of a softmax over the positions."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny_models import settings
+from torch import nn
+from torch.nn import functional as F
+from transformers import (
+    AutoModelForQuestionAnswering,
+    BertConfig,
+    BertForQuestionAnswering,
+    DistilBertConfig,
+    DistilBertForQuestionAnswering,
+)
+
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+
+MODELS = {
+    "bert": lambda: BertForQuestionAnswering(
+        BertConfig(
+            vocab_size=30,
+            max_position_embeddings=16,
+            hidden_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=8,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    ),
+    "distilbert": lambda: DistilBertForQuestionAnswering(
+        DistilBertConfig(
+            vocab_size=30,
+            max_position_embeddings=16,
+            dim=8,
+            n_layers=1,
+            n_heads=2,
+            hidden_dim=8,
+            dropout=0.0,
+            attention_dropout=0.0,
+            qa_dropout=0.0,
+        )
+    ),
+}
+
+
+def model_of(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().double()
+    with torch.no_grad():
+        model.qa_outputs.weight.mul_(60)  # confidences that differ
+        model.qa_outputs.bias.normal_()
+    return model.eval()
+
+
+def rows(count, seed=0):
+    """Texts of 4 to 12 tokens. Of every fifth the answer is beyond the sequence, of every seventh negative: at 0."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for number in range(count):
+        length = int(torch.randint(4, 13, (1,), generator=generator))
+        start, end = sorted(torch.randint(length, (2,), generator=generator).tolist())
+        start, end = (40, 50) if number % 5 == 2 else (-1, -1) if number % 7 == 3 else (start, end)
+        ids = torch.randint(3, 30, (length,), generator=generator)
+        found.append({"input_ids": ids, "start_positions": start, "end_positions": end})
+    return found
+
+
+def padded(rows):
+    ids = nn.utils.rnn.pad_sequence([row["input_ids"] for row in rows], batch_first=True)
+    mask = nn.utils.rnn.pad_sequence([torch.ones_like(row["input_ids"]) for row in rows], batch_first=True)
+    positions = {name: torch.tensor([row[name] for row in rows]) for name in ("start_positions", "end_positions")}
+    return {"input_ids": ids, "attention_mask": mask, **positions}
+
+
+def trainer_of(model, folder, loss="cross_entropy", **options):
+    args = FocalTrainingArguments(**settings(folder, loss=loss, learning_rate=0.1, **options))
+    data = {"train_dataset": rows(16), "eval_dataset": rows(19, seed=1), "data_collator": padded}
+    return FocalTrainer(model=model, args=args, **data)
+
+
+@torch.no_grad()
+def samples(model, data, batch_size=8):
+    """Logits (M, 16) of the starts and ends that count, with -inf beyond their batch, and their labels (M,)."""
+    parts, labels = [], []
+    for first in range(0, len(data), batch_size):
+        batch = padded(data[first : first + batch_size])
+        outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+        for side in ("start", "end"):
+            positions = batch[f"{side}_positions"].clamp(min=0)
+            logits = getattr(outputs, f"{side}_logits")
+            kept = positions < logits.shape[1]
+            parts.append(F.pad(logits[kept], (0, 16 - logits.shape[1]), value=-torch.inf))
+            labels.append(positions[kept])
+    return torch.cat(parts), torch.cat(labels)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cross_entropy_is_the_models_own_loss(name, tmp_path):
+    model = model_of(name)
+    trainer = trainer_of(model, tmp_path, remove_unused_columns=False)
+    own = model(**padded(rows(16))).loss
+    found = trainer.compute_loss(model.train(), trainer.prepare_labels(padded(rows(16))))
+    torch.testing.assert_close(found, own, rtol=1e-12, atol=0)
+    found.backward()
+    gradients = {key: weight.grad.clone() for key, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+    own.backward()
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(dict(model.named_parameters())[key].grad, gradient, rtol=1e-9, atol=1e-13, msg=key)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("loss", ["focal:gamma=2", "label_smoothing:alpha=0.1", "adafocal:bins=3"])
+def test_it_trains_and_measures(name, loss, tmp_path):
+    model = model_of(name)
+    trainer = trainer_of(model, tmp_path, loss)
+    before = model.qa_outputs.weight.detach().clone()
+    trainer.train()
+    assert not torch.equal(before, model.qa_outputs.weight)
+    metrics = trainer.evaluate()
+    logits, labels = samples(model.eval(), rows(19, seed=1))
+    p = logits.softmax(-1)
+    one_hot = F.one_hot(labels, 16)
+    expected = {
+        "nll": F.cross_entropy(logits, labels).item(),
+        "brier": (p - one_hot).square().sum(-1).mean().item(),
+        "error": (p.argmax(-1) != labels).double().mean().item(),
+    }
+    reference = CalibrationMetrics(15, classwise=False)
+    reference.update(logits, labels)
+    expected |= {key: reference.compute()[key] for key in ("ece", "adaece", "num_samples")}
+    for key, value in expected.items():
+        assert metrics[f"eval_{key}"] == pytest.approx(value, rel=1e-6), key
+    if loss.startswith("focal"):
+        of_label = p.gather(1, labels[:, None])
+        assert metrics["eval_loss"] == pytest.approx(float((-((1 - of_label) ** 2) * of_label.log()).mean()), rel=1e-9)
+    assert metrics["eval_loss"] < 1e3  # smoothing does not reach the padding
+
+
+SCRIPT = """
+import json, sys, torch
+from transformers import AutoModelForQuestionAnswering
+model = AutoModelForQuestionAnswering.from_pretrained(sys.argv[1]).eval()
+outputs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]]))
+print(json.dumps([outputs.start_logits.tolist(), outputs.end_logits.tolist()]))
+"""
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
+def test_the_temperature_is_in_the_saved_model(name, tmp_path):
+    model = model_of(name)
+    trainer, data = trainer_of(model, tmp_path), rows(19, seed=1)
+    for row in data[::2]:  # answers as the model predicts them, so that T is inside the grid
+        outputs = model(input_ids=row["input_ids"][None])
+        row |= {f"{side}_positions": int(outputs[f"{side}_logits"].argmax()) for side in ("start", "end")}
+    trainer.eval_dataset = data
+    temperature = trainer.fit_temperature()
+    logits, labels = samples(model, data)
+    grid = torch.arange(1, 101, dtype=torch.float64) / 10
+    nll = torch.stack([F.cross_entropy(logits / value, labels) for value in grid])
+    assert temperature.value == pytest.approx(float(grid[nll.argmin()])) and 1 < temperature.value < 10
+    assert temperature.nll_after == pytest.approx(float(nll.min()), rel=1e-6)
+    assert trainer.evaluate()["eval_nll_post_t"] == pytest.approx(float(nll.min()), rel=1e-6)
+    trainer.save_calibrated()
+    fresh = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True, timeout=200
+    )
+    outputs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]]))
+    for found, plain in zip(json.loads(fresh.stdout), (outputs.start_logits, outputs.end_logits), strict=True):
+        expected = (plain / temperature.value).softmax(-1)
+        torch.testing.assert_close(torch.tensor(found, dtype=torch.float64).softmax(-1), expected, rtol=0, atol=1e-6)
+    assert AutoModelForQuestionAnswering.from_pretrained(tmp_path).config.calibration["temperature"] > 0
+
+
+@pytest.mark.parametrize("loss", ["recall", "class_balanced:beta=0.9"])
+def test_losses_over_classes_are_refused(loss, tmp_path):
+    with pytest.raises(ValueError, match=r"args\.loss must not weight classes for extractive question answering"):
+        trainer_of(model_of("bert"), tmp_path, loss)

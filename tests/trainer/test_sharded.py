@@ -1,0 +1,69 @@
+"""Language models sharded over two real processes and trained without their logits, against one process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import launched_sharded
+import numpy as np
+import pytest
+from documented import ROOT
+from launched_sharded import CASES, ZERO_CASES
+from processes import output_of, start
+from torch.distributed.fsdp import FSDPModule
+
+
+def assert_as_one_process(folder, sharded, cases, tolerance):
+    """What the processes wrote is what one process finds in float64."""
+    found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    expected = launched_sharded.results(folder / "one", None, cases)
+    assert found.keys() == expected.keys()
+    for name, case in expected.items():
+        own = found[name]
+        assert own["sharded"] == sharded and not case["sharded"]
+        assert own["deferred"] == case["deferred"] == (name != "gpt2 with logits")
+        assert own["computed"] == case["computed"] == (name == "unknown")
+        assert own["losses"] == pytest.approx(case["losses"], rel=max(tolerance, 1e-6)) and len(case["losses"]) == 3
+        assert own["metrics"] == pytest.approx(case["metrics"], rel=10 * tolerance, abs=10 * tolerance)
+        expected_weights = case["weights"]
+        found_weights = {name: own["weights"][name] for name in own["weights"].keys() & expected_weights.keys()}
+        for weight, values in expected_weights.items():
+            if weight in found_weights:
+                message = f"{name} {weight}"
+                np.testing.assert_allclose(found_weights[weight], values, rtol=0, atol=tolerance, err_msg=message)
+            else:  # shared, and saved under another name
+                assert values in [expected_weights[other] for other in found_weights], weight
+
+
+@pytest.mark.skipif(
+    not hasattr(FSDPModule, "set_reshard_after_forward"), reason="PyTorch 2.7 computes the logits under FSDP2"
+)
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_fsdp2_trains_a_language_model_as_one_process(tmp_path):
+    folders = [str(ROOT / "tests"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    config = ["--config_file", str(ROOT / "recipes" / "accelerate" / "fsdp2.yaml"), "--num_processes", "2"]
+    options = ["--mixed_precision", "no", "--main_process_port", "0"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", *config, *options]
+    two = subprocess.run(
+        [*launch, launched_sharded.__file__, tmp_path, "fsdp2"],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert two.returncode == 0, two.stdout
+    assert_as_one_process(tmp_path, True, CASES, 1e-12)
+
+
+@pytest.mark.parametrize("stage", ["2", "3"])
+@pytest.mark.full
+@pytest.mark.timeout(700)  # the first start of DeepSpeed compiles
+def test_zero_trains_a_language_model_as_one_process(stage, tmp_path, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    output_of(start("launched_sharded.py", 2, tmp_path, stage))
+    # DeepSpeed's optimizer steps are in float32, and so is the model under ZeRO-3.
+    assert_as_one_process(tmp_path, stage == "3", ZERO_CASES, 1e-6)
