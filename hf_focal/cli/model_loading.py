@@ -83,7 +83,7 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
         return task
     if isinstance(config, TimmWrapperConfig):
         return "image-classification"
-    name = (config.architectures or [""])[0]
+    name = (config.architectures or [""])[0] or ""  # a broken config may have null
 
     def is_in(mapping: Any) -> bool:
         return getattr(mapping.get(type(config), None), "__name__", None) == name

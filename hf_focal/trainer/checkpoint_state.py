@@ -1,18 +1,23 @@
-"""FocalTrainer's own state in a checkpoint: its file, its mark, and the training loss since the last log."""
+"""FocalTrainer's own state in a checkpoint, the training loss since the last log, and weights under other names."""
 
 import json
+import logging
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from safetensors import safe_open
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from ..utils.atomic_write import write_whole
 
 STATE_FILE = "focal_state.json"
+
+_logger = logging.getLogger(__name__)
 
 
 class FocalCheckpoint(TrainerCallback, ExportableState):
@@ -44,6 +49,32 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
             "saves: resume from another checkpoint"
         )
     return None
+
+
+def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
+    """Load a checkpoint's weights again if Trainer could not match them with the model's.
+
+    Transformers saves some models (ViT, SegFormer, Mixtral, ...) under other names than they have in memory, and
+    `from_pretrained` renames them. But Trainer, when it resumes or loads the best model, leaves parameters that it
+    does not find by name as they are, with only a warning.
+    """
+    model: Any = trainer.model
+    if checkpoint is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # which save by name
+        return
+    if not isinstance(model, PreTrainedModel) or _saved_names(checkpoint) <= model.state_dict().keys():
+        return
+    saved = type(model).from_pretrained(checkpoint, config=deepcopy(model.config), dtype=model.dtype)
+    model.load_state_dict(saved.state_dict())
+    _logger.warning("%s was loaded with its weights renamed; disregard missing and unexpected keys above", checkpoint)
+
+
+def _saved_names(checkpoint: str) -> set[str]:
+    """The names of the weights in a checkpoint's safetensors files."""
+    names: set[str] = set()
+    for file in Path(checkpoint).glob("model*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            names |= set(weights.keys())
+    return names
 
 
 @dataclass

@@ -137,7 +137,6 @@ class FocalTrainer(Trainer):
         self._calibration_when_fitted: dict[str, Any] = {}
         self._accumulator: Any = None  # of the evaluation that is running
         self._labels_required = self._serves_update = False
-        self._saved_state: dict[str, Any] | None = None  # of the checkpoint that training is resumed from
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
@@ -165,6 +164,7 @@ class FocalTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         checkpoint: Any = resume_from_checkpoint
         checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
+        self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)

@@ -20,13 +20,15 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
+from .checkpoint_state import load_renamed_weights
 from .setup_and_dataset_checks import labels_of
 
 _logger = logging.getLogger(__name__)
 
 
 class TrainingCallback(TrainerCallback):
-    """Reports the progress of a `FocalTrainer` to its loss, and delays checkpoints to the end of an epoch."""
+    """Reports the progress of a `FocalTrainer` to its loss, delays checkpoints to the end of an epoch, and
+    completes what Trainer loads from them."""
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
@@ -34,6 +36,7 @@ class TrainingCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.save_at_epoch_end = False
+        load_renamed_weights(self.trainer, self.trainer.resumed_from)
         self.trainer.begin_training(kwargs["train_dataloader"])
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -58,6 +61,8 @@ class TrainingCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         wait(self.trainer.checkpoint_pushes)
+        if args.load_best_model_at_end:
+            load_renamed_weights(self.trainer, state.best_model_checkpoint)
 
 
 class PrintedLines(PrinterCallback):
