@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
+from packaging.version import Version
 from tiny_models import settings
 from torch import nn
 from torch._dynamo.utils import counters
@@ -135,7 +136,8 @@ def test_a_compiled_backbone_trains_as_itself(name, tmp_path):
         assert called.call_count == 4
         assert isinstance(trainer.model_wrapped, torch._dynamo.OptimizedModule) == bool(options)
         found.append(nn.utils.parameters_to_vector(trainer.model.parameters()).detach())
-    assert 1 <= counters["stats"]["unique_graphs"] <= 3  # not another one in each step
+    # Not another one in each step. Older releases break the graphs more often.
+    assert 1 <= counters["stats"]["unique_graphs"] <= (3 if Version(torch.__version__) >= Version("2.13") else 8)
     start = nn.utils.parameters_to_vector(model_of(name).parameters()).detach()
     assert (found[0] - start).abs().max() > 1e-3
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)

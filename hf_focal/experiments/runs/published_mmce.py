@@ -16,16 +16,16 @@ class PublishedMMCE(Loss):
     """
 
     name, summary = "published_mmce", "cross-entropy + λ · MMCE as in the papers' code"
-    source = "Mukhoti et al. 2020, their code"
+    source = "Mukhoti et al. 2020"
     lam: float = option(2.0, "λ, the weight of the term: 2 for images, 8 for documents")
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        ce = cross_entropy(logits, labels)
         counts = labels != -100
-        r, prediction = torch.softmax(logits, dim=-1)[counts].max(-1)
-        right = prediction == labels[counts]
-        m, n = right.sum(), (~right).sum()
-        weights = torch.where(right, (1 - r) / m.clamp(min=1) ** 2, -r / n.clamp(min=1) ** 2)
+        r, prediction = torch.softmax(logits, dim=-1).max(-1)
+        right, wrong = counts & (prediction == labels), counts & (prediction != labels)
+        m, n = right.sum(), wrong.sum()
+        weights = right * (1 - r) / m.clamp(min=1) ** 2 - wrong * r / n.clamp(min=1) ** 2
+        r, weights = r.flatten(), weights.flatten()
         squared = weights @ torch.exp((r[:, None] - r).abs() / -0.4) @ weights
         term = torch.where((m > 0) & (n > 0), (squared + 1e-10).sqrt(), 0.0)
-        return ce + self.lam * term * counts
+        return cross_entropy(logits, labels) + self.lam * term * counts
