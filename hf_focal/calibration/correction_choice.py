@@ -46,10 +46,11 @@ class CalibrationFit:
     num_folds: int
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
-        """NLL and Brier score, each as its calibration and refinement parts, which sum to the score before.
+        """NLL and Brier score, each split into a calibration and a refinement part, which sum to the score before the
+        correction.
 
-        The calibration part is what the correction gains on samples that it was not fitted on, 0 if nothing: how much
-        better the probabilities can be made without another model.
+        The calibration part is what the correction gains on samples that it was not fitted on (0 if it gains nothing),
+        that is, the improvement that is possible without another model.
         """
         gains = {name: max(0.0, self.before[name] - self.after[name]) for name in ("nll", "brier")}
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}

@@ -137,9 +137,9 @@ class CalibrationSamples:
 
     Attributes:
         correct: (N,), float64: hits, which do not depend on T.
-        label_gaps: (N,), float64: d_y.
+        label_gaps: (N,), float64: each sample's largest logit minus that of its label.
         are_constant: whether each sample's logits are all equal, apart from masked classes.
-        evidence: that the logits are probabilities.
+        evidence: how strongly the logits look like probabilities.
     """
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:

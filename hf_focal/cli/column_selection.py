@@ -102,7 +102,8 @@ def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Da
     """Drop the samples whose label in `name` is negative: -1 of a `ClassLabel`, or -100.
 
     Raises:
-        ValueError: no sample of `source` has a label in its column `column`.
+        ValueError: no sample is labeled; the message names `source` and `column`, the user's names of the data and of
+            its label column.
     """
     labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
     if not labeled.any():

@@ -43,7 +43,7 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 8)
     It takes less than a minute on one CPU core.
 
     Args:
-        output_dir: gets a folder for each loss, with the model and its report, and ``report``, the comparison.
+        output_dir: gets a folder per loss, with the model and its report, and a folder ``report`` with the comparison.
         num_texts: size of the training, the validation and the test set.
         num_epochs: epochs of each training run.
     """

@@ -133,8 +133,8 @@ def calibrate_model(
     Args:
         model, task, batch_size, num_bins, on_result, **options: as in `evaluate_model`.
         dataset, split: the data to fit the temperature to; the split "validation" by default.
-        test_dataset, test_split: the data to measure on, by default `dataset` and "test". Without both, the data that
-            the temperature is fitted to, whose results are optimistic.
+        test_dataset, test_split: the data to measure on. If only one is given, the other is `dataset` or "test". If
+            neither is given, the data that the temperature is fitted to is measured, and its results are optimistic.
         objective: "nll" or "ece", of a temperature.
         calibration: "temperature"; "vector", "matrix" or "auto" fit a classifier by NLL, see `fit_calibration`.
         per_label: of a model of several labels, fit one temperature a label, by NLL.

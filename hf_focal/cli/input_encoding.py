@@ -75,7 +75,8 @@ def input_length(
 def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
     """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
-    Sentences with tags and texts of language models are dropped if no label is left to measure, as in blank lines.
+    A tagged sentence, or a text for a language model, is dropped if it has no label left to measure, such as a blank
+    line.
 
     Args:
         max_length: tokens after which a text is truncated, or either side of a translation.

@@ -188,8 +188,8 @@ def values_and_gradient(
 
 
 def with_gradient(formula: Formula, x: Tensor, given: Any) -> Tensor:
-    """The values (...) of ``formula(x, given)`` with the gradient (..., K) with respect to x, which `formula` also
-    returns.
+    """Return the values (...) of ``formula(x, given)``, whose gradient is the one (..., K) that `formula` returns with
+    them.
 
     It is made of plain operations: `torch.compile` traces it, transforms of `torch.func` compose, and gradients have
     gradients.

@@ -170,7 +170,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE, as `adaptive_calibration_error`, of confidences and hits.
+    """AdaECE (see `adaptive_calibration_error`), computed from confidences and hits.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -178,7 +178,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 
 
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
-    """Smooth ECE, as `smooth_ece`, of confidences and hits.
+    """Smooth ECE (see `smooth_ece`), computed from confidences and hits.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """

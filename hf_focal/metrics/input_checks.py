@@ -87,8 +87,9 @@ def probability_tolerance(dtype: torch.dtype) -> float:
 class ProbabilityEvidence:
     """Evidence, in nats, that probabilities were given as logits; -inf once some are certainly logits.
 
-    Logits of one sample lie in [0, 1] and sum to 1 by chance about as rarely as the tolerance of the sum, and these
-    odds multiply: two samples in float32 are conclusive. One that is not like this proves that the values are logits.
+    The probability that the logits of a sample lie in [0, 1] and sum to 1 by chance is about the tolerance of the sum,
+    and these probabilities multiply: two samples in float32 are conclusive. A single sample that does not look like
+    probabilities proves that the values are logits.
     """
 
     nats: float = 0.0

@@ -21,7 +21,7 @@ _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: str | Path | None = None) -> "Figure":
-    """Draw γ of each bin over training, and below it γ over the probabilities that each bin spans at the time.
+    """Draw the γ of each bin during training, and below it γ by true-class probability, with the bins of each update.
 
     Bins have equal mass, so early in training, when all probabilities are low, one bin can span nearly all of [0, 1].
     Each column spans the time from one update to the next. Before the first update, every γ is 1 and the bins have

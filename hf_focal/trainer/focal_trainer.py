@@ -373,7 +373,7 @@ class FocalTrainer(Trainer):
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """The `CalibrationMetrics` of labeled data, or of the evaluation set with that key, before T and after T.
+        """Two `CalibrationMetrics`, before T and after T, of labeled data or of the evaluation set with that key.
 
         Both cover all processes; the second is None without a temperature. `evaluate` reports their `compute()`;
         their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory

@@ -16,7 +16,7 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
     """Create a folder if it is missing, and lock it until this process ends or calls `unlock_all`.
 
     Raises:
-        ValueError: another process has locked it, or it is not writable; the message calls it `argument`.
+        ValueError: another process has locked the folder, or it is not writable; the message names it by `argument`.
     """
     try:
         lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
