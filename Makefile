@@ -97,8 +97,8 @@ bench: $(VENV)/.installed-test
 	$(MAKE) bench-peers
 	$(BIN)/python benchmarks/tables.py
 
-# benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. It needs a
-# torchvision whose build matches that of torch, as the releases of both on PyPI do.
+# benchmarks/peers.md, in a separate environment because the other libraries have many dependencies. They need a
+# torchvision whose build matches that of torch, so pip chooses both.
 PEERS_VENV ?= .venv-peers
 bench-peers: $(PEERS_VENV)/.installed
 	$(PEERS_VENV)/bin/python benchmarks/peers.py --rounds 3 --json benchmarks/results/peers.json --markdown benchmarks/peers.md
@@ -199,7 +199,7 @@ $(VENV)/.installed-docs: pyproject.toml $(VENV)/bin/python
 
 $(PEERS_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(PEERS_VENV)
-	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[peers]"
+	$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[peers]"
 	touch $@
 
 $(FULL_VENV)/.installed: pyproject.toml

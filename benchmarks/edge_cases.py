@@ -188,7 +188,7 @@ def temperature_cases() -> Iterator[Case]:
         yield of(f"logits calibrated at T = {true:g}", *sample(10_000, 10, true))
     logits, labels = sample(10_000, 10, 1.7)
     yield of("logits × 100", 100 * logits, labels)
-    yield Case("every label on the largest logit: no optimum", "logits", (logits, logits.argmax(1)), None)
+    yield Case("every label on the largest logit: no optimum, so T = 1", "logits", (logits, logits.argmax(1)), 1.0)
 
 
 # --- focal loss ----------------------------------------------------------------------------------------------------
