@@ -61,8 +61,10 @@ def test_fsdp2_trains_a_language_model_as_one_process(tmp_path):
 
 @pytest.mark.parametrize("stage", ["2", "3"])
 @pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(700)  # the first start of DeepSpeed compiles
 def test_zero_trains_a_language_model_as_one_process(stage, tmp_path, monkeypatch):
+    pytest.importorskip("deepspeed")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     output_of(start("launched_sharded.py", 2, tmp_path, stage))
     # DeepSpeed's optimizer steps are in float32, and so is the model under ZeRO-3.
