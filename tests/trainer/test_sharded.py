@@ -67,5 +67,5 @@ def test_zero_trains_a_language_model_as_one_process(stage, tmp_path, monkeypatc
     pytest.importorskip("deepspeed")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     output_of(start("launched_sharded.py", 2, tmp_path, stage))
-    # DeepSpeed's optimizer steps are in float32, and so is the model under ZeRO-3.
-    assert_as_one_process(tmp_path, stage == "3", ZERO_CASES, 1e-6)
+    # Model and optimizer are in float32, whose sums depend on the CPU and its load: 32 units in the last place of 1.
+    assert_as_one_process(tmp_path, stage == "3", ZERO_CASES, 32 * 2**-23)
