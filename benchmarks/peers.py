@@ -128,7 +128,10 @@ def streams(logits: Tensor, labels: Tensor) -> dict[str, Callable]:
 
 def temperature_lines(rounds: int) -> list[dict]:
     logits, labels = sample(50_000, 100, 1.7)
-    grid = {OURS: lambda: fit_temperature(logits, labels).value, "papers' loop": lambda: grid_loop(logits, labels)}
+    grid = {
+        OURS: lambda: fit_temperature(logits, labels, "ece").value,
+        "papers' loop": lambda: grid_loop(logits, labels),
+    }
     nll = of_kind(TEMPERATURE_COLUMNS, "logits", logits, labels)
     return [
         line(f"T by NLL, {shape(logits)}", nll, rounds, exact=f"exact {newton(logits, labels):.4f}"),

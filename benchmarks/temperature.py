@@ -87,7 +87,7 @@ def grid_results(repeats: int = 3) -> list[dict]:
     for rows, classes in GRID_SHAPES:
         logits, labels = sample(rows, classes, 1.7)
         timing = compare(
-            lambda: fit_temperature(logits, labels).value,  # noqa: B023
+            lambda: fit_temperature(logits, labels, "ece").value,  # noqa: B023
             lambda: grid_loop(logits, labels),  # noqa: B023
             repeats,
         )

@@ -135,7 +135,7 @@ def accuracy_results(num_rows: int = 200) -> dict:
         "tokens": num_rows,
         "ece_difference": float(np.abs(curves.ece - ece).max()),
         "nll_difference": float(np.abs(curves.nll - nll).max()),
-        "ours_T": stream.fit().value,
+        "ours_T": stream.fit("ece").value,
         "loop_T": float(PAPER_GRID[np.argmin(ece)]),
     }
 

@@ -43,8 +43,8 @@ class TemperatureCurves:
     num_bins: int
     are_constant: bool = False
 
-    def fit(self, objective: str = "ece", stacklevel: int = 2) -> Temperature:
-        """Return the temperature of the grid with the smallest ECE, or with `objective="nll"` the smallest NLL.
+    def fit(self, objective: str = "nll", stacklevel: int = 2) -> Temperature:
+        """Return the temperature of the grid with the smallest NLL, or with `objective="ece"` the smallest ECE.
 
         Ties and warnings, at `stacklevel`, are as in `fit_temperature`; unlike there, `"nll"` only tries the grid.
         """
@@ -128,7 +128,7 @@ class TemperatureStream:
             are_constant=self._are_constant,
         )
 
-    def fit(self, objective: str = "ece") -> Temperature:
+    def fit(self, objective: str = "nll") -> Temperature:
         """Return the temperature of the samples so far, as `compute().fit(objective)` does."""
         return self.compute().fit(objective, stacklevel=3)
 

@@ -48,7 +48,7 @@ _LIMITS = math.log(1e-3), math.log(1e3)  # of 1/T with a sigmoid
 def fit_temperature(
     logits: Array,
     labels: Array,
-    objective: str = "ece",
+    objective: str = "nll",
     num_bins: int = 15,
     grid: Sequence[float] | np.ndarray | None = None,
     ignore_index: int = -100,
@@ -61,10 +61,9 @@ def fit_temperature(
     Args:
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
         labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
-        objective: `"ece"`: the T of `grid` with the smallest ECE (in a tie the first one, as in the papers' loop)
-            [Mukhoti et al. 2020]. `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022]. `"nll"`, the
-            default of the trainers and the command line: the T with the smallest mean negative log-likelihood [Guo et
-            al. 2017].
+        objective: `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017]. `"ece"`: the T of
+            `grid` with the smallest ECE (in a tie the first one, as in the papers' loop) [Mukhoti et al. 2020].
+            `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022].
         num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
         grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
         ignore_index: the label to leave out.

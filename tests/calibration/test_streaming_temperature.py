@@ -77,9 +77,9 @@ def test_curves_and_fit_are_those_of_brute_force(case):
     assert curves.temperatures.tolist() == PAPER_GRID.tolist()
     assert curves.ece_before == curves.ece[9] and curves.nll_before == curves.nll[9]
 
-    fit = stream.fit()
-    assert fit == curves.fit()
-    in_memory = fit_temperature(logits, labels)
+    fit = stream.fit("ece")
+    assert fit == curves.fit("ece")
+    in_memory = fit_temperature(logits, labels, "ece")
     assert fit.value == in_memory.value == PAPER_GRID[ece.argmin()]
     for name in ("ece_before", "ece_after", "nll_before", "nll_after"):
         assert getattr(fit, name) == pytest.approx(getattr(in_memory, name), abs=1e-5)
@@ -119,16 +119,16 @@ def test_neither_autocast_nor_the_default_dtype_matters(num_classes, dtype):
     try:
         with torch.autocast("cpu", torch.bfloat16):
             got = stream_of(logits, labels).compute()
-            fitted = fit_temperature(logits, labels)
+            fitted = fit_temperature(logits, labels, "ece")
     finally:
         torch.set_default_dtype(torch.float32)
     np.testing.assert_array_equal([got.ece, got.nll], [expected.ece, expected.nll])
-    assert fitted == fit_temperature(logits, labels)
+    assert fitted == fit_temperature(logits, labels, "ece")
 
 
 def test_deterministic_algorithms_find_the_same(monkeypatch):
     logits, labels = tokens(200, 10)
-    expected = stream_of(logits, labels).compute(), fit_temperature(logits, labels)
+    expected = stream_of(logits, labels).compute(), fit_temperature(logits, labels, "ece")
 
     def refuse(*args):
         raise RuntimeError("_bincount_cuda does not have a deterministic implementation")
@@ -136,7 +136,7 @@ def test_deterministic_algorithms_find_the_same(monkeypatch):
     monkeypatch.setattr(torch, "bincount", refuse)  # with weights, on an accelerator
     torch.use_deterministic_algorithms(True)  # as Trainer's full_determinism does
     try:
-        got = stream_of(logits, labels).compute(), fit_temperature(logits, labels)
+        got = stream_of(logits, labels).compute(), fit_temperature(logits, labels, "ece")
     finally:
         torch.use_deterministic_algorithms(False)
     np.testing.assert_allclose([got[0].ece, got[0].nll], [expected[0].ece, expected[0].nll], rtol=1e-12)
@@ -195,11 +195,11 @@ def test_ignored_labels_leave_no_trace(num_classes):
     stream.update(garbage, torch.full_like(masked, -100))
     stream.update(garbage[:0], masked[:0])
     expected = stream_of(logits[~ignored], labels[~ignored], 240)
-    assert stream.fit() == expected.fit()
+    assert stream.fit("ece") == expected.fit("ece")
     assert stream.compute().num_samples == 160
     other = TemperatureStream(ignore_index=255)
     other.update(garbage, torch.where(masked == -100, 255, masked))
-    assert other.fit() == expected.fit()
+    assert other.fit("ece") == expected.fit("ece")
 
 
 @pytest.mark.parametrize("num_classes", [5, 9000])
@@ -216,7 +216,7 @@ def test_another_grid_need_not_hold_1():
     grid = [3.0, 0.5, 1.7]
     stream = stream_of(logits, labels, grid=grid, num_bins=10)
     ece, nll = brute_curves(logits, labels, [*grid, 1.0], 10)
-    curves, fit = stream.compute(), stream.fit()
+    curves, fit = stream.compute(), stream.fit("ece")
     np.testing.assert_allclose([*curves.ece, curves.ece_before], ece, atol=1e-6)
     np.testing.assert_allclose([*curves.nll, curves.nll_before], nll, atol=1e-6)
     assert (fit.value, fit.num_bins) == (grid[ece[:3].argmin()], 10)
@@ -224,10 +224,10 @@ def test_another_grid_need_not_hold_1():
 
 def test_the_first_of_tied_temperatures_wins():
     logits = torch.tensor([[2000.0, 0.0], [2000.0, 0.0]])  # confidence is 1.0 to the last bit up to T = 10
-    assert stream_of(logits, torch.tensor([0, 1])).fit().value == 0.1
+    assert stream_of(logits, torch.tensor([0, 1])).fit("ece").value == 0.1
     large = torch.zeros(2, 9000)
     large[:, 3] = 2000.0
-    assert stream_of(large, torch.tensor([3, 1])).fit().value == 0.1
+    assert stream_of(large, torch.tensor([3, 1])).fit("ece").value == 0.1
 
 
 def test_the_end_of_the_grid_is_marked():
@@ -240,7 +240,7 @@ def test_the_end_of_the_grid_is_marked():
         assert (fitted.value, fitted.at_grid_end) == (10.0, True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert stream_of(*tokens(500, 10)).fit().at_grid_end is False
+        assert stream_of(*tokens(500, 10)).fit("ece").at_grid_end is False
 
 
 @pytest.mark.slow
@@ -287,7 +287,7 @@ def test_what_cannot_be_merged_is_named():
         with pytest.raises(ValueError, match=message):
             stream.merge(other)
     assert stream.merge(TemperatureStream()).compute().num_samples == 20
-    assert TemperatureStream().merge(stream).fit() == stream.fit()
+    assert TemperatureStream().merge(stream).fit("ece") == stream.fit("ece")
 
 
 def test_probabilities_are_told_from_logits_however_they_are_cut():

@@ -86,7 +86,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_ece_grid_finds_the_brute_force_optimum(case):
     logits, labels = CASES[case]
-    fit = fit_temperature(logits, labels)
+    fit = fit_temperature(logits, labels, "ece")
     value, ece = brute_grid(logits, labels)
     assert fit.value == value
     assert fit.ece_after == pytest.approx(ece, abs=1e-12)
@@ -104,15 +104,15 @@ def test_ece_grid_finds_the_brute_force_optimum(case):
 @pytest.mark.parametrize("num_bins", [1, 10, 15])
 def test_other_grids_and_bins(grid, num_bins):
     logits, labels = sample(400, 8, 1.6)
-    fit = fit_temperature(logits, labels, grid=grid, num_bins=num_bins)
+    fit = fit_temperature(logits, labels, "ece", grid=grid, num_bins=num_bins)
     assert (fit.value, pytest.approx(fit.ece_after, abs=1e-12)) == brute_grid(logits, labels, grid, num_bins)
 
 
 def test_the_first_of_tied_temperatures_wins():
     logits = torch.tensor([[2000.0, 0.0], [2000.0, 0.0]])  # confidence is 1.0 to the last bit up to T = 10
     labels = torch.tensor([0, 1])
-    assert fit_temperature(logits, labels).value == 0.1
-    assert fit_temperature(logits, labels, grid=[3.0, 0.5, 7.0]).value == 3.0
+    assert fit_temperature(logits, labels, "ece").value == 0.1
+    assert fit_temperature(logits, labels, "ece", grid=[3.0, 0.5, 7.0]).value == 3.0
 
 
 @pytest.mark.parametrize("num_classes", [2, 10, 100, 5000])
@@ -149,7 +149,7 @@ def test_grid_property(num_rows, num_classes, spread, seed, rounded):
     if rounded:  # ties and confidences on the edges of bins
         logits = logits.round()
     grid = [0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 10.0]
-    fit = fit_temperature(logits, labels, grid=grid)
+    fit = fit_temperature(logits, labels, "ece", grid=grid)
     assert fit.ece_after == pytest.approx(min(brute_ece(logits, labels, t) for t in grid), abs=1e-12)
     assert brute_ece(logits, labels, fit.value) == pytest.approx(fit.ece_after, abs=1e-12)
 
@@ -240,7 +240,7 @@ def test_masked_classes_are_as_good_as_absent(objective):
 def test_the_end_of_the_grid_is_marked(scale, grid, end):
     logits, labels = sample(2000, 10, scale)
     with pytest.warns(UserWarning, match=rf"T = {end:g} is an end of its grid.*'nll' or a wider grid") as caught:
-        fit = fit_temperature(logits, labels, grid=grid)
+        fit = fit_temperature(logits, labels, "ece", grid=grid)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert (fit.value, fit.at_grid_end) == (end, True)
     assert str(fit).startswith(f"T = {end:g} (ece, the end of its grid): ECE ")
@@ -296,7 +296,7 @@ LOGITS, LABELS = sample(30, 4, 1.5)
 )
 def test_errors_name_the_argument_and_the_value(logits, labels, options, error, message):
     with pytest.raises(error, match=message):
-        fit_temperature(logits, labels, **options)
+        fit_temperature(logits, labels, **{"objective": "ece", **options})
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_few_samples_are_told(objective, enough):
 
 def test_a_grid_that_can_only_harm_is_told():
     with pytest.warns(UserWarning, match="T = 0.01 makes ECE and NLL of the calibration set worse"):
-        fit_temperature(LOGITS, LABELS, grid=[0.01])
+        fit_temperature(LOGITS, LABELS, "ece", grid=[0.01])
 
 
 def test_nll_of_a_masked_label_is_infinite():
@@ -327,7 +327,7 @@ def test_nll_of_a_masked_label_is_infinite():
     logits[0, LABELS[0]] = -torch.inf
     with pytest.raises(ValueError, match="logits must be finite for the labels, got -inf"):
         fit_temperature(logits, LABELS, "nll")
-    assert fit_temperature(logits, LABELS).nll_after == math.inf
+    assert fit_temperature(logits, LABELS, "ece").nll_after == math.inf
 
 
 FITTED = Temperature(1.06, "ece", 0.031, 0.024, 0.61, 0.6, 900, 15)
@@ -401,4 +401,4 @@ def test_constant_logits_have_a_temperature_of_one(objective, masked):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="the logits are constant")
         logits[1, 0] += 1e-3
-        fit_temperature(logits, torch.tensor([0, 1, 1]))
+        fit_temperature(logits, torch.tensor([0, 1, 1]), "ece")

@@ -116,7 +116,7 @@ class Fuzz:
         labels = torch.arange(40) % 4
         logits = 3.0 * torch.nn.functional.one_hot(labels, 4) + torch.linspace(0, 1, 4)
         noisy = logits + torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-        self.result = RunResult.measure("focal:gamma=3", fit_temperature(noisy, labels), noisy, labels)
+        self.result = RunResult.measure("focal:gamma=3", fit_temperature(noisy, labels, "ece"), noisy, labels)
         entry = {"pre": {"ece": 0.1, "accuracy": 0.5}, "post": {"ece": 0.1, "accuracy": 0.5}}
         shift = {"noise": [entry | {"severity": 0}, entry | {"severity": 1}]}
         self.ood = DetectionResult.measure("brier", 1.5, logits, {"other": logits.roll(1, 0)}, shift=shift)

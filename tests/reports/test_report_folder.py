@@ -23,7 +23,7 @@ def result_of(loss="focal:gamma=3", accuracy=0.8, **options):
     logits = torch.randn(40, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     right = torch.arange(40) < 40 * accuracy
     logits[right] += 9 * torch.nn.functional.one_hot(LABELS[right], 4)
-    temperature = fit_temperature(logits, LABELS)
+    temperature = fit_temperature(logits, LABELS, "ece")
     return RunResult.measure(loss, temperature, logits, LABELS, **options), logits
 
 

@@ -93,7 +93,7 @@ def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_p
         logits, labels = tokens_of(model, EVAL)
     assert metrics["eval_loss"] == pytest.approx(float(mean_loss("flsd53", logits, labels)), rel=1e-6)
     temperature = trainer.fit_temperature(objective="ece")
-    assert temperature.value == fit_temperature(logits, labels).value
+    assert temperature.value == fit_temperature(logits, labels, "ece").value
     assert temperature.num_samples == len(labels)
     metrics, after = trainer.evaluate(), metrics_of(model, EVAL, temperature.value)
     for name in ("ece", "nll"):

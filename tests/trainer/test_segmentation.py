@@ -144,7 +144,7 @@ def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monk
     monkeypatch.setattr("hf_focal.trainer.focal_trainer.CollectedLogits", None)
     temperature = trainer.fit_temperature(objective="ece")
     logits, labels, expected = reference(tiny_segformer(), EVAL)
-    assert temperature.value == fit_temperature(logits, labels).value != 1
+    assert temperature.value == fit_temperature(logits, labels, "ece").value != 1
     assert temperature.ece_before == pytest.approx(expected["ece"], abs=1e-6)
     before, after = trainer.measure(EVAL)
     assert not before.keep_samples and not after.keep_samples

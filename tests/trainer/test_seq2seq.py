@@ -292,7 +292,7 @@ def test_the_temperature_is_that_of_all_tokens_logits(family, tmp_path):
     trainer = trainer_of(model, tmp_path, eval_dataset=held_out, train_dataset=TRAIN)
     with torch.no_grad():
         logits, labels = tokens_of(model.eval(), held_out)
-    expected = fit_temperature(logits, labels)
+    expected = fit_temperature(logits, labels, "ece")
     temperature = trainer.fit_temperature(objective="ece")
     assert temperature.value == expected.value
     assert temperature.num_samples == len(labels)

@@ -19,7 +19,7 @@ def folder(tmp_path):
     logits, labels = 4 * torch.randn(400, 3), torch.randint(3, (400,))
     labels = torch.where(torch.rand(400) < 0.6, logits.argmax(1), labels)
     validation, test = (slice(0, 200), slice(200, 400))
-    temperature = fit_temperature(logits[validation], labels[validation])
+    temperature = fit_temperature(logits[validation], labels[validation], "ece")
     details = {"best_checkpoint": "checkpoint-7", "class_counts": [1, 2]}
     result = RunResult.measure("focal:gamma=3", temperature, logits[test], labels[test], details=details)
     (tmp_path / "report").mkdir()

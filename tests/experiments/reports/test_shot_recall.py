@@ -18,7 +18,7 @@ LOGITS[torch.arange(60), LABELS] += 1
 
 def result_of(loss, recall, counts=COUNTS, **details):
     details |= {"class_counts": counts, "class_recall": recall}
-    return RunResult.measure(loss, fit_temperature(LOGITS, LABELS), LOGITS, LABELS, details=details)
+    return RunResult.measure(loss, fit_temperature(LOGITS, LABELS, "ece"), LOGITS, LABELS, details=details)
 
 
 def test_classes_are_grouped_as_in_liu_et_al():
