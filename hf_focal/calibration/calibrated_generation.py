@@ -26,10 +26,10 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
     trainer.predict(dataset, **calibrated_generation(model))
     ```
 
-    The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T. If
-    they forbid tokens (`min_length`, `no_repeat_ngram_size`, forced tokens) and you compare with T = 1, pass
-    `renormalize_logits=True` in the call with T = 1, too. Greedy search is not affected. A `temperature` for sampling
-    acts on top.
+    The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T.
+    With these arguments, `generate` renormalizes the scores after tokens are forbidden (`min_length`,
+    `no_repeat_ngram_size`, forced tokens); without them it does not. So to compare with T = 1, pass
+    `renormalize_logits=True` there. Greedy search is not affected. A `temperature` for sampling acts on top.
 
     Args:
         source: T, or a model with `config.calibration["temperature"]`, which is used unless it is in the weights

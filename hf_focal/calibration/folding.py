@@ -28,11 +28,11 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     1,000 classes. A warning says what share of the predictions on random inputs changes.
 
     T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
-    the temperatures. A classifier's last layer is divided by T. In a language model, it is the head (or, if tied to
-    the embeddings, the norm before it, so that they stay tied) and `final_logits_bias`; a trial on two tokens
-    first checks that this divides the logits. If the model generates, `"folded": True` is recorded too, so
-    `calibrated_generation` does nothing. A temperature that `apply_calibrated_generation` recorded is not in the
-    weights, so T replaces it.
+    the temperatures. A classifier's last layer is divided by T; in a language model the head and `final_logits_bias`.
+    If the head is tied to the embeddings, the norm before it is divided in its place, so that the two stay tied. A
+    trial on two tokens first checks that this divides the logits. If the model generates, `"folded": True` is recorded
+    too, so `calibrated_generation` does nothing. A temperature that `apply_calibrated_generation` recorded is not in
+    the weights, so T replaces it.
 
     Args:
         model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or

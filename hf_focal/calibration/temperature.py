@@ -74,7 +74,8 @@ def fit_temperature(
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
         grid is only evaluated approximately (see `_screen`). A warning says if T is an end of the grid, or makes
-        both ECE and NLL worse, or if there is no best one: then T is 1.
+        both ECE and NLL worse, or if no T is best: with constant logits, or with all predictions right, or none better
+        than chance. T is then 1.
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label

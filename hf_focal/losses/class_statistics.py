@@ -13,8 +13,9 @@ def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[flo
     """``w_c ∝ 1 / E_c`` with the effective number of samples ``E_c = (1 - β^n_c) / (1 - β)`` (Cui et al. 2019).
 
     β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weights all classes equally. A class without samples gets
-    weight 0. The weights have mean 1 over the training samples (over the classes in the paper, which makes most losses
-    small on a long tail). Raises ValueError without samples, for negative counts, and for β outside [0, 1].
+    weight 0. The mean weight of the training samples is 1. (In the paper, it is the mean over the classes: on a long
+    tail, most samples then have a weight far below 1.) Raises ValueError without samples, for negative counts, and for
+    β outside [0, 1].
     """
     within_0_1("beta", beta)
     n = torch.as_tensor(counts, dtype=torch.float64)

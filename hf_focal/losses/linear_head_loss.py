@@ -51,7 +51,7 @@ def linear_loss(
     is a graph break.
 
     Args:
-        loss: a `ClosedFormLoss`: the cross-entropy family, label smoothing, Brier.
+        loss: a `ClosedFormLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, label smoothing, Brier.
         hidden: (..., H), any floating dtype: the head's input.
         weight: (K, H), the head's, of hidden's dtype unless under autocast. May be shared with an embedding.
         labels: (...) integers in [0, K), or -100 to be ignored.

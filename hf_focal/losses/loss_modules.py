@@ -86,7 +86,8 @@ class CrossEntropy(CrossEntropyFamily):
 
 @register
 class LabelSmoothing(ClosedFormLoss):
-    """Cross-entropy against a target that gives the share `alpha` to the classes (Szegedy et al. 2016)."""
+    """Cross-entropy against a target that takes the share `alpha` from the label and spreads it over the classes
+    (Szegedy et al. 2016)."""
 
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
@@ -203,7 +204,7 @@ class Focal(CrossEntropyFamily):
     switches: Numbers | None = option(
         None, "shares of the training where the stage changes; 100/350 and 250/350", unless=("p0",)
     )
-    p0: float | None = option(None, "instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1")
+    p0: float | None = option(None, "instead of gamma: the p in (0, 0.5) below which gradients exceed cross-entropy's")
 
     def __post_init__(self) -> None:
         self.policy: GammaPolicy
@@ -253,7 +254,9 @@ class FLSD(CrossEntropyFamily):
     gammas: Numbers | None = option(
         (5.0, 3.0), "γ below, between and above the thresholds", unless=("p0",), always_shown=True
     )
-    p0: Numbers | None = option(None, "instead of gammas: the probabilities where g(p0, γ) = 1")
+    p0: Numbers | None = option(
+        None, "instead of gammas: for each, the p below which gradients exceed cross-entropy's"
+    )
 
     def __post_init__(self) -> None:
         gammas = self.gammas or ()
@@ -308,7 +311,7 @@ class AdaFocal(CrossEntropyFamily):
     summary = "focal or inverse focal, γ of each bin moved by its calibration on held-out data"
     bins: int = option(15, "number of bins, each with its own γ")
     lam: float = option(1.0, "λ, how fast γ follows the calibration gap")
-    switch: float = option(0.2, "S, below which |γ| changes sign (focal ↔ inverse focal)")
+    switch: float = option(0.2, "S: where |γ| falls below it, γ changes sign (focal ↔ inverse focal)")
     gamma_max: float = option(20.0, "largest γ")
     gamma_min: float = option(-2.0, "smallest γ")
 

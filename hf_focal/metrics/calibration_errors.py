@@ -162,7 +162,9 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
 
 
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError) and hits (N,), booleans or 0 and 1.
+    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError).
+
+    correct (N,), booleans or 0 and 1, says which predictions are right.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -170,7 +172,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 
 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE (see `adaptive_calibration_error`), computed from confidences and hits.
+    """AdaECE (see `adaptive_calibration_error`), computed from confidences and `correct`.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -178,7 +180,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 
 
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
-    """Smooth ECE (see `smooth_ece`), computed from confidences and hits.
+    """Smooth ECE (see `smooth_ece`), computed from confidences and `correct`.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """

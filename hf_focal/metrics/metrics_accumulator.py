@@ -51,7 +51,7 @@ class ReliabilityBins:
 
 
 class CalibrationMetrics:
-    """Calibration errors and scores, summed over batches and processes.
+    """Calibration errors and scores of all samples added so far, in any number of batches and processes.
 
     Sums are float64. For the equal-mass bins and the bootstrap, the float32 confidence and the hit of each sample are
     kept too, packed into four bytes (eight for float64 scores). The result depends neither on the order of the samples

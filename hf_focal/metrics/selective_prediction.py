@@ -17,7 +17,12 @@ from .equal_mass_bins import grouped, unpack
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Coverage and risk (G,) at each distinct confidence, highest first; `answered` and `errors` are their counts."""
+    """Coverage and risk (G,) at each distinct confidence, highest first.
+
+    Attributes:
+        answered: int64 (G,), the number of samples with at least that confidence.
+        errors: int64 (G,), how many of them are predicted wrongly.
+    """
 
     answered: np.ndarray
     errors: np.ndarray

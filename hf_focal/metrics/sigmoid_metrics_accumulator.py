@@ -18,10 +18,11 @@ _UNKNOWN = -1  # the key of an entry whose label is unknown
 class LabelMetrics(CalibrationMetrics):
     """What ``CalibrationMetrics(link="sigmoid")`` is: metrics of logits (..., L) and labels (..., L), 0 or 1.
 
-    An entry's confidence is σ(z), its hit the label. Labels of -100, or NaN, are unknown and left out. Binned errors
-    are those of all entries, and with the prefix ``macro_`` means over the labels. ``nll``, ``brier`` and ``accuracy``
-    (at ½) are means over entries. Where scikit-learn is installed, ``map`` and ``auroc`` are means over the labels
-    that have both ones and zeros. ``num_samples`` counts rows with a known label, ``num_entries`` known labels.
+    Calibration errors compare the σ(z) of each entry with its label, 1 or 0. Labels of -100, or NaN, are unknown and
+    left out. Binned errors are those of all entries, and with the prefix ``macro_`` means over the labels. ``nll``,
+    ``brier`` and ``accuracy`` (at ½) are means over entries. Where scikit-learn is installed, ``map`` and ``auroc``
+    are means over the labels that have both ones and zeros. ``num_samples`` counts rows with a known label,
+    ``num_entries`` known labels.
 
     With ``keep_samples=False`` memory is constant, and what needs sorted probabilities (AdaECE, F1 at the best
     threshold, mean average precision, AUROC, intervals) is left out.

@@ -20,7 +20,7 @@ def risk_coverage_figure(
 
     Args:
         runs: name -> metrics.
-        thresholds: a point on the curve of a run of that name, from `Threshold.measure`.
+        thresholds: run name -> a point to mark on its curve, from `Threshold.measure`.
         path: also save the figure here; the suffix determines the format.
 
     Raises:

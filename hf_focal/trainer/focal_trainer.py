@@ -389,9 +389,9 @@ class FocalTrainer(Trainer):
         return self.collect(self.held_out_dataset(), TopConfidences(self.link))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
-        """The dataset, or the evaluation set with that key; if not given, the calibration or else the evaluation set.
+        """Return the dataset, or the evaluation set that it names; by default the calibration or else evaluation set.
 
-        Raises ValueError, with `name` as the argument's name, for none, several, an empty one, or the training set.
+        Raises ValueError, naming the argument `name`, for none, several, an empty one, or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset

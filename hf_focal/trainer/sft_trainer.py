@@ -57,9 +57,10 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     """`FocalTrainer` with the data of `trl.SFTTrainer`: texts, conversations, prompts with completions, packing, PEFT.
 
     Each micro-batch takes one forward pass, without logits in training where `args.linear_loss` can compute the loss
-    from hidden states. The loss and all metrics are over the tokens that SFTTrainer trains on: those of completions,
-    or of the assistant, if there are prompts. SFTTrainer's own metrics `entropy`, `mean_token_accuracy` and
-    `num_tokens`, which take a second pass, are not logged: evaluations have the accuracy.
+    from hidden states. The loss and all metrics are over the tokens that SFTTrainer trains on: those of the
+    completions if there are prompts, those of the assistant with `assistant_only_loss`, else all. SFTTrainer's own
+    metrics `entropy`, `mean_token_accuracy` and `num_tokens`, which take a second pass, are not logged: evaluations
+    have the accuracy.
 
     The arguments are those of `FocalTrainer` and of `trl.SFTTrainer`, with `FocalSFTConfig` as `args`. All datasets,
     also those given to `evaluate`, `fit_temperature` and `measure`, are prepared as the training set is.

@@ -126,8 +126,8 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
 
     max_tokens_per_batch: int | None = HfArg(
         default=None,
-        help="Training batches of at most this many tokens a device, counted on the longer side with padding, "
-        "in place of per_device_train_batch_size sentences.",
+        help="Training batches of at most this many source tokens and this many target tokens per device, "
+        "padding included, in place of per_device_train_batch_size sentences.",
     )
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ def test_gamma_near_a_half_keeps_its_digits(capsys):
         "    thresholds: probabilities where γ changes, increasing within (0, 1) [0.2]",
         "    gammas: γ below, between and above the thresholds [5/3]",
         "    weighted: the weighted form of the term [false]",
-        "    p0: instead of gamma: the probability, in (0, 0.5), where g(p0, γ) = 1",
+        "    p0: instead of gamma: the p in (0, 0.5) below which gradients exceed cross-entropy's",
     ],
 )
 def test_losses_shows_each_default_as_it_is_written(capsys, line):
