@@ -68,7 +68,11 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         if isinstance(feature, List | LargeList) and not values.null_count:
             values = pc.list_flatten(values)
         if values.null_count:
-            raise ValueError(f"{argument} must have no nulls, got {values.null_count} of {len(values)} {where}")
+            first = pc.index(values.is_null(), True).as_py() + 1
+            raise ValueError(
+                f"{argument} must have no missing values, got {values.null_count} of {len(values)} {where}, the first "
+                f"in row {first}"
+            )
         wanted = Image(decode=False) if holds == "images" and _may_be_image(feature) else _plain(feature)
         if wanted != feature:
             selected = selected.cast_column(name, wanted)

@@ -228,6 +228,7 @@ def _new_folder(output: str | Path | None) -> Iterator[None]:
         yield
         return
     folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
+    is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
     with explained():
         if folder.exists() and not folder.is_dir():
             raise InputError(f"output must be a new folder, got the file {str(output)!r}")
@@ -240,6 +241,8 @@ def _new_folder(output: str | Path | None) -> Iterator[None]:
     finally:
         if is_main:
             unlock_folder(folder)
+            if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
+                folder.rmdir()
 
 
 @contextmanager

@@ -180,11 +180,13 @@ def _numbered(
         mapping = label_map or {}
         plain = [name if name in exact or name in mapping else name.strip() for name in names]
         wanted = [mapping.get(name, name) for name in plain]
-        found = {name: exact.get(name, any_case.get(name.casefold(), -1)) for name in wanted}
+        found = {name: exact.get(name, any_case.get(name.casefold(), -1)) for name in (*wanted, *mapping.values())}
+        if unknown := [name for name in mapping.values() if found[name] < 0]:
+            raise ValueError(f"label_map must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
         if missing := [name for name, number in found.items() if number < 0]:
             raise ValueError(
                 f"{selected.argument} must hold labels that the model has, {some_of(exact)}, got {some_of(missing)} "
-                f"in {where}: label_map can map them to the model's"
+                f"in {where}: map them with label_map, such as {missing[0]}={next(iter(exact))}, or leave them out"
             )
         return [found[name] for name in wanted]
 

@@ -26,8 +26,12 @@ class OneLineParser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line. Returns the exit code: 2 after a user error, 130 after Ctrl-C; both print one line."""
-    arguments = vars(_parser().parse_args(argv))
+    given = sys.argv[1:] if argv is None else argv
+    known, unknown = _parser().parse_known_args([_underscored(token) for token in given])
+    arguments = vars(known)
     command = arguments.pop("command")
+    if unknown:  # reported by the command's own parser, whose help lists the options
+        OneLineParser(prog=f"hf-focal {command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _one_gpu():
             _run(command, arguments)
@@ -117,6 +121,8 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     if _is_main_process():
         if "output" in arguments:
             print(f"\nWritten to {arguments['output']}")
+        elif measure.__name__ == "calibrate_model" and "push_to_hub" not in arguments:
+            print("\nNothing was saved: pass --output or --push_to_hub.")
         if "url" in result.details:
             print(f"\nPublished: {result.details['url']}")
 
@@ -140,6 +146,12 @@ def _one_gpu() -> Iterator[None]:
 
 def _is_main_process() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
+
+
+def _underscored(token: str) -> str:
+    """`--text-column=text` as `--text_column=text`, as Transformers' parsers accept both."""
+    name, equals, value = token.partition("=")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}" if token.startswith("--") else token
 
 
 def _pair(text: str) -> tuple[str, str]:

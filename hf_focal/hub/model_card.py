@@ -126,7 +126,8 @@ def model_card(
         base_model=_hub_id(base_model),
         datasets=data_id,
         tags=["hf_focal", "calibration", *(["temperature-scaling"] if fitted.is_fitted else [])],
-        eval_results=_eval_results(result, task, test_name or "unknown", test_id or "unknown", measured_on) or None,
+        eval_results=_eval_results(result, task, test_name or "unknown", test_id or "unknown", measured_on, same_rows)
+        or None,
     )
     sources = LOSSES[config.name].source.split("; ") if config else []
     sources += ["Guo et al. 2017"] * fitted.is_fitted
@@ -173,6 +174,7 @@ def model_card(
         figures=[quote(path.replace("\\", "/")) for path in figures],
         citations=citations(sources),
     )
+    text = re.sub("\n{3,}", "\n\n", text)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
@@ -184,10 +186,13 @@ def citations(sources: Sequence[str]) -> str:
     return "\n\n".join(entries[key] for key in keys if key in entries)
 
 
-def _eval_results(result: RunResult, task: str, data_name: str, data_type: str, split: str) -> list["EvalResult"]:
+def _eval_results(
+    result: RunResult, task: str, data_name: str, data_type: str, split: str, same_rows: bool
+) -> list["EvalResult"]:
     from huggingface_hub import EvalResult
 
-    values = [(key, name, result.post.get(key)) for key, name in _METRICS.items()]
+    optimistic = " (optimistic: T was fitted on these samples)" if same_rows else ""
+    values = [(key, name + optimistic, result.post.get(key)) for key, name in _METRICS.items()]
     if result.method is not None:
         before = f" before {result.method} scaling"
         values += [(key, name + before, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]

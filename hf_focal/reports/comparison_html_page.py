@@ -147,7 +147,12 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
     dates = sorted({str(run.details["date"]) for run in runs if "date" in run.details})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     about = "; ".join(filter(None, (test_set, measured)))
-    return {"about": about, "columns": results_columns(runs), "notes": results_notes(runs)}
+    notes = [
+        f"T of {run.loss} was fitted on the samples that it is measured on, so the values after it are optimistic"
+        for run in runs
+        if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
+    ]
+    return {"about": about, "columns": results_columns(runs), "notes": notes + results_notes(runs)}
 
 
 def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:

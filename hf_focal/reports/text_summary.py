@@ -46,8 +46,8 @@ def summary(result: RunResult) -> str:
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
-            f"T was fitted on these same {unit}, so the results after T are optimistic. For unbiased results, pass a "
-            "test set (--test_split or --test_dataset)."
+            f"T was fitted on these same {unit}, so the results after T are optimistic. For unbiased results, split "
+            "them, and pass one part as the test set (--test_split or --test_dataset)."
         )
     elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
         lines.append(

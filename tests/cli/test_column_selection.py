@@ -19,7 +19,7 @@ def test_lists_get_the_same_type_whatever_the_format(feature):
 
 def test_nulls_are_found_within_lists_and_outside_of_them():
     for words, message in (([["a", None]], "got 1 of 2 in 'words' of test"), ([["a"], None], "got 1 of 2 in 'words'")):
-        with pytest.raises(ValueError, match=f"token_column must have no nulls, {message}"):
+        with pytest.raises(ValueError, match=f"token_column must have no missing values, {message}"):
             select_columns("test", Dataset.from_dict({"words": words}), TOKENS)
 
 

@@ -285,7 +285,7 @@ def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tm
     file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\n" * 4)
     with pytest.raises(InputError, match=r"cannot be folded into this model: .*classification head .*got XLMForSeq"):
         calibrate_model(tmp_path / "model", str(file), output=tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
     assert calibrate_model(tmp_path / "model", str(file)).temperature.is_fitted  # which saves nothing
 
 

@@ -46,7 +46,7 @@ def test_names_without_a_table_back(label2id):
         ([3], Value("int64"), r"label_column must hold 0 to 2, got \[3\] in 'label' of test"),
         ([-1], Value("int64"), r"label_column must hold 0 to 2, got \[-1\]"),
         ([0.5], Value("float64"), "label_column must hold ClassLabel, integers or strings"),
-        ([None], Value("string"), "label_column must have no nulls, got 1 of 1"),
+        ([None], Value("string"), "label_column must have no missing values, got 1 of 1"),
     ],
 )
 def test_labels_that_the_model_has_not(labels, feature, message):
@@ -63,7 +63,7 @@ def test_names_are_found_in_another_case_and_by_the_map():
         0,
         0,
     ]
-    with pytest.raises(ValueError, match="got 'neg' in 'label' of test: label_map can map them"):
+    with pytest.raises(ValueError, match="got 'neg' in 'label' of test: map them with label_map, such as neg="):
         labels_of(SENTIMENT, "test", labelled(["neg", "positive"], Value("string")))
     unnamed = BertConfig(num_labels=2)
     switched = {"yes": "LABEL_0", "no": "LABEL_1"}
@@ -111,8 +111,8 @@ def test_tags(values, feature, expected):
         ([[3]], List(Value("int64")), r"tag_column must hold 0 to 2, got \[3\] in 'tags' of test"),
         ([["B-X"]], List(Value("string")), "tag_column must hold labels that the model has, .*, got 'B-X'"),
         ([0], Value("int64"), "tag_column must hold lists, got .*int64"),
-        ([[0], None], List(Value("int64")), "tag_column must have no nulls"),
-        ([["POSITIVE", None]], List(Value("string")), "tag_column must have no nulls"),
+        ([[0], None], List(Value("int64")), "tag_column must have no missing values"),
+        ([["POSITIVE", None]], List(Value("string")), "tag_column must have no missing values"),
         ([[0.5]], List(Value("float32")), "tag_column must hold ClassLabel, integers or strings"),
     ],
 )

@@ -112,9 +112,16 @@ def test_evaluate_prints_a_table(capsys, texts, tmp_path):
     assert f"Written to {out}" in printed and (out / "report" / "metrics.json").is_file()
 
 
+def test_an_unknown_option_is_reported_by_its_command(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["calibrate", "model", "--dataset", "a.csv", "--text-columns", "b"])
+    line = "hf-focal calibrate: error: unrecognized arguments: --text_columns b (see hf-focal calibrate --help)\n"
+    assert capsys.readouterr().err == line
+
+
 def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments]
-    assert main([*line, "--test_dataset", str(texts.test), "--objective", "nll", "--output", str(tmp_path / "m")]) == 0
+    assert main([*line, "--test-dataset", str(texts.test), "--objective=nll", "--output", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr().out
     assert "(nll): ECE " in printed and "| before" in printed and "after, T = " in printed
     assert (tmp_path / "m" / "model.safetensors").is_file()
@@ -125,7 +132,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
     [
         (["--text_column", "premises"], "text_column must be one of .*, got 'premises'; did you mean 'premise'?"),
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
-        (["--label_map", "red=pink"], "got 'pink' in 'label'"),
+        (["--label_map", "red=pink"], "label_map must map to labels of the model, .*, got 'pink'"),
         (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
         (["--task", "token-classification"], "token_column must be one of"),

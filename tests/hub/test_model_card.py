@@ -108,6 +108,11 @@ def test_bleu_is_among_the_results_of_a_translation():
     assert "AutoModelForSeq2SeqLM" in card.text
 
 
+def test_the_metadata_call_results_on_the_data_of_the_fit_optimistic():
+    names = {entry.metric_name for entry in card_of(run_of(), same_rows=True).data.eval_results}
+    assert {"ECE (optimistic: T was fitted on these samples)", "ECE before temperature scaling"} <= names
+
+
 def test_nothing_but_what_was_measured_is_in_the_metadata():
     result = run_of()
     undefined = replace(result, pre=dict.fromkeys(result.pre, math.nan), post={**result.post, "nll": math.inf})
@@ -273,7 +278,7 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     text = card_of(replace(run_of(), pre=pre, post=post, **intervals), same_rows=same_rows).text
     overlap = high >= 0.08
     assert ("calibrated" in text.split("## Training")[0]) is (not larger and not same_rows and not overlap)
-    noise = "The intervals of the ECE overlap: the difference is within the noise of these test samples."
+    noise = "The intervals of the ECE overlap, so these test samples may be too few to show that it differs."
     assert (noise in text) is (overlap and not same_rows)
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:

@@ -374,3 +374,10 @@ def test_a_browser_shows_the_page(everything, tmp_path):
             assert (worst, last) == ("adafocal:bins=3", "(majority class)")
             browser.screenshot(tmp_path / f"{width}.png")
             assert imread(tmp_path / f"{width}.png").std() > 0.05
+
+
+@pytest.mark.parametrize("measured_on", ["dataset 'a.csv'", "test_dataset 'b.csv'"])
+def test_values_on_the_data_of_the_fit_are_called_optimistic(tmp_path, measured_on):
+    save(run_of(fitted_on="dataset 'a.csv'", measured_on=measured_on), tmp_path / "run")
+    page = comparison_page([tmp_path / "run"], tmp_path / "page.html")
+    assert ("so the values after it are optimistic" in page.read_text(encoding="utf-8")) is ("a.csv" in measured_on)

@@ -168,9 +168,18 @@ def rows_of(images, labels):
         ),
         ({"image": [1.5], "label": ["cat"]}, "image_column must hold images, got Value.'float64'. in 'image' of test"),
         ({"image": [[1, 2]], "label": ["cat"]}, "image_column must hold images, got .* in 'image' of test_file"),
-        (rows_of([IMAGES[0], None], ["cat", "dog"]), "image_column must have no nulls, got 1 of 2 in 'image' of test"),
-        ({"image": ["1.png", None], "label": ["cat"] * 2}, "image_column must have no nulls, got 1 of 2 in 'image'"),
-        (rows_of(IMAGES[:2], ["cat", None]), "label_column must have no nulls, got 1 of 2 in 'label' of test_file"),
+        (
+            rows_of([IMAGES[0], None], ["cat", "dog"]),
+            "image_column must have no missing values, got 1 of 2 in 'image' of test",
+        ),
+        (
+            {"image": ["1.png", None], "label": ["cat"] * 2},
+            "image_column must have no missing values, got 1 of 2 in 'image'",
+        ),
+        (
+            rows_of(IMAGES[:2], ["cat", None]),
+            "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
+        ),
         (rows_of(IMAGES[:1], ["cow"]), "label_column must hold some of 'cat', 'dog', got 'cow' in 'label' of test"),
         (
             rows_of(IMAGES[:1], [0]),

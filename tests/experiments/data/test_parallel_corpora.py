@@ -163,11 +163,15 @@ def test_validation_cut_is_seeded_and_disjoint(write):
         (
             "t.parquet",
             {"en": ["a", None], "de": ["b", "c"]},
-            "source_lang must have no nulls, got 1 of 2 in 'en' of test_file .*t.parquet'",
+            "source_lang must have no missing values, got 1 of 2 in 'en' of test_file .*t.parquet'",
         ),
-        ("t.csv", {"en": ["a", "b"], "de": ["b", ""]}, "must have no nulls, got 1 of 2 in 'de'"),
-        ("t.json", {"translation": [{"en": "a", "de": "b"}, {"en": "a"}]}, "must have no nulls, got 1 of 2 in 'de'"),
-        ("t.json", {"translation": [{"en": "a", "de": "b"}, None]}, "must have no nulls, got 1 of 2 in 'en'"),
+        ("t.csv", {"en": ["a", "b"], "de": ["b", ""]}, "must have no missing values, got 1 of 2 in 'de'"),
+        (
+            "t.json",
+            {"translation": [{"en": "a", "de": "b"}, {"en": "a"}]},
+            "must have no missing values, got 1 of 2 in 'de'",
+        ),
+        ("t.json", {"translation": [{"en": "a", "de": "b"}, None]}, "must have no missing values, got 1 of 2 in 'en'"),
         (
             "t.csv",
             {"eng": ["a"], "de": ["b"]},
@@ -183,7 +187,11 @@ def test_validation_cut_is_seeded_and_disjoint(write):
         ("t.json", {"translation": ["a"]}, r"source_lang must be one of \['translation'\], .*got 'en'"),
         ("t.csv", {"en": ["a"], "de": [1.5]}, "target_lang must hold strings, got .*float64.* in 'de' of test_file"),
         ("t.parquet", {"en": [["a"]], "de": ["b"]}, "source_lang must hold strings, got List.* in 'en' of test_file"),
-        ("t.json", {"en": [None], "de": ["b"]}, "source_lang must have no nulls, got 1 of 1 in 'en' of test_file"),
+        (
+            "t.json",
+            {"en": [None], "de": ["b"]},
+            "source_lang must have no missing values, got 1 of 1 in 'en' of test_file",
+        ),
         ("t.csv", {"en": [], "de": []}, "test_file must be csv with rows, got"),
         ("t.parquet", {"en": [], "de": []}, "test_file must be parquet with rows, got"),
         ("t", {"en": b"", "de": b""}, "test_file .* must have rows, got none"),

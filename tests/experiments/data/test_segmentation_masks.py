@@ -153,7 +153,7 @@ def test_splits_that_hold_the_same_images_nulls_and_numbers(tmp_path):
     with pytest.raises(ValueError, match=r"test_file .* must hold images of its own, got those of train_file"):
         load_mask_splits(**files(tmp_path, train=train, test=train.select([3, 2, 1, 0])))
     nulls = split_of([png(noise()) for _ in range(2)], [png(classes()), None])
-    with pytest.raises(ValueError, match="mask_column must have no nulls, got 1 of 2"):
+    with pytest.raises(ValueError, match="mask_column must have no missing values, got 1 of 2"):
         load_mask_splits(**files(tmp_path, train=nulls))
     numbers = Dataset.from_dict({"image": [png(noise())], "mask": [1]}, Features(image=Image(), mask=Value("int64")))
     with pytest.raises(ValueError, match="mask_column must hold images, got Value"):

@@ -120,11 +120,11 @@ def test_dataset_folder(write, tmp_path):
         ({"text": [], "label": []}, "test_file must be csv with rows, got"),
         (
             {"text": ["a", None], "label": ["ham"] * 2},
-            "text_column must have no nulls, got 1 of 2 in 'text' of test_file",
+            "text_column must have no missing values, got 1 of 2 in 'text' of test_file",
         ),
         (
             {"text": ["a", "b"], "label": ["ham", None]},
-            "label_column must have no nulls, got 1 of 2 in 'label' of test_file",
+            "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
         ),
         (
             {"txt": ["a"], "label": ["ham"]},

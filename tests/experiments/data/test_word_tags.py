@@ -74,7 +74,12 @@ def test_sentences_without_words_are_left_out(tmp_path):
             {},
             "must hold lists of ClassLabel or strings, got List",
         ),
-        ([["a", None]], [["O", "PER"]], {}, "token_column must have no nulls, got 1 of 2 in 'tokens' of train_file"),
+        (
+            [["a", None]],
+            [["O", "PER"]],
+            {},
+            "token_column must have no missing values, got 1 of 2 in 'tokens' of train_file",
+        ),
         ([["a"], ["b"]], [["O"], ["O"]], {}, r"tag_column must hold at least two tags, got \['O'\]"),
         (WORDS, TAGS, {"validation_size": 5}, "validation_size must be from 1 to 4, got 5"),
     ],
