@@ -125,7 +125,14 @@ class DeferredLogits:
         first = args[0] if args else None
         if function is torch.tanh and isinstance(first, cls) and first._computed is None and first.cap is None:
             return first._with(cap=1.0)
-        return function(*(arg.tensor() if isinstance(arg, cls) else arg for arg in args), **(kwargs or {}))
+        return function(*map(_computed, args), **{name: _computed(value) for name, value in (kwargs or {}).items()})
+
+
+def _computed(argument: Any) -> Any:
+    """An argument, or the items of a list or tuple, with the logits computed."""
+    if isinstance(argument, list | tuple):
+        return type(argument)(map(_computed, argument))
+    return argument.tensor() if isinstance(argument, DeferredLogits) else argument
 
 
 _FIELDS = ("hidden", "head", "weight", "biases", "scale", "cap", "num_classes", "_autocast", "_computed")
@@ -204,9 +211,11 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         return head
     elif distributed is DistributedType.FSDP:
         obstacle = "FSDP keeps the head's weight whole only in its forward pass"
-    elif args.world_size > 1 and args.ddp_find_unused_parameters:
-        obstacle = "ddp_find_unused_parameters looks for used parameters in the logits"
+    elif args.world_size > 1 and (args.ddp_find_unused_parameters or _skips_layers(model)):
+        obstacle = "DDP looks for unused parameters in the logits (ddp_find_unused_parameters, or layerdrop above 0)"
     else:
+        if args.ddp_find_unused_parameters is None:  # by default, Trainer would set it
+            args.ddp_find_unused_parameters = False
         return head
     if args.linear_loss == "on":
         raise ValueError(f"args.linear_loss must be 'auto' or 'off' here, got 'on': {obstacle}")
@@ -218,6 +227,12 @@ def _is_sharded(module: nn.Module) -> bool:
     from torch.distributed.fsdp import FSDPModule  # not in every build of PyTorch
 
     return isinstance(module, FSDPModule)
+
+
+def _skips_layers(model: nn.Module) -> bool:
+    """At random, so that some parameters have no gradient."""
+    settings = model.config.to_dict() if isinstance(model, PreTrainedModel) else {}
+    return any(value for name, value in settings.items() if name.endswith("layerdrop"))
 
 
 def _is_plain_linear(head: Any) -> bool:

@@ -74,8 +74,8 @@ class StreamedEvaluation:
         before, after, loss_sums, confusions = (
             [item for item in column if item is not None] for column in zip(*parts, strict=True)
         )
-        self.before, self.loss_sum = reduce(CalibrationMetrics.merge, before), sum(loss_sums)
-        self.after = reduce(CalibrationMetrics.merge, after) if after else None
+        self.before, self.loss_sum = reduce(_merged, before), sum(loss_sums)
+        self.after = reduce(_merged, after) if after else None
         self.confusion = reduce(ConfusionMatrix.merge, confusions) if confusions else None
         return self.before, self.after
 
@@ -155,6 +155,10 @@ class CollectedLogits:
         for batch in self.batches:
             self.sums.update(*batch)
         self.batches.clear()
+
+
+def _merged(mine: CalibrationMetrics, other: CalibrationMetrics) -> CalibrationMetrics:
+    return mine.merge(other)  # of its own class
 
 
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,6 @@ _LOWER_IS_BETTER = (
 class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
-    `ddp_find_unused_parameters` defaults to False here: a loss over logits uses every parameter that produced them.
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
     `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
     `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
@@ -108,8 +107,6 @@ class FocalTrainingArguments(TrainingArguments):
             )
         if self.label_names not in (None, ["labels"]):
             raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
-        if self.ddp_find_unused_parameters is None:
-            self.ddp_find_unused_parameters: bool | None = False
         if self.device.type == "cpu":  # where pinning has no effect but a warning each epoch
             self.dataloader_pin_memory = False
 

@@ -552,10 +552,32 @@ def evaluate(folder: Path) -> dict:
     }
 
 
+def evaluate_labels(folder: Path) -> dict:
+    """Metrics of several labels per sample, after three steps of a model with parameters that logits do not use."""
+    num_processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    model = tiny_bert(problem_type="multi_label_classification")
+    model.unused = nn.Linear(2, 2).double()
+    options = {
+        "train_sampling_strategy": "sequential",
+        "max_steps": 3,
+        "per_device_train_batch_size": 8 // num_processes,
+    }
+    args = FocalTrainingArguments(**settings(folder, loss="focal:gamma=2", **options))
+    data = {"train_dataset": samples_of("several", 24), "eval_dataset": held_out("several")}
+    trainer = FocalTrainer(model=model, args=args, **data)
+    trainer.train()
+    temperature = trainer.fit_temperature()
+    metrics = trainer.evaluate()
+    return {name: metrics[name] for name in metrics if "_per_" not in name and "time" not in name} | {
+        "temperature": temperature.value
+    }
+
+
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
     found = {repr(case): train(case, folder) for case in CASES if case.split[2] == num_processes}
     found["evaluation"] = evaluate(folder)
+    found["labels"] = evaluate_labels(folder)
     return found
 
 

@@ -97,10 +97,16 @@ def test_both_processes_end_alike(both):
     assert len(first) > 70
     assert len(one) > 40
     assert first.keys() == second.keys()
-    for name in first.keys() - {"evaluation", "bytes"}:
+    for name in first.keys() - {"evaluation", "labels", "bytes"}:
         for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
             assert first[name][what] == second[name][what], (name, what)
     assert first["evaluation"]["metrics"] == second["evaluation"]["metrics"]
+
+
+def test_several_labels_and_unused_parameters(both):
+    first, second, one = (results["labels"] for results in both)
+    assert first == second and {"eval_ece", "eval_macro_ece", "eval_auroc", "eval_ece_post_t"} <= first.keys()
+    assert first == pytest.approx(one, rel=0, abs=EXACT)
 
 
 @pytest.mark.parametrize("labels", ["classes", "tokens"])

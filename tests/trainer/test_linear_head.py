@@ -196,6 +196,8 @@ def test_a_model_that_does_something_unknown_gets_logits():
         lambda z: z[:, 1],
         lambda z: z[..., :3],
         lambda z: z.log_softmax(-1),
+        lambda z: torch.cat([z, z], -1),
+        lambda z: torch.softmax(input=z, dim=-1),
         lambda z: 1.0 - z,
         lambda z: 2 * z,
         lambda z: torch.tanh(z / 3.0) * -3.0,

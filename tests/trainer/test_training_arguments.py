@@ -86,11 +86,6 @@ def test_an_explicit_direction_is_kept():
     assert args.greater_is_better is True
 
 
-def test_unused_parameters_are_not_looked_for_unless_asked():
-    assert FocalTrainingArguments(use_cpu=True).ddp_find_unused_parameters is False
-    assert FocalTrainingArguments(use_cpu=True, ddp_find_unused_parameters=True).ddp_find_unused_parameters is True
-
-
 def test_batches_by_tokens(tmp_path):
     args = FocalSeq2SeqTrainingArguments(str(tmp_path), max_tokens_per_batch=100, loss="focal:gamma=1")
     assert args.max_tokens_per_batch == 100

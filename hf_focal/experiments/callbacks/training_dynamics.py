@@ -243,7 +243,7 @@ class _Sums:
             self.outputs_differ,
         )
         metrics, *all_sums, histograms, differ = zip(*gather_object([own]), strict=True)
-        self.metrics = reduce(CalibrationMetrics.merge, metrics)
+        self.metrics = reduce(lambda mine, other: mine.merge(other), metrics)
         self.num_samples, self.feature_norm, self.gradient_norm = map(sum, all_sums)
         self.histogram, self.outputs_differ = sum(histograms), any(differ)
         return self
