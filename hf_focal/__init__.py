@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
     from .metrics import augrc as augrc
     from .metrics import aurc as aurc
     from .metrics import e_aurc as e_aurc
+    from .metrics import expected_calibration_error as expected_calibration_error
     from .metrics import smooth_ece as smooth_ece
     from .reports import reliability_diagram as reliability_diagram
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
@@ -45,7 +46,7 @@ _NAMES = {
         *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
     ),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
-    "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "smooth_ece"),
+    "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "expected_calibration_error", "smooth_ece"),
     "reports": ("reliability_diagram",),
     "trainer": (
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),

@@ -62,12 +62,12 @@ class AffineScaling:
         """Correct logits (..., K), a torch tensor or a NumPy array of a floating dtype, which is kept."""
         if isinstance(logits, np.ndarray):
             return self.apply(torch.from_numpy(logits)).numpy()
-        wide = logits.double()
+        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
         centered = (wide - wide.mean(-1, keepdim=True)) / self.temperature
-        bias = self.bias.to(logits.device)
+        bias = self.bias.to(wide.device)
         if self.method == "vector":
-            return (centered * self.scale.to(logits.device) + bias).to(logits.dtype)
-        return (centered @ self.matrix.to(logits.device).T + bias).to(logits.dtype)
+            return (centered * self.scale.to(wide.device) + bias).to(logits)
+        return (centered @ self.matrix.to(wide.device).T + bias).to(logits)
 
     def to_dict(self) -> dict[str, Any]:
         """What `model.config.calibration` records: the figures of the fit, without the numbers of each class."""

@@ -108,12 +108,12 @@ def fold_calibration(model: Model, correction: Correction | float) -> Model:
 @torch.no_grad()
 def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
     """A' W of a weight (K, ...), or A' c + b of a bias (K,), in its dtype."""
-    wide = tensor.double()
+    wide = tensor.cpu().double()
     wide = (wide - wide.mean(0)) / correction.temperature
-    wide = (correction.matrix.to(wide.device) @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
+    wide = (correction.matrix @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
     if tensor.ndim == 1:
-        wide += correction.bias.to(wide.device)
-    return wide.to(tensor.dtype)
+        wide += correction.bias
+    return wide.to(tensor)
 
 
 def calibration_record(temperature: Correction | float) -> dict[str, Any]:

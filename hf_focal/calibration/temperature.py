@@ -78,8 +78,8 @@ def fit_temperature(
         than chance. T is then 1.
 
     Raises:
-        TypeError, ValueError: arguments of a wrong dtype, shape or range; probabilities given as logits; no label
-            left; a label whose probability is 0 at every T.
+        TypeError, ValueError: arguments of a wrong dtype, shape or range; a softmax's probabilities given as logits;
+            no label left; a label whose probability is 0 at every T.
     """
     if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
         raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
@@ -276,7 +276,7 @@ def _fit_sigmoid(
     """Fit the temperature of ``σ(logits / T)``, or one a label."""
     if per_label and objective != "nll":
         raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
-    z, y = torch.as_tensor(logits).detach().double().cpu(), torch.as_tensor(labels).detach().cpu()
+    z, y = torch.as_tensor(logits).detach().cpu().double(), torch.as_tensor(labels).detach().cpu()
     z, y = (values.reshape(-1, values.shape[-1]) for values in (z, y))
 
     def measured(scaled: Tensor) -> dict[str, float]:
@@ -285,6 +285,10 @@ def _fit_sigmoid(
         return metrics.compute()
 
     before = measured(z)
+    if ((z >= 0) & (z <= 1)).all():
+        warnings.warn(
+            "all logits are in [0, 1]: if they are probabilities p, give torch.logit(p) instead", stacklevel=3
+        )
     if not before["num_entries"]:
         raise ValueError(f"labels must have at least one that is not {ignore_index} or NaN, got none of {y.numel()}")
     at_grid_end, values, fallback = False, [], []

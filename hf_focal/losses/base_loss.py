@@ -1,7 +1,7 @@
 """Base classes, options and registry of the losses."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_transform, get_type_hints
 
 from torch import Tensor, nn
 
@@ -124,8 +124,9 @@ def register(loss: LossType) -> LossType:
     same = (known.__module__, known.__qualname__) == (loss.__module__, loss.__qualname__)
     require(same, f"name must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")
     dataclass(eq=False, repr=False)(loss)
+    hints = get_type_hints(loss)  # also where annotations are strings
     loss.options = {
-        item.name: Option(item.type, item.default, **item.metadata)
+        item.name: Option(hints[item.name], item.default, **item.metadata)
         for item in fields(loss)  # type: ignore[arg-type]  # by now it is a dataclass
     }
     LOSSES[loss.name] = loss

@@ -6,8 +6,8 @@ With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of such a loss wit
     label                                                     for the label,
 
 with five coefficients per sample. Eager code keeps one buffer of the logits' size that holds e_k and becomes the
-gradient in place. Under `torch.compile`, `torch.func`, and ``create_graph=True`` the same formula is made of plain
-operations.
+gradient in place. Under `torch.compile`, `torch.func`, and ``create_graph=True`` (of at most 2^20 logits) the same
+formula is made of plain operations.
 """
 
 import math
@@ -367,6 +367,6 @@ def refuse_second_derivative() -> None:
     """
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradient of this loss cannot be differentiated again (create_graph=True): differentiate with "
-            "torch.func.grad"
+            "the gradient of this loss cannot be differentiated again (create_graph=True) with more than 2**20 "
+            "logits, 2**17 with a sigmoid, or in linear_loss: differentiate with torch.func.grad"
         )

@@ -158,6 +158,8 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
         )
     try:
         loss = LOSSES[config.name](**{key: config.options[key] for key in own})
+        if state := [name for name, _ in (*loss.named_parameters(), *loss.named_buffers())]:
+            raise ValueError(f"must keep its state in get_extra_state, as JSON, got parameters or buffers {state}")
         return loss if link == "softmax" else SigmoidLoss(loss, **of_sigmoid)
     except ValueError as error:
         raise ValueError(f"loss {config.name}: {error}") from None

@@ -33,6 +33,8 @@ def check_positive(name: str, value: SupportsFloat) -> float:
 
 def as_tensor(name: str, value: Array) -> Tensor:
     """Return a tensor, array or list of numbers as a tensor without gradient."""
+    if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
+        value = value.copy()  # PyTorch has no negative strides
     try:
         return torch.as_tensor(value).detach()
     except (RuntimeError, TypeError, ValueError):

@@ -71,10 +71,11 @@ class CalibrationMetrics:
 
     link = "softmax"
 
-    def __new__(cls, *_: Any, link: str = "softmax", **__: Any) -> "CalibrationMetrics":
-        if link not in ("softmax", "sigmoid"):
-            raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
-        return super().__new__(BY_LINK.get(link, cls) if cls is CalibrationMetrics else cls)
+    def __new__(cls, *_: Any, link: str | None = None, **__: Any) -> "CalibrationMetrics":
+        if link not in (None, *(("softmax", "sigmoid") if cls is CalibrationMetrics else (cls.link,))):
+            of_class = "'softmax' or 'sigmoid'" if cls is CalibrationMetrics else f"{cls.link!r} for {cls.__name__}"
+            raise ValueError(f"link must be {of_class}, got {link!r}")
+        return super().__new__(BY_LINK.get(link or "softmax", cls) if cls is CalibrationMetrics else cls)
 
     def __init__(
         self,

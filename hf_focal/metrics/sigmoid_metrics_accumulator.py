@@ -53,7 +53,7 @@ class LabelMetrics(CalibrationMetrics):
         if not ((p >= 0) & (p <= 1)).all():
             raise ValueError("probabilities must be within [0, 1], got others")
         p = p.to(torch.promote_types(p.dtype, torch.float32))
-        self._add_rows(p, torch.logit(p.double()), labels)
+        self._add_rows(p, torch.logit(p.cpu().double()), labels)
 
     def _add_rows(self, p: torch.Tensor, z: torch.Tensor, labels: Array) -> None:
         y = as_tensor("labels", labels).to(p.device)

@@ -150,6 +150,8 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
                 f"{run.loss} predicts one class for {100 * (1 - others / size):.1f} % of the samples, so its "
                 "calibration says little: train it longer, or with another learning rate or class weights"
             )
+        elif balance and run.pre.get("error", 0) >= 1 - balance["largest"] / size:
+            notes.append(f"{run.loss} has no smaller error than always predicting the majority class")
         if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
             notes.append(f"T increases both ECE and NLL of {run.loss}: fit it on more samples, or do without")
     return notes
@@ -160,8 +162,8 @@ def results_table(results: Sequence[RunResult]) -> str:
 
     There is one row per run and one of the majority class; `results_notes` follow. The best printed value of each
     column is in bold, before and after T separately (ties included), if there are at least two runs and if its
-    interval, where it has one, excludes the others. Missing values and NaN appear as "–". Raises ValueError for no
-    results.
+    interval excludes the others; of runs without any interval (tokens, pixels) in each column. Missing values and NaN
+    appear as "–". Raises ValueError for no results.
     """
     columns = results_columns(results)
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
@@ -215,7 +217,8 @@ def _cells(
     factor: float = 100,
     decimals: int = 2,
 ) -> list[str]:
-    """A metric of each run, with the best in bold."""
+    """A metric of each run, with the best in bold; without intervals of its own only where no metric has any."""
     bounds = [each.get(key) for each in intervals]
     widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
-    return in_bold([format_number(each.get(key), factor, decimals) for each in values], True, best, widths)
+    wanted = any(bounds) or not any(intervals)
+    return in_bold([format_number(each.get(key), factor, decimals) for each in values], wanted, best, widths)

@@ -1,5 +1,6 @@
 """Trainers with a calibrated loss, their arguments, and the loss for any other trainer."""
 
+from .complete_checkpoints import last_complete_checkpoint
 from .focal_trainer import FocalTrainer
 from .loss_function import LossFunction, loss_func
 from .seq2seq_trainer import FocalSeq2SeqTrainer
@@ -13,5 +14,6 @@ __all__ = [
     "FocalTrainingArguments",
     "LossFunction",
     "gamma_history",
+    "last_complete_checkpoint",
     "loss_func",
 ]

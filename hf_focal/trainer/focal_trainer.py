@@ -63,22 +63,18 @@ class FocalTrainer(Trainer):
 
     Every loss, plain cross-entropy included, is the sum over the samples (or tokens) of a whole optimizer step divided
     by their number, so neither the gradient nor the logged loss depends on how the step is split into micro-batches
-    and processes. (The loss that most models compute themselves does depend on it; so do MMCE and the recall of a
-    batch, which are not sums over samples.) Samples that a distributed sampler repeats to fill up the last batch of an
-    epoch have no weight. A run that is resumed from a checkpoint ends like one that was never interrupted.
+    and processes (except with MMCE and the recall of a batch). Samples that a distributed sampler repeats to fill up
+    the last batch of an epoch have no weight. A resumed run ends like one that was never interrupted.
 
     `evaluate()` and `predict()` add the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``, ``eval_nll``,
     ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). Each
     evaluation prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
     ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch, or every
-    `args.gamma_update_steps` steps, from the calibration of `calibration_dataset`; they and the edges of their bins
-    are logged as ``gamma_0``, ... and ``gamma_edge_0``, ... (`gamma_history` collects them).
+    `args.gamma_update_steps` steps, by `calibration_dataset`; `gamma_history` collects the γ and edges of the bins.
 
-    Models for semantic segmentation are trained and measured pixel by pixel, at the labels' height and width; pixels
-    labeled `config.semantic_loss_ignore_index` (255) are ignored. An auxiliary head (UperNet, BEiT) gets no gradient,
-    but DDP would wait for one: switch it off (`use_auxiliary_head=False`). If a mixture of experts has
-    `output_router_logits` on, its auxiliary loss is added once per step and logged as ``aux_loss``; ``eval_loss`` is
-    without it.
+    Semantic segmentation is trained and measured pixel by pixel, at the labels' height and width, without an auxiliary
+    head (UperNet, BEiT) and without pixels labeled `config.semantic_loss_ignore_index` (255). The auxiliary loss of a
+    mixture of experts (`output_router_logits`) is added once per step and logged as ``aux_loss``.
 
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
@@ -135,8 +131,9 @@ class FocalTrainer(Trainer):
         self.temperature_curves: TemperatureCurves | None = None
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
+        self.fitted_on: Any = None  # the dataset of the last fit
         self._accumulator: Any = None  # of the evaluation that is running
-        self._labels_required = self._serves_update = False
+        self._labels_required = self._serves_update = self._measured = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
@@ -209,8 +206,7 @@ class FocalTrainer(Trainer):
             for batch in islice(epoch_iterator, num_batches)
         ]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
-            # Trainer takes no step where a stream ends within an accumulation, so its gradient would go into the next
-            # step. Micro-batches without labels, which have no weight, complete the accumulation.
+            # Trainer takes no step where a stream ends within an accumulation: batches without labels complete it.
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
         samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
@@ -245,6 +241,7 @@ class FocalTrainer(Trainer):
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
             self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
+            self._measured = True
         if not return_outputs or isinstance(outputs, Mapping):
             return (loss, outputs) if return_outputs else loss
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
@@ -269,6 +266,8 @@ class FocalTrainer(Trainer):
         if self.is_world_process_zero():  # of an earlier model in the same folder
             for name in ("temperature.json", "calibration.json"):
                 (folder / name).unlink(missing_ok=True)
+        if self.correction is not None and not _internal_call:
+            _logger.warning("%s gets the model without its temperature: save_calibrated saves it with it", folder)
         super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
@@ -338,7 +337,11 @@ class FocalTrainer(Trainer):
         inputs = self.prepare_labels(inputs)
         if self._labels_required:
             labels_of(inputs, "the dataset to measure")
-        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        self._measured = False
+        step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        if self._labels_required and not self._measured:
+            raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss, which measures")
+        return step
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
@@ -375,9 +378,8 @@ class FocalTrainer(Trainer):
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
         """Two `CalibrationMetrics`, before T and after T, of labeled data or of the evaluation set with that key.
 
-        Both cover all processes; the second is None without a temperature. `evaluate` reports their `compute()`;
-        their `bins()` are the bins of a reliability diagram. Pixels are measured in constant memory
-        (`keep_samples=False`), except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
+        Both cover all processes; the second is None without a temperature. Pixels are measured with
+        `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
@@ -438,15 +440,14 @@ class FocalTrainer(Trainer):
             if (warning := few_samples(objective, self.temperature.num_samples)) and self.args.should_log:
                 _logger.warning(warning)
         self.calibration_fit, self.temperature_curves = None, curves
-        self._calibration_when_fitted = self.calibration()
+        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
         return self.temperature
 
     def fit_calibration(self, dataset: Any = None, method: str = "auto") -> CalibrationFit:
         """Fit a temperature, vector or matrix scaling to a classifier's logits; it replaces an earlier temperature.
 
-        Later evaluations also measure after the correction, and `save_calibrated` folds it into the weights. With
-        vector and matrix scaling, predictions may change. The result tells how good the correction is on samples that
-        it was not fitted on.
+        Later evaluations also measure after it, and `save_calibrated` folds it into the weights. With vector and
+        matrix scaling, predictions may change. The result has cross-fitted metrics.
 
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
@@ -458,11 +459,12 @@ class FocalTrainer(Trainer):
         """
         if self.head is not Head.CLASSES:
             raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
-        logits, labels = self.collect(self.held_out_dataset(dataset, "dataset"), CollectedLogits())
+        dataset = self.held_out_dataset(dataset, "dataset")
+        logits, labels = self.collect(dataset, CollectedLogits())
         options = {"num_bins": self.args.calibration_bins, "bias": may_have_bias(self.model)}
         self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
         self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
-        self._calibration_when_fitted = self.calibration()
+        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
         return fit
 
     @property
@@ -471,7 +473,7 @@ class FocalTrainer(Trainer):
         return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
 
     def calibration(self) -> dict[str, Any]:
-        """A copy of `model.config.calibration`, which `fold_temperature` writes; empty without one."""
+        """A copy of `model.config.calibration`; empty without one."""
         return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
 
     def forget_folded_temperature(self) -> None:
@@ -487,9 +489,9 @@ class FocalTrainer(Trainer):
     # Saving and publishing
 
     def report(self, test_dataset: Any) -> RunResult:
-        """Measure data as `measure` does, and write ``report.html`` to `args.output_dir`. All processes must call it.
+        """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.
 
-        The folder ``report`` beside it gets the metrics before and after the correction, a table, and the diagrams.
+        All processes must call it. The result's `pre` and `post` are the metrics before and after the correction.
         """
         result = measured_result(self, test_dataset)
         if self.is_world_process_zero():
@@ -499,8 +501,8 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        It is folded into a copy, and `model` stays as it is. ``temperature.json`` or ``calibration.json`` has the fit.
-        If it cannot be folded (see `fold_temperature`), the saved configuration has it, with a warning.
+        It is folded into a copy; ``temperature.json`` or ``calibration.json`` has the fit. If it cannot be folded (see
+        `fold_temperature`), the saved configuration has it, with a warning.
         """
         folder = Path(self.args.output_dir)
         earlier = weight_files(folder)
@@ -552,8 +554,7 @@ class FocalTrainer(Trainer):
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():
             return
-        private = self.args.hub_private_repo if private is None else private
-        token = token or self.args.hub_token
+        private, token = self.args.hub_private_repo if private is None else private, token or self.args.hub_token
         self.hub_model_id = create_repository(repository_of(self.args), private=private, token=token)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
@@ -570,10 +571,9 @@ class FocalTrainer(Trainer):
     ) -> CommitInfo | Future | None:
         """Publish the calibrated model with its card. All processes must call it.
 
-        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with
-        the arguments in `card`), then uploaded to `args.hub_model_id`. A failed push loses nothing. Call
-        `fit_temperature` before; without it the model is published as it was trained, with a warning. See also
-        `transformers.Trainer.push_to_hub`.
+        Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with the
+        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` before; without it the model
+        is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
             The commit on the main process, None on others; a `Future` of it where not `blocking`.

@@ -25,6 +25,7 @@ from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..utils.atomic_write import write_whole
 from .head_kinds import Head, head_of, without_adapter
+from .setup_and_dataset_checks import evaluation_set
 from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)
@@ -111,9 +112,9 @@ def write_model_card(
         named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
     else:
         if test_dataset is None:
-            fitted_on = trainer.eval_dataset if trainer.calibration_dataset is None else trainer.calibration_dataset
-            named |= {"measured_on": "validation", "same_rows": fitted_on is trainer.eval_dataset}
-            test_dataset = trainer.held_out_dataset(trainer.eval_dataset, "test_dataset")
+            named["measured_on"], test_dataset = "validation", trainer.eval_dataset
+        test_dataset = trainer.held_out_dataset(test_dataset, "test_dataset")
+        named["same_rows"] = trainer.fitted_on is test_dataset
         result = measured_result(trainer, test_dataset)
     if not trainer.is_world_process_zero():
         return
@@ -144,6 +145,8 @@ def write_model_card(
 def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     """The result on a dataset; the main process writes its report."""
     before, after = trainer.measure(dataset)
+    if after is not None and trainer.fitted_on is evaluation_set("dataset", dataset, trainer.eval_dataset):
+        _logger.warning("T was fitted on the samples that are measured, so the results after T are optimistic")
     details: dict[str, Any] = {"gamma_history": gamma_history(trainer.state.log_history)}
     if isinstance(dataset, str):
         details["measured_on"] = dataset

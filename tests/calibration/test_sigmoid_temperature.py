@@ -111,3 +111,9 @@ def test_a_softmax_takes_one_temperature():
     fitted = fit_temperature(*overconfident(), "nll", link="sigmoid", per_label=True)
     with pytest.raises(ValueError, match="temperature must be one number for a softmax, got 3 values"):
         fold_temperature(model, fitted)
+
+
+def test_probabilities_given_as_logits_are_told():
+    logits, labels = overconfident()
+    with pytest.warns(UserWarning, match=r"all logits are in \[0, 1\]: if they are probabilities"):
+        fit_temperature(torch.sigmoid(logits), labels, link="sigmoid")

@@ -78,3 +78,32 @@ def test_another_class_cannot_take_the_name_of_a_loss():
     with pytest.raises(ValueError, match=r"name must be new, got 'focal', the name of hf_focal\.losses"):
         register(Focal)
     assert LOSSES["focal"] is not Focal
+
+
+def test_annotations_may_be_strings():
+    class Scaled(Poly1):
+        name = "outside_scaled"
+        steps: "int" = option(1, "a whole number")
+        flag: "bool" = option(False, "a switch")
+
+    register(Scaled)
+    try:
+        loss = build_loss("outside_scaled:epsilon=2,steps=3,flag=true")
+        assert (loss.epsilon, loss.steps, loss.flag) == (2.0, 3, True)
+    finally:
+        del LOSSES["outside_scaled"]
+
+
+def test_a_loss_with_tensors_of_its_own_is_refused():
+    class WithBuffer(Poly1):
+        name = "outside_buffer"
+
+        def __post_init__(self):
+            self.register_buffer("mean", torch.zeros(3))
+
+    register(WithBuffer)
+    try:
+        with pytest.raises(ValueError, match=r"must keep its state in get_extra_state, .* or buffers \['mean'\]"):
+            build_loss("outside_buffer")
+    finally:
+        del LOSSES["outside_buffer"]

@@ -4,6 +4,7 @@ import inspect
 import re
 
 import evaluate
+import numpy as np
 import pytest
 import torch
 
@@ -228,3 +229,19 @@ def test_what_has_no_values_to_measure(function):
         function(LOGITS, None)
     with pytest.raises(TypeError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
         function(LOGITS.to(torch.float8_e4m3fn), LABELS)
+
+
+@pytest.mark.parametrize(("base", "link"), [("CalibrationMetrics", "sigmoid"), ("LabelMetrics", "softmax")])
+def test_a_subclass_has_one_link(base, link):
+    class Mine(getattr(hf_focal.metrics, base)):
+        pass
+
+    with pytest.raises(ValueError, match=f"link must be '.*' for Mine, got '{link}'"):
+        Mine(link=link)
+    assert Mine().link != link
+
+
+def test_arrays_may_run_backwards():
+    confidence, correct = np.linspace(0.1, 0.9, 9), np.arange(9) % 2
+    forward = hf_focal.metrics.ece_from_confidences(confidence, correct)
+    assert hf_focal.metrics.ece_from_confidences(confidence[::-1], correct[::-1]) == pytest.approx(forward)

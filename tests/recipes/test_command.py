@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from recipe_modules import FOLDER, flags, import_recipe
 
-from hf_focal.experiments.runs.output_folders import last_complete_checkpoint
 from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
+from hf_focal.trainer import last_complete_checkpoint
 
 recipe = import_recipe("text_classification")
 

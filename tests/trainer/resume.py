@@ -10,7 +10,7 @@ from processes import KillAt, leave
 from tiny_models import rows, settings, tiny_bert, weights
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.runs.output_folders import last_complete_checkpoint
+from hf_focal.trainer import last_complete_checkpoint
 
 
 def main() -> None:

@@ -192,6 +192,18 @@ def test_outputs_without_logits(tmp_path):
         trainer_of(tmp_path, Spans()).train()
 
 
+def test_a_compute_loss_that_measures_nothing(tmp_path):
+    class Own(FocalTrainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            outputs = model(**inputs)
+            return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+    trainer = Own(model=tiny_bert(), args=arguments(tmp_path), train_dataset=rows(8), eval_dataset=rows(5, seed=1))
+    for measure in (trainer.evaluate, trainer.fit_temperature):
+        with pytest.raises(TypeError, match=r"compute_loss of Own must call super\(\).compute_loss, which measures"):
+            measure()
+
+
 def test_data_that_no_temperature_is_fitted_on(tmp_path):
     trainer = trainer_of(tmp_path)
     with pytest.raises(ValueError, match="dataset must be held out, got the training set"):

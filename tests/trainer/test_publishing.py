@@ -148,6 +148,27 @@ def test_without_a_test_set_the_card_is_about_validation(hub, tmp_path):
     assert "which are therefore optimistic" in card.text
 
 
+def test_results_on_the_data_of_the_fit_are_called_optimistic(hub, tmp_path, caplog):
+    trainer, test = trainer_of(tmp_path / "model"), rows(15, seed=5)
+    trainer.fit_temperature(test)
+    trainer.create_model_card(test_dataset=test)
+    assert "which are therefore optimistic" in card_in(tmp_path / "model").text
+    assert "the results after T are optimistic" in caplog.text
+    trainer.create_model_card(test_dataset=rows(15, seed=6))
+    assert "optimistic" not in card_in(tmp_path / "model").text
+
+
+def test_saving_the_model_without_its_temperature_is_told(tmp_path, caplog):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.save_model()
+    assert "without its temperature" not in caplog.text
+    trainer.fit_temperature()
+    trainer.save_calibrated()
+    assert "without its temperature" not in caplog.text
+    trainer.save_model()
+    assert "without its temperature: save_calibrated saves it with it" in caplog.text
+
+
 def test_a_temperature_that_is_folded_already_is_not_folded_again(hub, tmp_path, caplog):
     trainer = trainer_of(tmp_path / "model")
     temperature = trainer.fit_temperature()

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
-from .output_folders import complete_checkpoints
+from ...trainer.complete_checkpoints import complete_checkpoints
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...calibration.fitted_temperature import few_samples
 from ...hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ...reports import RunResult
-from ...trainer import FocalTrainingArguments
+from ...trainer import FocalTrainingArguments, last_complete_checkpoint
 from ...utils.folder_lock import unlock_all
 from ..reports.bleu_results import read_result
 from ..reports.dynamics_figures import write_dynamics_comparison
@@ -20,7 +20,6 @@ from . import recipe_checks as check
 from .output_folders import (
     claim_output_dir,
     default_training_settings,
-    last_complete_checkpoint,
     run_settings,
 )
 from .recipe_arguments import RecipeArguments, runs_of

@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
-from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ...losses import LossConfig
-from ...trainer.checkpoint_state import read_state
 from ...utils.atomic_write import write_whole
 from ...utils.folder_lock import lock_folder
 
@@ -25,12 +22,6 @@ _OWN = ("checkpoint-*", "report/*")
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
 # How many differences an error lists.
 _SHOWN = 5
-# Files that training resumes from, under all their names: with adapters, under FSDP, on TPUs.
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
-    "optimizer.pt": ("*optimizer*",),
-    "scheduler.pt": ("scheduler.pt",),
-}
 # Prefixes of the arguments that do not change a result: where a run is kept, what it logs and saves, its hardware.
 NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
@@ -139,72 +130,6 @@ def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
 def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
     """The folder of one run of a comparison."""
     return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
-
-
-def last_complete_checkpoint(output_dir: str | Path) -> str | None:
-    """The newest checkpoint in a folder that training can resume from, or None.
-
-    A killed process or a full disk leaves a checkpoint with missing or truncated files: the model, the state of the
-    optimizer, the scheduler or the trainer, or the random states of some processes. Such a checkpoint is skipped with
-    a warning, and so is one that holds only the model (`save_only_model`).
-    """
-    for path in _newest_first(output_dir):
-        problem = _problem(path)
-        if problem is None:
-            return str(path)
-        _logger.warning("%s %s and is not resumed from", path, problem)
-    return None
-
-
-def complete_checkpoints(output_dir: str | Path) -> list[str]:
-    """The checkpoints in a folder that training can resume from, the newest first."""
-    return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
-
-
-def _newest_first(output_dir: str | Path) -> list[Path]:
-    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
-    return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
-
-
-def _problem(checkpoint: Path) -> str | None:
-    """Why training cannot resume from a checkpoint, or None if it can."""
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        # The stock Trainer does not record the number of its processes.
-        num_processes = (read_state(checkpoint) or {"num_processes": 1})["num_processes"]
-        indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
-        shards = {shard for index in indices for shard in index["weight_map"].values()}
-    except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
-        return "is incomplete"
-    if not any(checkpoint.glob("rng_state*.pth")):
-        return "has the model alone"
-    if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
-        return "is incomplete (random states are missing)"
-    needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
-    if not (checkpoint / "latest").exists():  # DeepSpeed's, which saves them in its own folders
-        needed |= _NEEDED
-    for name, patterns in needed.items():
-        if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
-            return f"is incomplete ({name} is missing)"
-    cut_off = next((path.name for path in checkpoint.iterdir() if _is_cut_off(path)), None)
-    return None if cut_off is None else f"is incomplete ({cut_off} is cut off)"
-
-
-def _is_cut_off(path: Path) -> bool:
-    if path.suffix == ".json":
-        try:
-            json.loads(path.read_text(encoding="utf-8"))
-            return False
-        except ValueError:
-            return True
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt"):  # the header holds the length of the file
-                return False
-        except (SafetensorError, OSError):
-            return True
-    # What torch.save writes is a zip archive, whose directory comes last.
-    return path.suffix in (".pt", ".pth") and not is_zipfile(path)
 
 
 def files_of(arguments: Any) -> dict[str, str]:

@@ -71,7 +71,7 @@ def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: 
     wrong = [argument for argument in ("learning_rate", "max_grad_norm") if argument in config]
     usual = "to train it from scratch, learning_rate 1e-3 and max_grad_norm 0 are usual"
     if name not in own:
-        usual = "to fine-tune it, learning_rate 5e-5 and max_grad_norm 1 are usual"
+        usual = "to fine-tune it, learning_rate 5e-5 (1e-4 for a small encoder) and max_grad_norm 1 are usual"
     if model is not None and (model in own) != (name in own) and wrong:
         values = " and ".join(config[argument] for argument in wrong)
         raise ValueError(
