@@ -211,11 +211,9 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         return head
     elif distributed is DistributedType.FSDP:
         obstacle = "FSDP keeps the head's weight whole only in its forward pass"
-    elif args.world_size > 1 and (args.ddp_find_unused_parameters or _skips_layers(model)):
+    elif args.world_size > 1 and args.ddp_find_unused_parameters is not False:
         obstacle = "DDP looks for unused parameters in the logits (ddp_find_unused_parameters, or layerdrop above 0)"
     else:
-        if args.ddp_find_unused_parameters is None:  # by default, Trainer would set it
-            args.ddp_find_unused_parameters = False
         return head
     if args.linear_loss == "on":
         raise ValueError(f"args.linear_loss must be 'auto' or 'off' here, got 'on': {obstacle}")
@@ -229,10 +227,16 @@ def _is_sharded(module: nn.Module) -> bool:
     return isinstance(module, FSDPModule)
 
 
-def _skips_layers(model: nn.Module) -> bool:
-    """At random, so that some parameters have no gradient."""
-    settings = model.config.to_dict() if isinstance(model, PreTrainedModel) else {}
-    return any(value for name, value in settings.items() if name.endswith("layerdrop"))
+def set_ddp_default(model: Any, args: FocalTrainingArguments) -> None:
+    """Let DDP not look for unused parameters of a language model, where Trainer's default would: in the logits.
+
+    A model that skips layers at random (layerdrop) has some.
+    """
+    head_of = getattr(model, "get_output_embeddings", None)
+    if args.ddp_find_unused_parameters is None and head_of is not None and head_of() is not None:
+        settings = model.config.to_dict().items()
+        if not any(value for name, value in settings if name.endswith("layerdrop")):
+            args.ddp_find_unused_parameters = False
 
 
 def _is_plain_linear(head: Any) -> bool:

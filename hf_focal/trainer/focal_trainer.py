@@ -37,7 +37,7 @@ from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
 from .class_counts import count_classes
-from .deferred_logits import deferrable_head, deferred
+from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
 from .head_kinds import Head, check_model, head_of
 from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
@@ -112,6 +112,7 @@ class FocalTrainer(Trainer):
         args = self._arguments("tmp_trainer") if args is None else args
         if not isinstance(args, self._arguments):
             raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
+        set_ddp_default(model, args)
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
         if self.compute_loss_func is not None:
             raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
@@ -307,8 +308,7 @@ class FocalTrainer(Trainer):
         metric_key_prefix: str = "eval",
         accumulator: Any = None,
     ) -> Any:
-        """`transformers.Trainer.evaluation_loop` that streams the logits and labels of each batch into an accumulator,
-        by default a `StreamedEvaluation`, whose metrics are added to the output."""
+        """Trainer's loop that streams logits and labels into an accumulator, by default a `StreamedEvaluation`."""
         check_measurable(dataloader, self.args.world_size)
         streamed = self._new_evaluation() if accumulator is None else None
         # Trainer's loop calls `prediction_step`, and that `compute_loss`, with arguments of its own.

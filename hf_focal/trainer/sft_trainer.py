@@ -31,6 +31,8 @@ class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.ddp_find_unused_parameters is None:  # which would look in the logits
+            self.ddp_find_unused_parameters: bool | None = False
         if self.loss_type != "nll":
             raise ValueError(f"loss_type must be 'nll', got {self.loss_type!r}: the loss is the argument loss")
         if self.router_aux_loss_coef:
