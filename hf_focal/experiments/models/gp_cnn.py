@@ -73,21 +73,6 @@ class GPCNNConfig(PreTrainedConfig):
             raise ValueError(f"dropout must be from 0 to 1, got {self.dropout}")
 
 
-def _same_convolution(convolution: nn.Conv1d, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Apply the convolution to (batch, words, channels) with zero padding to the same length, and set masked to 0."""
-    # A 2-D convolution with channels last is 2.4 times as fast on CPU as conv1d, which needs channels first.
-    image = hidden.transpose(1, 2).unsqueeze(2)
-    weight = convolution.weight.unsqueeze(2)
-    image = F.conv2d(image, weight, convolution.bias, padding=(0, convolution.kernel_size[0] // 2))
-    image.mul_(mask.transpose(1, 2).unsqueeze(2))
-    return image.squeeze(2).transpose(1, 2)
-
-
-def _max_pool(hidden: torch.Tensor, window: int) -> torch.Tensor:
-    """Take the maximum over each `window` consecutive words of (batch, words, channels)."""
-    return hidden.unflatten(1, (-1, window)).max(dim=2).values
-
-
 class GPCNNForSequenceClassification(PreTrainedModel):
     """Embedding → (conv, ReLU, max-pool) × (num_layers - 1) → conv, ReLU → global max-pool → dense, ReLU → linear.
 
@@ -156,16 +141,22 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         # Pad to a whole number of pooling windows at every layer, at least one.
         multiple = self.config.pool_size ** (len(self.convolutions) - 1)
         missing = -input_ids.shape[1] % multiple if input_ids.shape[1] else multiple
-        input_ids, mask = F.pad(input_ids, (0, missing)), F.pad(mask, (0, missing)).unsqueeze(-1)
-        hidden = self.embeddings(input_ids) * mask
+        input_ids, mask = F.pad(input_ids, (0, missing)), F.pad(mask, (0, missing))
+        # Texts are images of height 1, (batch, channels, 1, words), with channels last in memory: on CPU, conv2d is 2.4
+        # times as fast on them as conv1d, which needs channels first.
+        hidden = self.embeddings(input_ids).transpose(1, 2).unsqueeze(2)
+        mask = mask[:, None, None].to(hidden.dtype)
+        hidden = hidden * mask
         for i, convolution in enumerate(self.convolutions):
             # Masked positions are 0 and do not change a max-pool followed by a ReLU. The ReLU comes after the pool,
             # with the same result on fewer elements.
             assert isinstance(convolution, nn.Conv1d)
-            hidden = _same_convolution(convolution, hidden, mask)
-            window = self.config.pool_size if i + 1 < len(self.convolutions) else hidden.shape[1]
-            hidden, mask = F.relu(_max_pool(hidden, window)), _max_pool(mask, window)
-        hidden = hidden.squeeze(1)
+            padding = (0, convolution.kernel_size[0] // 2)
+            hidden = F.conv2d(hidden, convolution.weight.unsqueeze(2), convolution.bias, padding=padding)
+            hidden.mul_(mask.to(hidden.dtype))
+            window = (1, self.config.pool_size if i + 1 < len(self.convolutions) else hidden.shape[-1])
+            hidden, mask = F.relu(F.max_pool2d(hidden, window)), F.max_pool2d(mask, window)
+        hidden = hidden.flatten(1)
         hidden = self.dropout(F.relu(self.dense(hidden)))
         logits = self.classifier(hidden)
         loss = None
