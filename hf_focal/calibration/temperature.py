@@ -285,12 +285,12 @@ def _fit_sigmoid(
         return metrics.compute()
 
     before = measured(z)
+    if not before["num_entries"]:
+        raise ValueError(f"labels must have at least one that is not {ignore_index} or NaN, got none of {y.numel()}")
     if ((z >= 0) & (z <= 1)).all():
         warnings.warn(
             "all logits are in [0, 1]: if they are probabilities p, give torch.logit(p) instead", stacklevel=3
         )
-    if not before["num_entries"]:
-        raise ValueError(f"labels must have at least one that is not {ignore_index} or NaN, got none of {y.numel()}")
     at_grid_end, values, fallback = False, [], []
     known = (y == 0) | (y == 1)
     signed = torch.where(y == 1, z, -z)

@@ -70,8 +70,8 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         if values.null_count:
             first = pc.index(values.is_null(), True).as_py() + 1
             raise ValueError(
-                f"{argument} must have no missing values, got {values.null_count} of {len(values)} {where}, the first "
-                f"in row {first}"
+                f"{argument} must have no missing values, got {values.null_count} of {len(values)} {where} (the "
+                f"first is number {first})"
             )
         wanted = Image(decode=False) if holds == "images" and _may_be_image(feature) else _plain(feature)
         if wanted != feature:

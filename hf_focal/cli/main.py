@@ -121,7 +121,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     if _is_main_process():
         if "output" in arguments:
             print(f"\nWritten to {arguments['output']}")
-        elif measure.__name__ == "calibrate_model" and "push_to_hub" not in arguments:
+        elif result.method is not None and "push_to_hub" not in arguments:
             print("\nNothing was saved: pass --output or --push_to_hub.")
         if "url" in result.details:
             print(f"\nPublished: {result.details['url']}")

@@ -108,7 +108,7 @@ def model_card(
         measured_on, fitted_on: the splits of the results and of the temperature; fitted_on may be a file.
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
-        earlier: a temperature in the weights that was there before; `result.temperature` is then not fitted.
+        earlier: a temperature that was in the weights already; `result.temperature` is then not fitted.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

@@ -151,7 +151,7 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
                 "calibration says little: train it longer, or with another learning rate or class weights"
             )
         elif balance and run.pre.get("error", 0) >= 1 - balance["largest"] / size:
-            notes.append(f"{run.loss} has no smaller error than always predicting the majority class")
+            notes.append(f"{run.loss} does not have a smaller error than always predicting the majority class")
         if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
             notes.append(f"T increases both ECE and NLL of {run.loss}: fit it on more samples, or do without")
     return notes

@@ -228,9 +228,10 @@ def _is_sharded(module: nn.Module) -> bool:
 
 
 def set_ddp_default(model: Any, args: FocalTrainingArguments) -> None:
-    """Let DDP not look for unused parameters of a language model, where Trainer's default would: in the logits.
+    """Turn off DDP's search for unused parameters of a language model, unless the user turned it on.
 
-    A model that skips layers at random (layerdrop) has some.
+    The search, Trainer's default, follows the logits, which are not computed. Models that skip layers at random
+    (layerdrop) need it.
     """
     head_of = getattr(model, "get_output_embeddings", None)
     if args.ddp_find_unused_parameters is None and head_of is not None and head_of() is not None:

@@ -166,7 +166,7 @@ class FocalTrainer(Trainer):
         self._saved_state = read_state(checkpoint) if checkpoint else None
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
-        self.temperature = self.calibration_fit = None
+        self.temperature = self.calibration_fit = self.fitted_on = None
         if self.calibration():  # of the weights before this training run
             del self.model.config.calibration
         try:
@@ -501,7 +501,7 @@ class FocalTrainer(Trainer):
     def save_calibrated(self) -> None:
         """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
 
-        It is folded into a copy; ``temperature.json`` or ``calibration.json`` has the fit. If it cannot be folded (see
+        T is folded into a copy; ``temperature.json`` or ``calibration.json`` has the fit. If it cannot be folded (see
         `fold_temperature`), the saved configuration has it, with a warning.
         """
         folder = Path(self.args.output_dir)

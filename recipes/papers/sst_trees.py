@@ -156,7 +156,10 @@ def main(argv: list[str]) -> list[RunResult]:
 
 
 def summary(results: list[RunResult]) -> str:
-    note = "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best beyond it."
+    note = (
+        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
+        "bold: the best, if its interval excludes the others."
+    )
     return f"{results_table(results)}\n{note}"
 
 

@@ -344,7 +344,7 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.details["notes"] == ["1 of the 101 test samples equal samples of the fit of T"]
+    assert result.details["notes"] == ["1 of the 101 test samples are also in the data of T"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):

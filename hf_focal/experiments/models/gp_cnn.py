@@ -142,8 +142,8 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         multiple = self.config.pool_size ** (len(self.convolutions) - 1)
         missing = -input_ids.shape[1] % multiple if input_ids.shape[1] else multiple
         input_ids, mask = F.pad(input_ids, (0, missing)), F.pad(mask, (0, missing))
-        # Texts are images of height 1, (batch, channels, 1, words), with channels last in memory: on CPU, conv2d is 2.4
-        # times as fast on them as conv1d, which needs channels first.
+        # Texts are images of height 1, (batch, channels, 1, words), with channels last in memory: on CPU, conv2d takes
+        # them 2.4 times as fast as conv1d, which needs channels first.
         hidden = self.embeddings(input_ids).transpose(1, 2).unsqueeze(2)
         mask = mask[:, None, None].to(hidden.dtype)
         hidden = hidden * mask

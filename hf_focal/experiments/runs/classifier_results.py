@@ -168,7 +168,8 @@ def sample_tables(results: Sequence[RunResult]) -> str:
     """The tables of classifiers of whole samples, and what they show; of several labels also what one T changes."""
     lines = [
         results_table(results),
-        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best beyond it.",
+        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
+        "bold: the best, if its interval excludes the others.",
     ]
     if results[0].true_calibration_error is not None:
         lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")

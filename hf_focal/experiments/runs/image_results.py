@@ -64,7 +64,8 @@ def image_tables(results: Sequence[RunResult]) -> str:
     return "\n".join(
         [
             f"{results_table(results)}\n{confidence_table(results)}",
-            "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; bold is best beyond it.",
+            "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
+            "bold: the best, if its interval excludes the others.",
             "S99: the images with a confidence of at least 99 %.",
         ]
     )
