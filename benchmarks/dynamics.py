@@ -133,8 +133,8 @@ def measure(name: str, build: Callable[[], nn.Module], length: int, rounds: int)
     }
     print(
         f"{name}: epoch {epoch:.2f} CPU s, with/without {result['run_ratio']:.3f} ({EPOCHS + 1} measurements in "
-        f"{EPOCHS} epochs), measurement/epoch {100 * result['measurement_over_epoch']:.1f} %, counted "
-        f"{100 * measured / NUM_TEXTS:.0f} % of the samples x {forward_share:.2f} = {100 * result['counted']:.1f} "
+        f"{EPOCHS} epochs), measurement/epoch {100 * result['measurement_over_epoch']:.1f}%, counted "
+        f"{100 * measured / NUM_TEXTS:.0f}% of the samples x {forward_share:.2f} = {100 * result['counted']:.1f} "
         f"%, figures {result['drawing_cpu_seconds']:.1f} s"
     )
     return result

@@ -222,7 +222,7 @@ def table(lines: list[dict]) -> str:
 def cell(line: dict) -> str:
     if line["difference"] < 1e-12:
         return f"{line['difference']:.0e}"
-    return f"{100 * line['difference']:.1f} %, ×{line['ratio']:.2f}"
+    return f"{100 * line['difference']:.1f}%, ×{line['ratio']:.2f}"
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ def edge_case_tables(tables: list[dict]) -> str:
                 edge_case_cell(row["values"][who], row["right"][who], row["convention"]) for who in figures["columns"]
             ]
             rows.append([row["case"], exact, *cells])
-        text += f"### {figures['title']}\n\nRight: within {100 * figures['relative']:g} % of the exact value.\n\n"
+        text += f"### {figures['title']}\n\nRight: within {100 * figures['relative']:g}% of the exact value.\n\n"
         text += table(["", "exact", *figures["columns"]], rows) + "\n"
     return text
 

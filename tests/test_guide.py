@@ -55,7 +55,7 @@ def test_the_figures_come_from_one_run():
     ((also_before, after),) = re.findall(r"\| ECE % +\| ([\d.]+) \[.*?\] +\| ([\d.]+) \[", CONSOLE[1][1])
     (also_after,) = re.findall(r"\| ECE % +\| ([\d.]+) \[", CONSOLE[2][1])
     assert (before, after) == (also_before, also_after)
-    assert f"falls from {float(before):.1f} % to {float(after):.1f} %" in " ".join(GUIDE.split())
+    assert f"falls from {float(before):.1f}% to {float(after):.1f}%" in " ".join(GUIDE.split())
 
 
 def test_the_figures_from_a_csv_to_the_hub_are_those_of_the_committed_runs():

@@ -64,7 +64,7 @@ class CalibrationFit:
         return (
             f"{self.method} scaling, cross-fitted on {self.num_samples:,} samples: "
             f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
-            f"ECE {100 * before['ece']:.1f} % -> {100 * after['ece']:.1f} %; "
+            f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
             f"{self.changed_predictions:,} predictions change"
         )
 

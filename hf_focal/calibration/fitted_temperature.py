@@ -56,7 +56,7 @@ class Temperature:
     def __str__(self) -> str:
         return (
             f"T = {self.value:.4g} ({self.objective}{', the end of its grid' if self.at_grid_end else ''}): "
-            f"ECE {100 * self.ece_before:.1f} % -> {100 * self.ece_after:.1f} %, "
+            f"ECE {100 * self.ece_before:.1f}% -> {100 * self.ece_after:.1f}%, "
             f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
         )
 

@@ -24,7 +24,7 @@ _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
 
-    Predictions change only in near-ties, by rounding: hardly ever in float32, up to about 1 % in half precision with
+    Predictions change only in near-ties, by rounding: hardly ever in float32, up to about 1% in half precision with
     1,000 classes. A warning says what share of the predictions on random inputs changes.
 
     T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
@@ -191,7 +191,7 @@ def _fold(
     if changed.any():
         share = 100 * float(changed.double().mean())
         warnings.warn(
-            f"T = {value:.4g} in {dtype} weights changes {share:.2g} % of the predictions on {changed.numel():,} "
+            f"T = {value:.4g} in {dtype} weights changes {share:.2g}% of the predictions on {changed.numel():,} "
             "random inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
             stacklevel=4,
         )

@@ -64,9 +64,9 @@ class TemperatureCurves:
 class TemperatureStream:
     """ECE and NLL at every temperature of a grid, summed over batches and processes.
 
-    Each `update` reads its logits once and keeps 17 float64 sums per temperature; `compute` reports how far each ECE
-    can be off (`TemperatureCurves.ece_error`). Objects pickle to 17 kB: gather them over ranks and `merge` them. A
-    batch that raises leaves the object as it was. The arguments are those of `fit_temperature`.
+    Each `update` reads its logits once and keeps `num_bins` + 2 float64 sums per temperature; `compute` reports how
+    far each ECE can be off (`TemperatureCurves.ece_error`). Objects pickle to 17 kB by default: gather them over ranks
+    and `merge` them. A batch that raises leaves the object as it was. The arguments are as in `fit_temperature`.
     """
 
     def __init__(

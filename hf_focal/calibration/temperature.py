@@ -73,9 +73,9 @@ def fit_temperature(
 
     Returns:
         A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). A warning says if T is an end of the grid, or makes
-        both ECE and NLL worse, or if no T is best: with constant logits, or with all predictions right, or none better
-        than chance. T is then 1.
+        grid is only evaluated approximately (see `_screen`). Warns if T is an end of the grid, or makes both ECE and
+        NLL worse. Warns and returns T = 1 for constant logits and, with `"nll"`, if all predictions are right or the
+        logits tell nothing about the labels.
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; a softmax's probabilities given as logits;

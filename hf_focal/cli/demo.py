@@ -17,6 +17,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from ..reports import RunResult, results_table, write_comparison, write_report
+from ..reports.markdown_tables import RESULTS_LEGEND
 from ..trainer import FocalTrainer, FocalTrainingArguments
 
 _LOSSES = ("cross_entropy", "flsd53")
@@ -26,7 +27,7 @@ _WORDS = [f"w{i}" for i in range(1000)] + [f"{topic}{i}" for topic in _TOPICS fo
 
 
 def generate_texts(num_texts: int, seed: int) -> Dataset:
-    """Texts of random words, three in ten of them from the vocabulary of a topic. Of the labels 15 % are random."""
+    """Texts of random words, three in ten of them from the vocabulary of a topic. Of the labels 15% are random."""
     rng = np.random.default_rng(seed)
     topics = rng.integers(len(_TOPICS), size=num_texts)
     shape = (num_texts, _NUM_WORDS)
@@ -77,8 +78,7 @@ def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 8)
         )
         results.append(_run(args, splits, tokenizer))
     write_comparison(Path(output_dir) / "report", results)
-    print(f"\n{results_table(results)}")
-    print("Before → after temperature scaling, on the test set; [95 % bootstrap interval]; the best value is bold.")
+    print(f"\n{results_table(results)}\n{RESULTS_LEGEND}")
     print(f"Guessing one of the {len(_TOPICS)} topics has an error of {1 - 1 / len(_TOPICS):.0%}.")
     print(f"\nWritten to {output_dir}: a model for each loss, with its temperature folded in, and diagrams in report.")
     return results

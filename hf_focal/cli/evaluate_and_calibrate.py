@@ -264,7 +264,7 @@ def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[s
     shared = sum(key in known for key in input_keys(task, test_samples))
     if shared == len(test_samples):
         raise InputError("test_dataset must hold samples of its own, got only samples that dataset has too")
-    return [f"{shared:,} of the {len(test_samples):,} test samples are also in the data of T"] if shared else []
+    return [f"{shared:,} of the {len(test_samples):,} test samples are also in the calibration data"] if shared else []
 
 
 def _check_foldable(trained: TrainedModel) -> None:

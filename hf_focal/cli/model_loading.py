@@ -355,7 +355,7 @@ class TrainedModel:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"
         if folded_temperature(self.calibration, self.generates) is not None:
-            return [f"the model is calibrated already, by {value} in its weights{if_folded}"]
+            return [f"the model is already calibrated, by {value} in its weights{if_folded}"]
         return [f"the model's config has {value}, which is not in its weights{if_not_folded}"]
 
 

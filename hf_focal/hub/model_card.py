@@ -95,7 +95,7 @@ def model_card(
         model_name: the model's Hub id or folder, for the code that loads it.
         task: the Hub's pipeline tag, such as `"text-classification"`.
         base_model: the model that was fine-tuned, or None for a model from scratch.
-        dataset: the training data or, of a model that was only corrected, the data of T; a Hub id or a path.
+        dataset: the training data or, of a model that was only corrected, the calibration data; a Hub id or a path.
         language: ISO 639 codes.
         license: the Hub's name of the license.
         settings: training settings to list, name -> value.
@@ -108,7 +108,7 @@ def model_card(
         measured_on, fitted_on: the splits of the results and of the temperature; fitted_on may be a file.
         test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
         same_rows: whether T was fitted on the samples of the results, which are optimistic then.
-        earlier: a temperature that was in the weights already; `result.temperature` is then not fitted.
+        earlier: a temperature already in the weights; `result.temperature` is then an unfitted one.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

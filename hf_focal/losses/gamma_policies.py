@@ -118,8 +118,8 @@ class SampleDependentGamma(GammaPolicy):
 class AdaFocalGamma(GammaPolicy):
     """One γ per bin of probabilities (Ghosh et al. 2022).
 
-    In training, a sample gets the γ of the bin that its true-class probability falls into. Edges and γ are updated by
-    the top-1 confidences of held-out data (`adafocal_update`).
+    In training, a sample gets the γ of the bin that its true-class probability falls into. Edges and γ are updated
+    from the top-1 confidences of held-out data (`adafocal_update`).
 
     Args:
         bins: number of bins, at least 1. They start with γ = 1 and edges ``i / bins``.

@@ -65,15 +65,15 @@ def linear_loss(
         A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed form, such as
-            MMCE.
+        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed-form
+            gradient, such as MMCE.
         RuntimeError: a second derivative.
         NotImplementedError: a transform of `torch.func`.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
     if not isinstance(loss, ClosedFormLoss):
-        raise ValueError(f"loss must be a function of each sample's own logits, got {loss}: use it on the logits")
+        raise ValueError(f"loss must have a closed-form gradient, got {loss}: use it on the logits")
     check_reduction(reduction, num_items)
     logit_scale = finite("logit_scale", logit_scale)
     require(soft_cap is None or finite("soft_cap", soft_cap) > 0, f"soft_cap must be above 0, got {soft_cap}")

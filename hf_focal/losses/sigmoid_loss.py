@@ -25,7 +25,7 @@ from .number_checks import at_least_0, finite, require
 SIGMOID_OPTIONS = {
     "alpha": Option(float | None, None, "sigmoid heads: the weight of ones, in (0, 1); zeros have weight 1 - α"),
     "pos_weight": Option(
-        tuple[float, ...] | None, None, "sigmoid heads: a factor of the loss of ones, or one a label: 1/2/5"
+        tuple[float, ...] | None, None, "sigmoid heads: a factor of the loss of ones, or one per label: 1/2/5"
     ),
 }
 
@@ -42,19 +42,19 @@ def has_sigmoid(loss: type[Loss]) -> bool:
 
 
 class SigmoidLoss(Loss):
-    """A loss of the probability that the sigmoid of each logit gives to its label's truth.
+    """A loss of the probability that the sigmoid of each logit gives its true label.
 
     The formulas of the losses are those of the softmax, with p = σ(z) where the label is 1 and σ(-z) where it is 0;
     the Brier score is (σ(z) - y)².
 
     Args:
         of_entries: the loss of an entry, which has a `sigmoid_form`. `ClassBalanced` weights labels: all entries of
-            a label, ones and zeros, have the weight of its number of ones (Cui et al. 2019).
+            a label, ones and zeros, share a weight set by its number of ones (Cui et al. 2019).
         alpha: α in (0, 1), the weight of ones; zeros have weight 1 - α (Lin et al. 2017).
-        pos_weight: a factor of the loss of ones, for all labels or one a label, as in
+        pos_weight: a factor of the loss of ones, for all labels or one per label, as in
             `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Raises ValueError for any other loss: recall and MMCE are defined for one label per sample.
+    Raises ValueError for any other loss: recall, MMCE, and dual focal loss are defined for one label per sample.
     """
 
     name: ClassVar[str] = "sigmoid"

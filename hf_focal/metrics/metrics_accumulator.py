@@ -233,7 +233,7 @@ class CalibrationMetrics:
     def threshold_for(
         self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
     ) -> Threshold:
-        """Return the lowest confidence at which to answer, so that precision or coverage is at least what is given.
+        """Return the confidence from which to answer, so that precision or coverage is at least the given value.
 
         For a precision (the accuracy of the answers), the threshold that answers most; for a coverage (the share that
         gets an answer), the one with the highest precision. Over draws of these samples, which must not be the test

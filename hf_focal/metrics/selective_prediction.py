@@ -95,9 +95,9 @@ class Threshold:
 
     def __str__(self) -> str:
         return (
-            f"answer above {self.value:.3g}: {100 * self.coverage:.3g} % of the calibration data, right on "
-            f"{100 * self.precision:.3g} % of them; {self.target} >= {100 * self.bound:.3g} % "
-            f"with {100 * self.level:g} % confidence"
+            f"answer above {self.value:.3g}: {100 * self.coverage:.3g}% of the calibration data, right on "
+            f"{100 * self.precision:.3g}% of them; {self.target} >= {100 * self.bound:.3g}% "
+            f"with {100 * self.level:g}% confidence"
         )
 
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
@@ -120,8 +120,8 @@ class SelectiveAccuracy:
 
     def __str__(self) -> str:
         return (
-            f"answer above {self.threshold:.3g}: {100 * self.coverage:.3g} % of {self.num_samples:,} samples, "
-            f"right on {100 * self.precision:.3g} % of them"
+            f"answer above {self.threshold:.3g}: {100 * self.coverage:.3g}% of {self.num_samples:,} samples, "
+            f"right on {100 * self.precision:.3g}% of them"
         )
 
 
@@ -146,7 +146,7 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
             high = middle
     if best < 0:
         raise ValueError(
-            f"precision must be one that the {len(confidence):,} samples can show with {100 * level:g} % confidence, "
+            f"precision must be one that the {len(confidence):,} samples can show with {100 * level:g}% confidence, "
             f"got {goal}: use more samples or a lower precision"
         )
     return _threshold("precision", goal, values[best], confidence, correct, bound, level)
@@ -160,7 +160,7 @@ def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Thres
     enough = np.flatnonzero(bounds >= goal)
     if not len(enough):
         raise ValueError(
-            f"coverage must be one that the {size:,} samples can show with {100 * level:g} % confidence, "
+            f"coverage must be one that the {size:,} samples can show with {100 * level:g}% confidence, "
             f"got {goal}: use more samples or a lower coverage"
         )
     value = np.sort(confidence)[size - 1 - enough[0]]

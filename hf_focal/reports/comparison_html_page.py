@@ -166,7 +166,7 @@ def _diagrams(run: RunResult) -> list[dict[str, Any]]:
     sides = [("Before", run.pre_bins, run.pre), ("After", run.post_bins, run.post)]
     pictures = []
     for when, bins, metrics in sides if run.method else [("Without", run.pre_bins, run.pre)]:
-        caption = f"{when} {run.method or 'temperature'} scaling: ECE {format_number(metrics.get('ece'), 100, 2)} %"
+        caption = f"{when} {run.method or 'temperature'} scaling: ECE {format_number(metrics.get('ece'), 100, 2)}%"
         alt = f"Reliability diagram of {run.loss}. {caption}"
         figure = reliability_diagram(metrics=bins, link=run.link)
         pictures.append(_picture(figure, alt, caption, _tooltips(figure, bins)))

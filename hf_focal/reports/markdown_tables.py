@@ -11,6 +11,10 @@ from ..calibration.fitted_temperature import few_samples
 from .run_results import RunResult
 
 MISSING = "–"  # not measured, or NaN
+RESULTS_LEGEND = (
+    "Before → after temperature scaling, on the test set; [95% bootstrap interval]; "
+    "bold: the best, if its interval excludes the others."
+)
 
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
 _METRICS = (
@@ -67,7 +71,7 @@ def in_bold(
 ) -> list[str]:
     """Mark the best numbers of a column, ties included, if `wanted` and if there are at least two numbers.
 
-    Where the best has a 95 % interval, of `widths` in the column's unit, the others must be further away than half of
+    Where the best has a 95% interval, of `widths` in the column's unit, the others must be further away than half of
     it; else none is marked.
     """
     numbers = [float(cell) for cell in cells if cell != MISSING]
@@ -147,7 +151,7 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
         others = size - balance.get("predicted", 0)
         if "predicted" in balance and others < 0.2 * (size - balance["largest"]):
             notes.append(
-                f"{run.loss} predicts one class for {100 * (1 - others / size):.1f} % of the samples, so its "
+                f"{run.loss} predicts one class for {100 * (1 - others / size):.1f}% of the samples, so its "
                 "calibration says little: train it longer, or with another learning rate or class weights"
             )
         elif balance and run.pre.get("error", 0) >= 1 - balance["largest"] / size:

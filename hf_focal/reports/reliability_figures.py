@@ -44,17 +44,17 @@ def reliability_diagram(
 
     With the link "sigmoid" it is the frequency of the labels against their probabilities.
 
-    Bars of bins with few samples are paler; vertical lines are 95 % Wilson intervals of the accuracies.
+    Bars of bins with few samples are paler; vertical lines are 95% Wilson intervals of the accuracies.
 
     Args:
         logits: `(..., K)`, floating; requires `labels`.
         labels: `(...)`, integers; -100 is ignored. With the link "sigmoid" as `CalibrationMetrics` takes them.
         metrics: accumulated metrics or their bins, instead of logits and labels.
-        num_bins: equal-width bins, for logits and labels.
+        num_bins: equal-width bins; used only with logits and labels.
         temperature: divides the logits; finite and positive; with the sigmoid also one per label. Not with `metrics`.
         title: a line above the diagram.
         link: "softmax", or "sigmoid" for several labels per sample or one logit.
-        smooth: draw a smooth curve with its 95 % bootstrap band instead of the bars, and the smooth ECE.
+        smooth: draw a smooth curve with its 95% bootstrap band instead of the bars, and the smooth ECE.
         path: also save the figure here; the suffix determines the format.
 
     Returns:
@@ -165,7 +165,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((count * np.abs(gap)).sum() / total)
-    axes.text(0.02, (1 + _HEADROOM) / 2, f"ECE {100 * ece:.1f} %", fontsize=font_size, va="center")
+    axes.text(0.02, (1 + _HEADROOM) / 2, f"ECE {100 * ece:.1f}%", fontsize=font_size, va="center")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, _HEADROOM)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
@@ -185,17 +185,17 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     segments = np.stack([points[:-1], points[1:]], 1)
     line = axes.add_collection(LineCollection(segments, linewidths=widths, colors=ACCURACY, capstyle="round"))
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
-    text = f"smooth ECE {100 * curve.smooth_ece:.1f} %"
+    text = f"smooth ECE {100 * curve.smooth_ece:.1f}%"
     axes.text(0.02, (1 + _HEADROOM) / 2, text, fontsize=font_size, va="center")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, _HEADROOM)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     clean_axes(axes)
-    _legend_above(axes, [line, band, diagonal], ["accuracy", "95 % band", "calibrated"])
+    _legend_above(axes, [line, band, diagonal], ["accuracy", "95% band", "calibrated"])
 
 
 def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % interval of a binomial share [Wilson 1927]."""
+    """The 95% interval of a binomial share [Wilson 1927]."""
     z = 1.96
     center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z**2 / count)
@@ -214,7 +214,7 @@ def _reliability_legend(link: str) -> tuple[list[Any], list[str]]:
         Line2D([], [], color=GREY, linestyle="--"),
     ]
     _, accuracy, over, under = _WORDS[link]
-    return handles, [accuracy.lower(), "95 % interval", over, under, "calibrated"]
+    return handles, [accuracy.lower(), "95% interval", over, under, "calibrated"]
 
 
 def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
@@ -230,8 +230,8 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
     draw_shares(axes, bins)
     horizontal, vertical, *_ = _WORDS[link]
-    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f} %")
-    label = f"mean {horizontal if link == 'sigmoid' else horizontal.lower()} {100 * confidence:.1f} %"
+    axes.axvline(accuracy, color=ACCURACY, linewidth=1.8, label=f"{vertical.lower()} {100 * accuracy:.1f}%")
+    label = f"mean {horizontal if link == 'sigmoid' else horizontal.lower()} {100 * confidence:.1f}%"
     axes.axvline(confidence, color=OVER, linewidth=1.8, linestyle="--", label=label)
     _legend_above(axes, axes.lines, [line.get_label() for line in axes.lines])
     axes.set_xlabel(horizontal)

@@ -35,13 +35,13 @@ def risk_coverage_figure(
     for number, (name, metrics) in enumerate(runs.items()):
         curve = metrics.risk_coverage()
         color = COLORS[number % len(COLORS)]
-        label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f} %"
+        label = f"{name}: AURC {100 * curve.areas()['aurc']:.2f}%"
         axes.plot(100 * curve.coverage, 100 * curve.risk, color=color, linestyle=LINES[number % 4], label=label)
         if thresholds and name in thresholds:
             point = thresholds[name]
             coverage, risk = 100 * point.coverage, 100 * (1 - point.precision)
             axes.plot(coverage, risk, color=color, marker="o")
-            text = f"answer above {point.threshold:.2f}:\n{coverage:.0f} % answered, {100 - risk:.1f} % right"
+            text = f"answer above {point.threshold:.2f}:\n{coverage:.0f}% answered, {100 - risk:.1f}% right"
             axes.annotate(text, (coverage, risk), (-8, 8), textcoords="offset points", ha="right", color=GREY)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)

@@ -43,7 +43,7 @@ class RunResult:
             number of samples predicted as any one class; "labels", of models of several labels per sample: lists of
             each label's "name", "frequency", "f1", "temperature", and its ECE "before" and "after" T; "worst", the
             bins of the labels that are worst calibrated before T, by name.
-        pre_intervals, post_intervals: 95 % intervals, metric -> (low, high): bootstrap intervals of the calibration
+        pre_intervals, post_intervals: 95% intervals, metric -> (low, high): bootstrap intervals of the calibration
             errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
         true_calibration_error: (before, after) against the true posterior, if it is known.
     """
@@ -192,7 +192,7 @@ def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
 
 
 def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the means over samples: error and NLL."""
+    """95% intervals of the means over samples: error and NLL."""
     kept = labels != -100
     logits, labels = logits[kept].float(), labels[kept]
     samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}

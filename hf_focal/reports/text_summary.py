@@ -42,7 +42,7 @@ def summary(result: RunResult) -> str:
         "",
         metrics_table(result),
     ]
-    lines.append("[low, high]: 95 % bootstrap interval of the ECE.")
+    lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
@@ -66,7 +66,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{fit['method']} scaling, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
             f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
-            f"-> {100 * after['ece']:.2f} %; {fit['changed_predictions']:,} predictions change."
+            f"-> {100 * after['ece']:.2f}%; {fit['changed_predictions']:,} predictions change."
         )
         lines += [
             f"{title} {before[name]:.4f} = {parts[0]:.4f} calibration + {parts[1]:.4f} refinement."
@@ -75,9 +75,9 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
         ]
     if threshold := details.get("threshold"):
         lines.append(
-            f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g} % of the samples, "
-            f"right on {format_number(threshold['test_precision'], 100, 1)} % of them ({threshold['target']} >= "
-            f"{100 * threshold['goal']:g} % with {100 * threshold['level']:g} % confidence, chosen on "
+            f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g}% of the samples, "
+            f"right on {format_number(threshold['test_precision'], 100, 1)}% of them ({threshold['target']} >= "
+            f"{100 * threshold['goal']:g}% with {100 * threshold['level']:g}% confidence, chosen on "
             f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
         )
     return lines

@@ -70,7 +70,7 @@ class FocalTrainer(Trainer):
     ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). Each
     evaluation prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
     ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch, or every
-    `args.gamma_update_steps` steps, by `calibration_dataset`; `gamma_history` collects the γ and edges of the bins.
+    `args.gamma_update_steps` steps, from `calibration_dataset`; `gamma_history` collects the γ and edges of the bins.
 
     Semantic segmentation is trained and measured pixel by pixel, at the labels' height and width, without an auxiliary
     head (UperNet, BEiT) and without pixels labeled `config.semantic_loss_ignore_index` (255). The auxiliary loss of a
@@ -79,8 +79,8 @@ class FocalTrainer(Trainer):
     Args:
         model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
             themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
-        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures its
-            calibration, and `fit_temperature` uses it by default. The evaluation set if not given.
+        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures
+            the model's calibration on it, and `fit_temperature` uses it by default. The evaluation set if not given.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
 
     Attributes:
@@ -94,8 +94,8 @@ class FocalTrainer(Trainer):
         TypeError: args that are not `FocalTrainingArguments`.
         ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
-            `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises it
-            for fewer calibration labels than AdaFocal has bins, and for a checkpoint without the state of the loss.
+            `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises it for
+            fewer calibration labels than AdaFocal has bins, and for a checkpoint of FocalTrainer that lost its state.
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
@@ -572,7 +572,7 @@ class FocalTrainer(Trainer):
         """Publish the calibrated model with its card. All processes must call it.
 
         Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with the
-        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` before; without it the model
+        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` first; without it the model
         is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:

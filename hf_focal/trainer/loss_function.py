@@ -142,7 +142,7 @@ def loss_func(
 
     It is divided by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
     steps and processes. (MMCE's does, since it is not a sum over samples; ``mmce:gather=true`` computes it over the
-    samples of all processes. The recall of ``recall`` is always computed over them.)
+    samples of all processes. ``recall`` always uses the samples of all processes.)
 
     Args:
         loss: anything that `LossConfig.parse` accepts.

@@ -20,7 +20,7 @@ except ImportError as error:
 class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
     """`FocalTrainingArguments` and those of `trl.SFTConfig`, with its defaults (bf16, gradient checkpointing, ...).
 
-    Raises ValueError also for a `loss_type` or a `router_aux_loss_coef`, which would be second losses.
+    Also raises ValueError for a `loss_type` other than "nll" or a nonzero `router_aux_loss_coef`: second losses.
     """
 
     # Which `FocalTrainingArguments` inherits from `TrainingArguments`, and would put before those of `SFTConfig`.

@@ -21,14 +21,14 @@ class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
     `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
-    `metric_for_best_model` to "nll" where γ changes during training. `logging_nan_inf_filter` defaults to False,
+    `metric_for_best_model` to "nll" if γ changes and a best model is kept. `logging_nan_inf_filter` defaults to False,
     `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
             `label_smoothing_factor` (a second loss), `label_names` other than "labels", a `metric_for_best_model` that
-            some evaluations lack, or that is the loss where γ changes during training, or "batch_rebalance" as
-            `train_sampling_strategy` of several processes with ``mmce:gather=true``.
+            some evaluations lack; the loss as that metric if γ changes; "batch_rebalance" as `train_sampling_strategy`
+            on several processes with ``mmce:gather=true``.
     """
 
     loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009

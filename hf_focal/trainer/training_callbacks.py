@@ -104,8 +104,8 @@ def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | N
             nll, error, ece, adaece = (logs[key] for key in keys)
             losses = [f"training loss {entry['loss']:.4f}, " for entry in state.log_history if "loss" in entry][-1:]
             return (
-                f"{epoch}: {''.join(losses)}{prefix.rstrip('_')} NLL {nll:.4f}, error {100 * error:.2f} %, "
-                f"ECE {100 * ece:.2f} %, AdaECE {100 * adaece:.2f} %"
+                f"{epoch}: {''.join(losses)}{prefix.rstrip('_')} NLL {nll:.4f}, error {100 * error:.2f}%, "
+                f"ECE {100 * ece:.2f}%, AdaECE {100 * adaece:.2f}%"
             )
     return f"{epoch}: training loss {logs['loss']:.4f}" if "loss" in logs and args.eval_strategy == "no" else None
 

@@ -69,7 +69,7 @@ def calibration_curve(pool: tuple, test: tuple) -> dict[str, dict[int, list[floa
 
 
 def interval(logits: np.ndarray, labels: np.ndarray, temperature: float) -> list[float]:
-    """The 95 % bootstrap interval of the ECE."""
+    """The 95% bootstrap interval of the ECE."""
     metrics = CalibrationMetrics()
     metrics.update(logits / temperature, labels)
     return [round(bound, 6) for bound in metrics.bootstrap()["ece"]]
@@ -110,7 +110,7 @@ def load_runs() -> list[dict]:
 def title(setting: tuple) -> str:
     task, few_shot, noise, epochs = setting
     parts = [TASKS[task], "500" if few_shot else "all"]
-    parts += [f"{100 * noise:.0f} % wrong labels"] * bool(noise) + [f"{epochs} epochs"] * (epochs != 3)
+    parts += [f"{100 * noise:.0f}% wrong labels"] * bool(noise) + [f"{epochs} epochs"] * (epochs != 3)
     return ", ".join(parts)
 
 
@@ -333,12 +333,12 @@ def write_page() -> None:
     text = ""
     for stage_name, label in (("before", "before T"), ("nll", "after T by NLL")):
         tested, good, total = held_out_tests(groups, stage_name, "ece")
-        text += f"ECE {label}: {good} of {total} settings best or within the best's 95 % interval.\n\n{tested}\n"
+        text += f"ECE {label}: {good} of {total} settings best or within the best's 95% interval.\n\n{tested}\n"
     section("The choice of the loss, tested on tasks left out", text)
     bars(groups, ROOT / "fine_tuning_ece.png")
     curves(full, ROOT / "fine_tuning_samples.png")
     majority = {TASKS[run["task"]]: run["majority_error"] for run in runs}
-    notes = "; ".join(f"{task} {100 * error:.1f} %" for task, error in majority.items())
+    notes = "; ".join(f"{task} {100 * error:.1f}%" for task, error in majority.items())
     seconds = sum(run["training_seconds"] for run in runs)
     how = (
         f"{len(runs)} runs, {seconds / 3600:.1f} hours of training. Mean ± standard deviation over seeds; without a "

@@ -28,12 +28,12 @@ from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.experiments.models import GPCNNConfig
 from hf_focal.experiments.reports.experiment_report import write_experiment_report
 from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier, save_logits
+from hf_focal.experiments.runs.classifier_results import measure_classifier, sample_tables, save_logits
 from hf_focal.experiments.runs.loss_comparison import train_each_loss
 from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
-from hf_focal.reports import RunResult, results_table
+from hf_focal.reports import RunResult
 
 
 @dataclass
@@ -164,16 +164,8 @@ def main(argv: list[str]) -> list[RunResult]:
         settings=(data_args, model_args),
         num_classes=len(class_names),
         calibration_size=len(encoded["validation"]),
-        summary=summary,
+        summary=sample_tables,
     )
-
-
-def summary(results: list[RunResult]) -> str:
-    note = (
-        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
-        "bold: the best, if its interval excludes the others."
-    )
-    return f"{results_table(results)}\n{note}"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from hf_focal.reports.text_summary import summary
 MAX_TEXTS = 2000
 INTRO = """# Calibrate a classifier
 
-Is a model that says 95 % right 95 times of 100? Upload held-out samples, which the model was **not trained on**. One
+Is a model that says 95% right 95 times of 100? Upload held-out samples, which the model was **not trained on**. One
 half fits the temperature T; the results are those of the other half."""
 
 

@@ -187,7 +187,7 @@ def test_predictions_that_rounding_changes_are_counted(dtype, value):
         UserWarning, match=f"T = .* in {dtype} weights changes .* %.* inputs, by rounding: float32 ke"
     ) as w:
         fold_temperature(model, value)
-    (said,) = re.findall(r"changes (\S+) %", str(w[0].message))
+    (said,) = re.findall(r"changes (\S+)%", str(w[0].message))
     features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
     # Of 1,024 inputs: within five standard deviations.
     share = share_that_changes(before, model.classifier, features)

@@ -334,7 +334,7 @@ FITTED = Temperature(1.06, "ece", 0.031, 0.024, 0.61, 0.6, 900, 15)
 
 
 def test_temperature_is_a_plain_value(tmp_path):
-    assert str(FITTED) == "T = 1.06 (ece): ECE 3.1 % -> 2.4 %, NLL 0.61 -> 0.60"
+    assert str(FITTED) == "T = 1.06 (ece): ECE 3.1% -> 2.4%, NLL 0.61 -> 0.60"
     assert float(FITTED) == 1.06
     assert Temperature.from_dict(FITTED.to_dict()) == FITTED
     FITTED.save(tmp_path / "temperature.json")

@@ -344,7 +344,7 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     rows.select(range(101)).to_parquet(tmp_path / "both.parquet")
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
-    assert result.details["notes"] == ["1 of the 101 test samples are also in the data of T"]
+    assert result.details["notes"] == ["1 of the 101 test samples are also in the calibration data"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
@@ -369,7 +369,7 @@ def test_a_threshold_is_chosen_on_other_data(cases):
     assert threshold["test_coverage"] == pytest.approx(float(answered.double().mean()), abs=0.02)
     correct = (logits.argmax(1) == labels)[answered]
     assert threshold["test_precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
-    assert f"Answer above {threshold['value']:.3g}" in summary(result) and "coverage >= 50 %" in summary(result)
+    assert f"Answer above {threshold['value']:.3g}" in summary(result) and "coverage >= 50%" in summary(result)
     with pytest.raises(InputError, match="threshold_dataset must hold other samples than dataset"):
         evaluate_model(case.folder, str(case.test), precision=0.9, threshold_dataset=str(case.test), **case.options)
 

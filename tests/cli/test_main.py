@@ -309,7 +309,7 @@ def test_a_calibrated_model_is_published(capsys, texts, hub, monkeypatch, tmp_pa
     assert {"README.md", "model.safetensors", "temperature.json", "report/metrics.json"} < held.keys()
     assert held["README.md"].decode().count("me/calibrated") >= 2
     assert main(["evaluate", "me/calibrated", "--dataset", str(texts.test), *texts.arguments]) == 0
-    assert "the model is calibrated already" in capsys.readouterr().out
+    assert "the model is already calibrated" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("reached")

@@ -168,7 +168,7 @@ def test_the_text_says_what_was_trained_and_measured():
     assert "| learning_rate | 2e-05 |" in text and "| opt\\|im | a_b |" in text
     assert metrics_table(result) in text
     assert "T = 1.3 was fitted on 50 samples of the validation split, not on the test set. It has the lowest" in text
-    assert "ECE from 10.00 % to 5.00 % and the NLL from 0.912 to 0.800. T is at the end of the grid" in text
+    assert "ECE from 10.00% to 5.00% and the NLL from 0.912 to 0.800. T is at the end of the grid" in text
     assert "![Reliability diagram before temperature scaling](report/reliability%20before.png)" in text
     assert "![Reliability diagram after temperature scaling](report/after.png)" in text
     assert 'pipeline("text-classification", model="user/my_model")' in text
@@ -283,9 +283,7 @@ def test_a_model_is_called_calibrated_only_where_the_test_figures_say_so(larger,
     assert not re.search("probabilities are calibrated|are calibrated.\n", text)
     if larger and not same_rows:
         names = {"ece": "ECE", "nll": "NLL"}
-        assert (
-            f"it does not lower {' or '.join(names[key] for key in larger)}. It changed the ECE from 10.00 %" in text
-        )
+        assert f"it does not lower {' or '.join(names[key] for key in larger)}. It changed the ECE from 10.00%" in text
 
 
 def test_a_card_names_what_was_measured_and_how_much_of_it():
@@ -303,9 +301,9 @@ def test_a_card_says_how_unequal_the_classes_are_and_how_sure_the_ece_is():
     logits = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     result = RunResult.measure("brier", Temperature(1.3, "nll", 0.1, 0.05, 0.9, 0.8, 50, 15), logits, labels)
     text = card_of(result).text
-    assert "The 2 classes have 15 to 45 samples each; 75.0 % are of the most frequent class." in text
+    assert "The 2 classes have 15 to 45 samples each; 75.0% are of the most frequent class." in text
     low, high = (f"{100 * bound:.2f}" for bound in result.pre_intervals["ece"])
-    assert f"changed the ECE from {100 * result.pre['ece']:.2f} % [{low}, {high}] to" in text
+    assert f"changed the ECE from {100 * result.pre['ece']:.2f}% [{low}, {high}] to" in text
     assert "classes have" not in card_of(translation_of(), "translation").text
 
 

@@ -83,7 +83,7 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
 @pytest.mark.parametrize(("k", "sharpness"), [(2, 1.1), (2, 1.5), (3, 1.5), (10, 1.5), (10, 2.0)])
 @pytest.mark.slow
 def test_coverage(k, sharpness):
-    """Short 90 % intervals hold the population's binned error in at least 80 % of samples of miscalibrated models."""
+    """Short 90% intervals hold the population's binned error in at least 80% of samples of miscalibrated models."""
     population = CalibrationMetrics(num_bins=10)
     population.update(*sample(400_000, k, 999, sharpness))
     truth = population.compute()

@@ -124,9 +124,7 @@ def test_a_threshold_is_told_and_measured():
     assert threshold.precision == float(correct[answered].double().mean()) > threshold.bound
     result = threshold.measure(test)
     assert result.precision == pytest.approx(0.92, abs=0.03) and 0.1 < result.coverage < 0.8
-    assert str(result).startswith(
-        f"answer above {threshold.value:.3g}: {100 * result.coverage:.3g} % of 5,000 samples"
-    )
+    assert str(result).startswith(f"answer above {threshold.value:.3g}: {100 * result.coverage:.3g}% of 5,000 samples")
     wide = calibration.threshold_for(coverage=0.8)
     assert 0.8 <= wide.bound < wide.coverage < 0.85 and "coverage >= 80" in str(wide)
     assert wide.measure(test).coverage == pytest.approx(0.81, abs=0.02)

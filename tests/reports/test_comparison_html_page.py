@@ -165,7 +165,7 @@ def test_the_pictures_are_drawn_and_described(everything):
     assert len(images) == 2 * 4 + 1
     assert len({image["aria-label"] for image in images}) == len(images)
     ece = 100 * run_of("flsd53").pre["ece"]
-    label = f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f} %"
+    label = f"Reliability diagram of flsd53. Before temperature scaling: ECE {ece:.2f}%"
     assert label in {image["aria-label"] for image in images}
     fixed = set(re.findall("#[0-9a-f]{6}", page.source[page.source.index("<body>") :]))
     assert not {"#000000", "#ffffff", "#0072b2", "#d55e00", "#009e73", "#b3b3b3"} & fixed  # too dark for dark mode

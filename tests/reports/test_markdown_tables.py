@@ -77,7 +77,7 @@ def test_a_model_of_one_answer_is_named_beside_the_majority_class():
     share = f"{100 * labels.double().mean():.2f}"
     assert title.startswith("| Loss | ECE % | T | Error % | macro-F1 % | AUROC % | NLL |")
     assert f"| 2.00 | {share} |" in no and majority.startswith(f"| (majority class) | – | – | {share} |")
-    assert any(note.startswith("Note: cross_entropy predicts one class for 100.0 %") for note in notes)
+    assert any(note.startswith("Note: cross_entropy predicts one class for 100.0%") for note in notes)
     assert not any(note.startswith("Note: brier predicts") for note in notes)
     scores = useful[:, 1] - useful[:, 0]
     assert f"| {100 * roc_auc_score(labels, scores):.2f} |" in yes

@@ -48,12 +48,12 @@ def test_reliability_diagram_shows_the_bins(num_bins, tmp_path):
     assert [bar.get_height() for bar in accuracy_bars] == pytest.approx(bins.accuracy[filled].tolist())
     ends = [bar.get_y() + bar.get_height() for bar in gap_bars]
     assert ends == pytest.approx(bins.confidence[filled].tolist())
-    assert texts(diagram) == [f"ECE {100 * values['ece']:.1f} %"]
+    assert texts(diagram) == [f"ECE {100 * values['ece']:.1f}%"]
     assert len(histogram.patches) == num_bins
     assert sum(bar.get_height() for bar in histogram.patches) == pytest.approx(100)
     assert [line.get_label() for line in histogram.lines] == [
-        f"accuracy {100 * values['accuracy']:.1f} %",
-        f"mean confidence {100 * values['confidence']:.1f} %",
+        f"accuracy {100 * values['accuracy']:.1f}%",
+        f"mean confidence {100 * values['confidence']:.1f}%",
     ]
     assert figure.get_suptitle() == "A title"
     assert (histogram.get_xlabel(), diagram.get_ylabel()) == ("Confidence", "Accuracy")
@@ -118,12 +118,12 @@ def test_of_a_sigmoid_it_is_the_frequency_of_labels_against_their_probability():
         reliability_diagram(metrics=metrics.bins(), link="sigmoid"),
     ):
         diagram, histogram = figure.axes
-        assert texts(diagram) == [f"ECE {100 * fitted.ece_after:.1f} %"]
+        assert texts(diagram) == [f"ECE {100 * fitted.ece_after:.1f}%"]
         assert (diagram.get_ylabel(), histogram.get_xlabel()) == ("Frequency", "P(label)")
         labels = [text.get_text() for text in diagram.get_legend().get_texts()]
-        assert labels == ["frequency", "95 % interval", "P too high", "P too low", "calibrated"]
+        assert labels == ["frequency", "95% interval", "P too high", "P too low", "calibrated"]
     figure = comparison_figure({"one": [metrics.bins(0)], "two": [metrics.bins(1)]}, link="sigmoid")
-    assert [texts(axes) for axes in figure.axes] == [[f"ECE {100 * e:.1f} %"] for e in metrics.per_label()["ece"]]
+    assert [texts(axes) for axes in figure.axes] == [[f"ECE {100 * e:.1f}%"] for e in metrics.per_label()["ece"]]
     assert figure.axes[0].get_ylabel() == "Frequency"
 
 
@@ -146,7 +146,7 @@ def test_comparison_has_a_column_a_run(num_runs, tmp_path):
         )
         assert (place.rowspan.start, place.colspan.start) == (2 * (number // 3), number % 3)
         for axes, bins, when in ((above, before, "before T"), (below, after, "after T")):
-            assert texts(axes) == [f"ECE {100 * bins.compute()['ece']:.1f} %"]
+            assert texts(axes) == [f"ECE {100 * bins.compute()['ece']:.1f}%"]
             assert axes.get_ylabel() == ("" if number % 3 else f"Accuracy\n{when}")
         assert [label.get_text() for label in below.get_xticklabels()] == ["0", "0.5", "1"]
     assert imread(path).std() > 0.1
@@ -161,7 +161,7 @@ def test_over_and_underconfidence_have_a_legend_and_their_own_colors():
         bar = diagram.containers[2][list(np.flatnonzero(filled)).index(9 if scale == 1 else 7)]
         colors.append(bar.get_edgecolor()[:3])
         labels = [text.get_text() for text in diagram.get_legend().get_texts()]
-        assert labels == ["accuracy", "95 % interval", "overconfident", "underconfident", "calibrated"]
+        assert labels == ["accuracy", "95% interval", "overconfident", "underconfident", "calibrated"]
     assert bins.count[9] >= 30 and colors == [to_rgb(OVER), to_rgb(UNDER)]
 
 

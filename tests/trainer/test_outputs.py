@@ -147,8 +147,8 @@ def test_training_prints_a_line_an_evaluation(disable_tqdm, tmp_path, capsys):
     figures = [entry for entry in trainer.state.log_history if "eval_ece" in entry]
     assert lines == [
         f"epoch {number}: training loss {loss:.4f}, eval NLL {entry['eval_nll']:.4f}, error "
-        f"{100 * entry['eval_error']:.2f} %, ECE {100 * entry['eval_ece']:.2f} %, "
-        f"AdaECE {100 * entry['eval_adaece']:.2f} %"
+        f"{100 * entry['eval_error']:.2f}%, ECE {100 * entry['eval_ece']:.2f}%, "
+        f"AdaECE {100 * entry['eval_adaece']:.2f}%"
         for number, loss, entry in zip((1, 2, 3), losses, figures, strict=True)
     ]
     assert end.startswith("epoch 3: trained in ")

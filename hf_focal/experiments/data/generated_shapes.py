@@ -22,8 +22,8 @@ def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, se
     """Draw images of shapes, and masks with the class of each pixel.
 
     Large squares and discs are drawn on the background, and on top of them, in some images, a triangle, a ring or a
-    cross. In a thousand images of 64 × 64 pixels, 56 % of the pixels are background, 25 % squares, 17 % discs, 0.8 %
-    triangles, 0.5 % rings and 0.4 % crosses. The colors of shapes vary around the mean of their class, and the values
+    cross. In a thousand images of 64 × 64 pixels, 56% of the pixels are background, 25% squares, 17% discs, 0.8%
+    triangles, 0.5% rings and 0.4% crosses. The colors of shapes vary around the mean of their class, and the values
     of pixels around the color of their shape.
 
     Args:

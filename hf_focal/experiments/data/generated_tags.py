@@ -21,8 +21,8 @@ def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, 
     """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where one begins).
 
     Names of other kinds often contain words of names of persons, and not every name is announced by the word before
-    it. The kind of a name is then ambiguous, which is hardest for the rare kinds. In ten thousand sentences, 85 % of
-    the words are outside names, 5 % begin the name of a person, and 0.12 % that of an event.
+    it. The kind of a name is then ambiguous, which is hardest for the rare kinds. In ten thousand sentences, 85% of
+    the words are outside names, 5% begin the name of a person, and 0.12% that of an event.
 
     Args:
         num_samples: number of sentences, at least 1.

@@ -27,7 +27,7 @@ def generate_topics(
     A topic and a length are drawn uniformly. The words are drawn independently from the topic's distribution, a
     mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics; the
     other, with weight `topic_share`, ranks them in the topic's own order. The label is the topic or, with probability
-    `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17 %.
+    `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17%.
 
     Args:
         num_samples: number of texts.

@@ -109,7 +109,7 @@ class ImageDataset(torch.utils.data.Dataset):
     Args:
         split: of `load_image_splits`.
         pixels: the model's pixel format. Without augmentation the middle of each image is used.
-        augmentation: "crop" (at a random place up to 4 pixels off, zeros outside), "resized_crop" (8 to 100 % of the
+        augmentation: "crop" (at a random place up to 4 pixels off, zeros outside), "resized_crop" (8 to 100% of the
             area, 3:4 to 4:3) or "none"; the former two flip half of the images, left to right.
         in_memory: decode all images at once, or each on access (in the workers of a `DataLoader`).
         seed: of the augmentation.

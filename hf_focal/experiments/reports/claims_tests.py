@@ -18,7 +18,7 @@ class PairedTest:
     Attributes:
         size: number of pairs.
         mean: mean difference; NaN without pairs.
-        interval: two-sided 95 % t interval of the mean; NaN with fewer than two pairs.
+        interval: two-sided 95% t interval of the mean; NaN with fewer than two pairs.
         p_t: p-value of the paired t-test; NaN with fewer than two pairs.
         p_wilcoxon: p-value of Wilcoxon's signed-rank test, at least 1 / 2^n with n pairs; NaN with fewer than two.
     """
@@ -104,7 +104,7 @@ def claims_table(tasks: dict[str, Runs], level: float = 0.05) -> str:
             verdict = MISSING if math.isnan(test.p_t) else "shown" if test.p_t < level else "not shown"
             numbers = [_signed(test.mean), _bounds(test.interval), _p(test.p_t), _p(test.p_wilcoxon)]
             rows.append([claim.text, title, str(test.size), *numbers, verdict])
-    titles = ["Claim", "Task", "seeds", "difference", "95 % interval", "p, t-test", "p, Wilcoxon", ""]
+    titles = ["Claim", "Task", "seeds", "difference", "95% interval", "p, t-test", "p, Wilcoxon", ""]
     return columns_table(titles, list(zip(*rows, strict=True)))
 
 

@@ -124,7 +124,7 @@ def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
             higher score; ties count half;
         `"aupr_out"`: the average precision Σ (R_i - R_{i-1}) P_i with out of distribution as the positive class;
         `"aupr_in"`: the average precision with in distribution as the positive class and negated scores;
-        `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95 % of the
+        `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
             out-of-distribution samples.
 
     Raises:

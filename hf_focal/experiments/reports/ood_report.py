@@ -40,7 +40,7 @@ _SIDES = ("pre", "post")
 _COLUMNS = (
     ("AUROC % (entropy)", "entropy", "auroc", max),
     ("AUROC % (confidence)", "confidence", "auroc", max),
-    ("FPR@95 % (entropy)", "entropy", "fpr95", min),
+    ("FPR@95% (entropy)", "entropy", "fpr95", min),
     ("AUPR-out % (entropy)", "entropy", "aupr_out", max),
     ("AUPR-in % (entropy)", "entropy", "aupr_in", max),
 )
@@ -110,7 +110,7 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
     """Format a table for each out-of-distribution set, with the set's name as heading and a line for each run.
 
     The columns are the temperature, the AUROC of entropy and of confidence and, for the entropy, the false positive
-    rate at 95 % true positives and both average precisions, in % before → after T. With several runs, the best printed
+    rate at 95% true positives and both average precisions, in % before → after T. With several runs, the best printed
     values before and after T are bold, ties included.
 
     Returns:
@@ -181,7 +181,7 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     for run in runs:
         areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
         # Lines do not break inside the numbers.
-        labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas} %".replace(" ", "\xa0"), 48))
+        labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas}%".replace(" ", "\xa0"), 46))
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
         for number, run in enumerate(runs):

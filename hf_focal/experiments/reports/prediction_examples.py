@@ -79,7 +79,7 @@ def confidence_table(results: Sequence[RunResult]) -> str:
 
     The columns are S99, the share of the test samples with a confidence of at least 0.99; their accuracy; and the mean
     confidence of the correctly and of the wrongly classified samples. No value is bold, because a large S99 is only
-    good if its accuracy is at least 99 %.
+    good if its accuracy is at least 99%.
 
     Returns:
         Markdown that ends in a newline. Missing values and NaN are shown as "–".
@@ -233,7 +233,7 @@ def _common_labels(predictions: Mapping[str, Predictions]) -> np.ndarray:
 
 def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:
     label, sign = _label(label_names[run.prediction[sample]]), "✓" if run.correct[sample] else "✗"
-    return f"{sign} {label}\n{100 * run.before[sample]:.0f} → {100 * run.after[sample]:.0f} %"
+    return f"{sign} {label}\n{100 * run.before[sample]:.0f} → {100 * run.after[sample]:.0f}%"
 
 
 def _label(name: str) -> str:

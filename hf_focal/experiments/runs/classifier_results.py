@@ -14,6 +14,7 @@ from ...calibration.fitted_temperature import Temperature
 from ...losses import hits_and_counts
 from ...metrics import CalibrationMetrics, ConfusionMatrix
 from ...reports import RunResult, results_table
+from ...reports.markdown_tables import RESULTS_LEGEND
 from ...trainer import FocalTrainer, gamma_history
 from ...trainer.head_kinds import Head
 from ...trainer.saving_and_pushing import label_names_of
@@ -168,8 +169,7 @@ def sample_tables(results: Sequence[RunResult]) -> str:
     """The tables of classifiers of whole samples, and what they show; of several labels also what one T changes."""
     lines = [
         results_table(results),
-        "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
-        "bold: the best, if its interval excludes the others.",
+        RESULTS_LEGEND,
     ]
     if results[0].true_calibration_error is not None:
         lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")

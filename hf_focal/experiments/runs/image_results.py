@@ -8,6 +8,7 @@ from transformers.trainer_utils import PredictionOutput
 
 from ...losses import LossConfig
 from ...reports import RunResult, results_table
+from ...reports.markdown_tables import RESULTS_LEGEND
 from ..data.image_batches import ImageDataset
 from ..reports.experiment_report import write_experiment_report
 from ..reports.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
@@ -64,9 +65,8 @@ def image_tables(results: Sequence[RunResult]) -> str:
     return "\n".join(
         [
             f"{results_table(results)}\n{confidence_table(results)}",
-            "Before → after temperature scaling, on the test set; [95 % bootstrap interval]; "
-            "bold: the best, if its interval excludes the others.",
-            "S99: the images with a confidence of at least 99 %.",
+            RESULTS_LEGEND,
+            "S99: the images with a confidence of at least 99%.",
         ]
     )
 

@@ -145,13 +145,11 @@ def translation_summary(results: Sequence[TranslationResult]) -> str:
     for result in results:
         if truth := result.details.get("true_calibration_error"):
             before, after = (100 * error for error in truth)
-            lines.append(
-                f"true ECE, {result.loss}: {before:.2f} → {after:.2f} % (against the grammar's probabilities)"
-            )
+            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
         if other := result.details.get("other_test"):
             pre, post = other["pre"], other["post"]
             lines.append(
-                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f} %, "
+                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
                 f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
             )
     return "\n".join(lines)

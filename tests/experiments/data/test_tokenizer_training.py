@@ -44,7 +44,7 @@ SENTENCES = [
     "Hello, world! It's a well-known (sic) price: $5.00.",
     "„Ja“, sagte er – wirklich?",
     'She said "no" , twice .',
-    "Größe, naïve café, 3/4 & 10 % [x]_y; don't...",
+    "Größe, naïve café, 3/4 & 10% [x]_y; don't...",
     ". a",
     "",
 ]

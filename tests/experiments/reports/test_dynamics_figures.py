@@ -90,7 +90,7 @@ def test_reliability_of_the_epochs_that_were_kept():
     assert [bar.get_height() for bar in above[0].containers[0]] == [0.0, 1.0, 0.5]
     assert [bar.get_height() for bar in below[1].containers[0]] == [0, 25, 25, 50]
     # (0.4 + 0.4 + 2 · 0.4) / 4
-    assert [text.get_text() for text in above[0].texts] == ["ECE 40.0 %"]
+    assert [text.get_text() for text in above[0].texts] == ["ECE 40.0%"]
 
 
 def test_histograms_of_gradient_norms():

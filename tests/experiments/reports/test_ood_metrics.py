@@ -114,7 +114,7 @@ def test_separated_reversed_and_identical_scores():
 
 
 def test_a_gaussian_shift_is_the_closed_form():
-    """AUROC is Φ(d / √2); a threshold that keeps 95 % of N(d, 1) flags 1 - Φ(d - Φ⁻¹(.95)) of N(0, 1)."""
+    """AUROC is Φ(d / √2); a threshold that keeps 95% of N(d, 1) flags 1 - Φ(d - Φ⁻¹(.95)) of N(0, 1)."""
     rng, shift, size = np.random.default_rng(0), 1.5, 200_000
     computed = detection_metrics(rng.normal(size=size), rng.normal(shift, size=size))
     phi = torch.special.ndtr
@@ -125,7 +125,7 @@ def test_a_gaussian_shift_is_the_closed_form():
 
 @pytest.mark.parametrize(("num_out", "expected"), [(20, 0.1), (21, 0.0), (100, 0.1), (1000, 0.1)])
 def test_fpr95_takes_the_first_threshold_with_95_percent(num_out, expected):
-    """19 of 20 are 95 %, and 20 of 21 more: an in-distribution sample just above the threshold counts or does not."""
+    """19 of 20 are 95%, and 20 of 21 more: an in-distribution sample just above the threshold counts or does not."""
     outside = np.arange(num_out, 0.0, -1)
     needed = math.ceil(0.95 * num_out - 1e-9)
     threshold = outside[needed - 1]

@@ -60,7 +60,7 @@ def shift_of(ece, accuracy):
 
 
 def result_of(loss, temperature, aurocs, ece=0.05, **values):
-    """A run with the AUROC by entropy (before, after), that by confidence 1 % below."""
+    """A run with the AUROC by entropy (before, after), that by confidence 1% below."""
     sides = dict(zip(SIDES, aurocs, strict=True))
     detection = {side: {"entropy": measured(a), "confidence": measured(a - 0.01)} for side, a in sides.items()}
     result = DetectionResult(
@@ -138,7 +138,7 @@ def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
 def test_the_detection_table():
     other = replace(FOCAL, detection=FOCAL.detection | {"noise": {"pre": {"entropy": measured(math.nan)}}})
     head = (
-        "| Loss | T | AUROC % (entropy) | AUROC % (confidence) | FPR@95 % (entropy) | AUPR-out % (entropy) | "
+        "| Loss | T | AUROC % (entropy) | AUROC % (confidence) | FPR@95% (entropy) | AUPR-out % (entropy) | "
         "AUPR-in % (entropy) |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     )
     same = "**50.00** → **50.00** | **70.00** → **70.00** | **80.00** → **80.00** |\n"
@@ -187,7 +187,7 @@ def test_the_roc_figure_draws_the_curves():
             np.testing.assert_array_equal(line.get_xdata(), curve.false_positive_rate)
             np.testing.assert_array_equal(line.get_ydata(), curve.true_positive_rate)
     texts = [text.get_text().replace("\n", " ").replace("\xa0", " ") for text in figure.legends[0].get_texts()]
-    assert texts == ["cross_entropy, AUROC 90.00 → 95.00 %", "focal: gamma=3, AUROC 93.00 → 93.45 %"]
+    assert texts == ["cross_entropy, AUROC 90.00 → 95.00%", "focal: gamma=3, AUROC 93.00 → 93.45%"]
     assert [axes.get_title() for axes in figure.axes] == ["Before temperature scaling", "After temperature scaling"]
 
 

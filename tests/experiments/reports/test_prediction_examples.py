@@ -185,9 +185,9 @@ def test_the_figure_says_what_each_run_predicts(tmp_path):
         "True label",
         "Predicted label\nand its confidence,\nbefore → after T",
         *("aquarium fish", "cat", "aquarium fish"),
-        *("brier", "✓ aquarium fish\n61 → 50 %", "✓ cat\n88 → 71 %", "✗ cat\n100 → 93 %"),
+        *("brier", "✓ aquarium fish\n61 → 50%", "✓ cat\n88 → 71%", "✗ cat\n100 → 93%"),
         "label_smoothing: alpha=0.05,\nconvention=paper",
-        *("✗ cat\n50 → 25 %", "✗ aquarium fish\n71 → 36 %", "✗ cat\n93 → 46 %"),
+        *("✗ cat\n50 → 25%", "✗ aquarium fish\n71 → 36%", "✗ cat\n93 → 46%"),
     ]
     right, wrong = ({t.get_color() for t in figure.axes[0].texts if t.get_text().startswith(sign)} for sign in "✓✗")
     assert len(right) == len(wrong) == 1 and right != wrong
@@ -225,7 +225,7 @@ def test_large_pictures_are_smoothed_and_keep_their_shape():
 @pytest.mark.parametrize("shape", [(8, 8), (40, 200)])
 def test_texts_neither_overlap_nor_leave_the_figure(num_pictures, shape):
     names = ["WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG, "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5"]
-    sure = np.ones(NUM, np.float32)  # "100 → 100 %", the widest
+    sure = np.ones(NUM, np.float32)  # "100 → 100%", the widest
     runs = {name: replace(run, before=sure, after=sure) for name, run in runs_of(*names).items()}
     figure = examples_figure(pictures(num_pictures, *shape), NAMES, runs, list(range(num_pictures)))
     figure.draw_without_rendering()
