@@ -184,7 +184,7 @@ def test_predictions_that_rounding_changes_are_counted(dtype, value):
     model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
     before = copy.deepcopy(model.classifier)
     with pytest.warns(
-        UserWarning, match=f"T = .* in {dtype} weights changes .* %.* inputs, by rounding: float32 ke"
+        UserWarning, match=f"T = .* in {dtype} weights changes .*%.* inputs, by rounding: float32 ke"
     ) as w:
         fold_temperature(model, value)
     (said,) = re.findall(r"changes (\S+)%", str(w[0].message))
