@@ -61,7 +61,7 @@ class AffineScaling:
     def apply(self, logits: ArrayT) -> ArrayT:
         """Correct logits (..., K), a torch tensor or a NumPy array of a floating dtype, which is kept."""
         if isinstance(logits, np.ndarray):
-            return self.apply(torch.from_numpy(logits)).numpy()
+            return self.apply(torch.from_numpy(np.ascontiguousarray(logits))).numpy()
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
         centered = (wide - wide.mean(-1, keepdim=True)) / self.temperature
         bias = self.bias.to(wide.device)

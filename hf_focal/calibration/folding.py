@@ -85,6 +85,10 @@ def fold_calibration(model: Model, correction: Correction | float) -> Model:
     if _check_whole(model):
         raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
     _check_classifier(model, 0)
+    if model.config.problem_type == _MULTI_LABEL or hasattr(model, "qa_outputs"):
+        raise TypeError(
+            f"model must have one softmax over classes for {correction.method} scaling, got {type(model).__name__}"
+        )
     layers = last_layers(model)
     tensors = [parameter for layer in layers for parameter in _parameters(layer)]
     _check_foldable(model, tensors)
@@ -130,8 +134,7 @@ def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -
     That of a language model (`generates`) is in the weights only if recorded as `folded`, a classifier's unless
     recorded as not folded.
     """
-    calibration = calibration or {}
-    return calibration.get("temperature") if calibration.get("folded", not generates) else None
+    return calibration.get("temperature") if calibration and is_folded(calibration, generates) else None
 
 
 def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:

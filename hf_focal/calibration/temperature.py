@@ -21,7 +21,9 @@ from ..metrics.equal_width_bins import bin_index
 from ..metrics.input_checks import (
     Array,
     ProbabilityEvidence,
+    as_tensor,
     check_count,
+    check_floating,
     check_largest,
     check_scores,
     probability_tolerance,
@@ -42,7 +44,7 @@ from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_su
 _BLOCK_ELEMENTS = 2**18
 _DEVICE_BLOCK_ELEMENTS = 2**22
 _MIN_POSITIVES = 20  # fewer ones of a label say too little about its T
-_LIMITS = math.log(1e-3), math.log(1e3)  # of 1/T with a sigmoid
+_LIMITS = math.log(1e-3), math.log(1e3)  # of the mean |logit| / T with a sigmoid
 
 
 def fit_temperature(
@@ -79,7 +81,7 @@ def fit_temperature(
 
     Raises:
         TypeError, ValueError: arguments of a wrong dtype, shape or range; a softmax's probabilities given as logits;
-            no label left; a label whose probability is 0 at every T.
+            no label left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
     """
     if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
         raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
@@ -276,6 +278,7 @@ def _fit_sigmoid(
     """Fit the temperature of ``σ(logits / T)``, or one a label."""
     if per_label and objective != "nll":
         raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
+    check_floating("logits", as_tensor("logits", logits))
     z, y = torch.as_tensor(logits).detach().cpu().double(), torch.as_tensor(labels).detach().cpu()
     z, y = (values.reshape(-1, values.shape[-1]) for values in (z, y))
 
@@ -294,6 +297,8 @@ def _fit_sigmoid(
     at_grid_end, values, fallback = False, [], []
     known = (y == 0) | (y == 1)
     signed = torch.where(y == 1, z, -z)
+    if (known & (signed == -math.inf)).any():
+        raise ValueError("labels must have a probability above 0 at some T, got infinite logits of the wrong sign")
     if objective == "ece":
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
@@ -330,7 +335,12 @@ def _nll_optimum(signed: Tensor) -> float | None:
     def slope(log_beta: float) -> float:
         return -float((signed * torch.sigmoid(-math.exp(log_beta) * signed)).mean())
 
+    signed = signed[signed.isfinite()]  # infinite ones have the same NLL, 0, at every T
+    scale = float(signed.abs().mean()) if len(signed) else 0.0
+    if not scale:
+        return None
+    signed = signed / scale
     low, high = _LIMITS
     if not slope(low) < 0 < slope(high):
         return None
-    return math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))
+    return scale * math.exp(-brentq(slope, low, high, xtol=1e-12, rtol=1e-13))

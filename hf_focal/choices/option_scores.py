@@ -117,7 +117,8 @@ def answer_indices(
         if isinstance(answer, str):
             found = {list(of).index(answer) for of in (own, options) if answer in of}
         else:
-            found = {int(answer)} & set(range(len(options)))
+            index = set() if isinstance(answer, bool) or answer != int(answer) else {int(answer)}
+            found = index & set(range(len(options)))
         if len(found) != 1:
             raise ValueError(
                 f"answers must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
@@ -255,7 +256,9 @@ def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positi
 
 def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
     """A name for all that the scores depend on; of the weights, for some of each parameter."""
-    digest = hashlib.sha256(json.dumps([questions, batch_size, str(model.dtype)]).encode())
+    adapter = str(getattr(model, "active_adapter", None))
+    settings = [questions, batch_size, str(model.dtype), model.config.to_json_string(), adapter]
+    digest = hashlib.sha256(json.dumps(settings).encode())
     for parameter in model.parameters():
         flat = parameter.detach().flatten()
         digest.update(flat[:: max(1, len(flat) // 64)].cpu().float().numpy().tobytes())

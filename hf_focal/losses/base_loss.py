@@ -140,6 +140,8 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
         require(valid, f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
         if not isinstance(num_items, Tensor):
             at_least_0("num_items", num_items)
+        else:  # Trainer makes it one number per GPU where a process has several
+            require(num_items.numel() == 1, f"num_items must be one number, got {num_items.numel()}")
 
 
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
@@ -147,6 +149,6 @@ def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
     if not isinstance(num_items, Tensor):
         return total / num_items if num_items > 1 else total
     # A scalar on the CPU divides as it is; copying it to the device would wait for the device.
-    if num_items.ndim or num_items.device.type != "cpu":
+    if num_items.device.type != "cpu":
         num_items = num_items.to(total.device)
-    return total / num_items.clamp(min=1)
+    return total / num_items.reshape(()).clamp(min=1)

@@ -149,7 +149,7 @@ class ClassBalanced(Loss):
         return {} if self.weights is None else {"weights": list(self.weights)}
 
     def set_extra_state(self, state: dict) -> None:
-        if "weights" in state:
+        if "weights" in state and not self.given:
             self.weights = [at_least_0("weights", weight) for weight in state["weights"]]
 
 

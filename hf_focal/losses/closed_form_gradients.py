@@ -52,13 +52,8 @@ class SampleStatistics(NamedTuple):
     num_classes: int
 
     @classmethod
-    def of(
-        cls, label_logit: Tensor, others: Tensor, moment: Tensor | None = None, num_classes: int = 2
-    ) -> "SampleStatistics":
-        """Statistics from z_y - max z and the sum of e_k over all classes but the label.
-
-        A link other than the softmax needs only these two: a sigmoid is the softmax of the logits (z, 0).
-        """
+    def of(cls, label_logit: Tensor, others: Tensor, moment: Tensor | None, num_classes: int) -> "SampleStatistics":
+        """Statistics from z_y - max z and the sum of e_k over all classes but the label."""
         label = label_logit.exp()
         normalizer = others + label
         # log Z, with all digits even where the label holds nearly all of Z: then z_y is the maximum, its expm1 0.
@@ -247,7 +242,9 @@ class _InPlace(torch.autograd.Function):
         column = index.unsqueeze(-1)
         form = closed_form(sample_statistics(logits, column, buffer, moment))
         if buffer is not None:
-            ctx.buffer, ctx.index, ctx.ignored, ctx.form, ctx.divisor = buffer, column, ignored, form, divisor
+            ctx.buffer, ctx.index, ctx.ignored, ctx.divisor = buffer, column, ignored, divisor
+            # Without the values: they may be the output, which refers to ctx, and would keep the buffer alive.
+            ctx.form = form._replace(value=buffer[:0])
             if logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed before backward
                 ctx.of_loss = closed_form, moment
                 ctx.save_for_backward(logits, index)

@@ -32,12 +32,19 @@ def focal_value_and_slope(
         return ce, torch.ones_like(ce)
     else:
         base, exponent = one_minus_p if gamma > 0 else 1 + p, abs(gamma)
-    scale = base.pow(exponent)
+    scale = _power(base, exponent)
     # p ce / u is 1 at p = 1 and 0 at p = 0: the bounds keep both ends from 0/0 and 0 · inf.
     scaled_ratio = ce.clamp(1e-30, 1e3) * p / base.clamp_min(1e-30) * scale
     if isinstance(gamma, Tensor):
         return scale * ce, torch.addcmul(scale, scaled_ratio, gamma)
     return scale * ce, torch.add(scale, scaled_ratio, alpha=gamma)
+
+
+def _power(base: Tensor, exponent: Any) -> Tensor:
+    """base^exponent with finite derivatives; that of 0^γ is infinite for γ < 1."""
+    if isinstance(exponent, Tensor) or exponent < 1:
+        base = base.clamp_min(torch.finfo(base.dtype).tiny)
+    return base.pow(exponent)
 
 
 def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> ClosedForm:
@@ -57,7 +64,7 @@ def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Te
     if not isinstance(chosen, Tensor) and chosen >= 0:  # nothing to divide by, and a third of the time
         if chosen == 0:
             return entries.ce, entries.one_minus_p
-        scale = entries.one_minus_p.pow(chosen)
+        scale = _power(entries.one_minus_p, chosen)
         slope = torch.addcmul(entries.one_minus_p, entries.p, entries.ce, value=chosen)
         return scale * entries.ce, slope.mul_(scale)
     value, slope = focal_value_and_slope(entries.ce, entries.p, entries.one_minus_p, chosen)

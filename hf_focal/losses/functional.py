@@ -4,7 +4,7 @@ Each takes logits (..., K) of any floating dtype and labels (...), integers in [
 one value per label in float32 (float64 for float64 logits). Ignored labels have loss 0 and no gradient. Logits of -inf
 mask classes; the label's own must be finite.
 
-Raises TypeError for arguments that are not tensors, logits that are not floating and labels that are not integers,
+Raises TypeError for logits that are not floating and labels that are not integers,
 ValueError for shapes that do not match, labels out of range and options out of range.
 """
 

@@ -298,7 +298,7 @@ class DualFocal(Loss):
         shifted = shifted - shifted.detach().amax(-1, keepdim=True)
         label_logit, e = shifted.gather(-1, index.unsqueeze(-1)), shifted.exp()
         others = e.scatter(-1, index.unsqueeze(-1), 0.0).sum(-1)
-        sample = SampleStatistics.of(label_logit.squeeze(-1), others)
+        sample = SampleStatistics.of(label_logit.squeeze(-1), others, None, logits.shape[-1])
         p_j = e.masked_fill(shifted >= label_logit, 0.0).max(-1).values / sample.normalizer
         # Where 1 - p is 0, so is the loss, and a power below 1 would have an infinite slope.
         distance = (sample.one_minus_p + p_j).clamp(min=torch.finfo(e.dtype).tiny)

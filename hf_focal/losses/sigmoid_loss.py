@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .base_loss import Loss, Option, check_reduction, divide
+from .base_loss import Loss, Option, divide
 from .class_weighted_losses import ClassBalanced
 from .closed_form_gradients import LOG2_E, Entries, needed_again, refuse_second_derivative, with_gradient
 from .dtypes_and_label_checks import (
@@ -45,7 +45,8 @@ class SigmoidLoss(Loss):
     """A loss of the probability that the sigmoid of each logit gives its true label.
 
     The formulas of the losses are those of the softmax, with p = σ(z) where the label is 1 and σ(-z) where it is 0;
-    the Brier score is (σ(z) - y)².
+    the Brier score is (σ(z) - y)². Logits are (..., L), and so are the labels: 0 or 1 of any dtype, or -100 or NaN for
+    an unknown one, which has neither loss nor gradient. "mean" divides by the number of known labels.
 
     Args:
         of_entries: the loss of an entry, which has a `sigmoid_form`. `ClassBalanced` weights labels: all entries of
@@ -75,18 +76,6 @@ class SigmoidLoss(Loss):
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self._losses(logits, labels, summed=False)[0]
-
-    def forward(
-        self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
-    ) -> Tensor:
-        """The reduced loss of logits (..., L) and labels (..., L).
-
-        Labels are 0 or 1 of any dtype; -100, or NaN, is unknown and has neither loss nor gradient. "mean" divides by
-        the number of known entries. `num_items`, the result and the errors are those of `Loss.forward`.
-        """
-        check_reduction(reduction, num_items)
-        losses, num_known = self._losses(logits, labels, summed=reduction != "none")
-        return losses if reduction != "mean" else divide(losses, num_known if num_items is None else num_items)
 
     def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
         """The losses of the entries, or their sum, and the number of known entries."""
@@ -139,8 +128,15 @@ class SigmoidLoss(Loss):
             value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
         return value, gradient, sign, unknown
 
+    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
+        total, num_known = self._losses(logits, labels, summed=True)
+        return divide(total, num_known if divisor is None else divisor)
+
     def set_progress(self, fraction: float) -> None:
         self.of_entries.set_progress(fraction)
+
+    def end_step(self) -> None:
+        self.of_entries.end_step()
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, pos_weight={self.pos_weight or None}"
@@ -199,7 +195,7 @@ class _InPlace(torch.autograd.Function):
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
         none, on_cpu = logits.new_zeros((), dtype=torch.int64), logits.device.type == "cpu"
         cross_entropy = weights is None and isinstance(loss.of_entries, CrossEntropy)
-        only_sum = on_cpu and summed and kept == dtype and cross_entropy
+        only_sum = on_cpu and summed and logits.dtype == dtype and cross_entropy
 
         def of_block(z: Tensor, y: Tensor, into: Tensor | None, losses: Tensor | None) -> tuple[Tensor, Tensor]:
             """The sum of the losses, unless they go into `losses`, and the number of unknown labels."""

@@ -112,7 +112,9 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 
 
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """AURC: the error rate of the k most confident samples, averaged over k; see `RiskCoverageCurve.areas`.
+    """AURC: the error rate of the k most confident samples, averaged over k by the trapezoidal rule.
+
+    See `RiskCoverageCurve.areas`. NaN for fewer than two samples.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -128,7 +130,7 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 
 
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """AUGRC: the share of wrong answers among all samples if the k most confident are answered, averaged over k.
+    """AUGRC: the share of wrong answers among all samples if the k most confident are answered, averaged as in `aurc`.
 
     Returns a fraction in [0, 1/2]; see the module for shapes and errors.
     """

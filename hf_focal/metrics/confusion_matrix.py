@@ -32,7 +32,9 @@ class ConfusionMatrix:
         self._add(counts)
 
     def merge(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
-        """Add the other's samples, and return this object. Raises ValueError where the number of classes differs."""
+        """Add the other's samples, and return this object. Raises ValueError if the settings or the classes differ."""
+        if other.ignore_index != self.ignore_index:
+            raise ValueError(f"ignore_index must be {self.ignore_index} in both, got {other.ignore_index}")
         if other.counts is not None:
             self._add(other.counts)
         return self

@@ -20,8 +20,8 @@ class RiskCoverageCurve:
     """Coverage and risk (G,) at each distinct confidence, highest first.
 
     Attributes:
-        answered: int64 (G,), the number of samples with at least that confidence.
-        errors: int64 (G,), how many of them are predicted wrongly.
+        answered: float64 (G,), the number of samples with at least that confidence.
+        errors: float64 (G,), how many of them are predicted wrongly.
     """
 
     answered: np.ndarray
@@ -69,7 +69,7 @@ def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
     risks = (rate * count + (errors_before - rate * before) * reciprocals).sum()
     shares = (errors_before * count + rate * count * (count + 1) / 2).sum() / size
     ends = (rate[0] + total / size) / 2, (rate[0] / size + total / size) / 2
-    return float(risks - ends[0]) / (size - 1), float(shares - ends[1]) / (size - 1)
+    return float((risks - ends[0]) / (size - 1)), float((shares - ends[1]) / (size - 1))
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
     """
     confidence, correct = unpack(keys)
     groups = grouped(keys)[:, ::-1]
-    values, ends, hits = groups[1] / groups[0], groups[0].cumsum(), groups[2].cumsum()
+    values, ends, hits = np.unique(confidence)[::-1], groups[0].cumsum(), groups[2].cumsum()
     num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
     low, high, best, bound = 0, len(ends), -1, 0.0
     while low < high:

@@ -43,7 +43,8 @@ class LabelMetrics(CalibrationMetrics):
     def update(self, logits: Array, labels: Array) -> None:
         logits = as_tensor("logits", logits)
         check_floating("logits", logits)
-        z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        # In float32 all logits above 17 would be ties, with a probability of 1.
+        z = logits.cpu().double()
         self._add_rows(torch.sigmoid(z), z, labels)
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
@@ -52,17 +53,17 @@ class LabelMetrics(CalibrationMetrics):
         check_floating("probabilities", p)
         if not ((p >= 0) & (p <= 1)).all():
             raise ValueError("probabilities must be within [0, 1], got others")
-        p = p.to(torch.promote_types(p.dtype, torch.float32))
-        self._add_rows(p, torch.logit(p.cpu().double()), labels)
+        p = p.cpu().double()
+        self._add_rows(p, torch.logit(p), labels)
 
     def _add_rows(self, p: torch.Tensor, z: torch.Tensor, labels: Array) -> None:
-        y = as_tensor("labels", labels).to(p.device)
+        y = as_tensor("labels", labels).cpu()
         if y.shape != p.shape:
             raise ValueError(f"labels must have the shape of the logits, {tuple(p.shape)}, got {tuple(y.shape)}")
         num_labels = p.shape[-1]
         if self.num_classes not in (None, num_labels):
             raise ValueError(f"logits must have {self.num_classes} labels as before, got {num_labels}")
-        p, z, y = (values.reshape(-1, num_labels).cpu() for values in (p, z, y))
+        p, z, y = (values.reshape(-1, num_labels) for values in (p, z, y))
         y = y if y.is_floating_point() else y.long()
         known = (y == 0) | (y == 1)
         if not (known | (y == self.ignore_index) | y.isnan()).all():
@@ -71,9 +72,9 @@ class LabelMetrics(CalibrationMetrics):
             raise ValueError("logits must be finite for known labels, got NaN")
         self.num_classes = num_labels
         one = y == 1
-        nll = F.softplus(torch.where(one, -z, z).double())
+        nll = F.softplus(torch.where(one, -z, z))
         predicted = p >= 0.5
-        sums = [nll, (p.double() - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
+        sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
         of_known = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
         self._label_sums = self._label_sums + of_known.sum(1).numpy()
         cells = bin_index(p, self.num_bins) + self.num_bins * torch.arange(num_labels)
@@ -81,8 +82,7 @@ class LabelMetrics(CalibrationMetrics):
         self._label_bins = self._label_bins + bins.reshape(3, num_labels, self.num_bins)
         self._num_rows += int(known.any(-1).sum())
         if self.keep_samples:
-            keys = pack(p.float().flatten(), one.flatten())
-            self._keys.append(np.where(known.flatten().numpy(), keys, keys.dtype.type(_UNKNOWN)))
+            self._keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
 
     def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
         self._check_mergeable(other)
@@ -108,7 +108,8 @@ class LabelMetrics(CalibrationMetrics):
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             accuracy = 1 - (false + missed) / count
             metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
-        metrics |= {"micro_f1": 2 * hits / max(2 * hits + false + missed, 1), "macro_f1": _mean(labels["f1"])}
+        micro_f1 = 2 * hits / max(2 * hits + false + missed, 1) if count else np.nan
+        metrics |= {"micro_f1": micro_f1, "macro_f1": _mean(labels["f1"])}
         if threshold is not None:
             metrics |= {f"{name}_best": value for name, value in self.f1(threshold).items()}
         for name, of_label in (("map", "average_precision"), ("auroc", "auroc")):
@@ -176,6 +177,7 @@ class LabelMetrics(CalibrationMetrics):
         keys = self._keys_to_resample(num_resamples, level).reshape(-1, self.num_classes or 1)
         if not self._num_rows:
             return dict.fromkeys(("ece", "adaece"), (float("nan"), float("nan")))
+        keys = keys[(keys != _UNKNOWN).any(1)]
         row, label = np.nonzero(keys != _UNKNOWN)
         order = np.argsort(keys[row, label])
         row, known = row[order], keys[row, label][order]

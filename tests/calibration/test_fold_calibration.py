@@ -80,6 +80,14 @@ def test_models_that_it_does_not_fit_are_refused():
     llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY, pad_token_id=0))
     with pytest.raises(TypeError, match="must be a classifier for vector scaling, got LlamaForCausalLM"):
         fold_calibration(llama, scaling)
+    for name, options in (
+        ("BertForSequenceClassification", {"num_labels": 3, "problem_type": "multi_label_classification"}),
+        ("BertForQuestionAnswering", {}),
+    ):
+        with pytest.raises(
+            TypeError, match=f"model must have one softmax over classes for vector scaling, got {name}"
+        ):
+            fold_calibration(build(name, **TINY, **options), scaling)
     half = build("BertForSequenceClassification", **TINY).half()
     half.classifier.weight.data[:] = torch.tensor([6e4, -6e4, 0.0])[:, None]
     before = half.classifier.weight.clone()

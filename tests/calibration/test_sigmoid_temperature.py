@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import subprocess
 import sys
 
@@ -63,6 +64,22 @@ def test_the_grid_minimizes_the_error_of_all_entries():
 def test_fits_without_a_result_are_refused(labels, options, message):
     with pytest.raises(ValueError, match=message):
         fit_temperature(torch.ones(4, 2), labels, link="sigmoid", **options)
+
+
+def test_logits_of_any_scale_are_fitted():
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(500, 2, generator=generator).double()
+    y = (torch.rand(500, 2, generator=generator) < torch.sigmoid(0.5 * z)).int()
+    value = fit_temperature(z, y, link="sigmoid").value
+    for scale in (1e-4, 2000):
+        assert fit_temperature(scale * z, y, link="sigmoid").value == pytest.approx(scale * value, rel=1e-6)
+    sure = torch.cat([z, torch.tensor([[math.inf, -math.inf]]).double()])
+    label = torch.tensor([[1, 0]], dtype=torch.int32)
+    assert fit_temperature(sure, torch.cat([y, label]), link="sigmoid").value == pytest.approx(value, rel=1e-6)
+    with pytest.raises(ValueError, match="labels must have a probability above 0 at some T"):
+        fit_temperature(sure, torch.cat([y, 1 - label]), link="sigmoid")
+    with pytest.raises(TypeError, match="logits must be floating"):
+        fit_temperature(z.long(), y, link="sigmoid")
 
 
 def test_separated_labels_leave_the_logits_as_they_are():

@@ -231,6 +231,9 @@ def test_scores_of_another_model_are_not_taken(model, tokenizer, tmp_path):
     other = GPT2LMHeadModel(model.config).double().eval()
     after = score_choices(other, tokenizer, texts, options, folder=tmp_path)
     assert not torch.equal(before, after) and len(list(tmp_path.iterdir())) == 2
+    other.config.layer_norm_epsilon = 0.1
+    score_choices(other, tokenizer, texts, options, folder=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize(
@@ -269,7 +272,7 @@ def test_answers_are_indices_letters_or_texts():
     assert answer_indices([1, 0, 2], options).tolist() == [1, 0, 2]
     assert answer_indices(["fox", 1, "7"], options).tolist() == [1, 1, 1]
     assert answer_indices(["B", 0, "C"], options).tolist() == [1, 0, 2]
-    for wrong in (2, -1, "C", "cat"):
+    for wrong in (2, -1, "C", "cat", 0.7, True):
         with pytest.raises(ValueError, match=f"got {wrong!r} for question 0$"):
             answer_indices([wrong], options[:1])
     with pytest.raises(ValueError, match="got 'A' for question 0, which is two of these"):

@@ -345,6 +345,9 @@ def test_a_checkpoint_restores_the_weights():
     loss.set_class_counts([3, 2, 1, 1, 5])
     resumed.load_state_dict(json.loads(json.dumps(loss.state_dict())))
     assert not resumed.needs_class_counts and resumed.weights == loss.weights
+    given = ClassBalanced(weights=(1.0, 2.0))
+    given.load_state_dict(loss.state_dict())
+    assert list(given.weights) == [1, 2]
 
 
 @pytest.mark.parametrize(

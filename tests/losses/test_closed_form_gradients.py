@@ -1,5 +1,8 @@
 """The in-place autograd function as part of autograd: blocks, repeated backward, modes, compilation."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -173,3 +176,30 @@ def test_only_one_buffer_of_the_logits_size_is_kept_for_backward():
 def test_wrong_input_is_refused_with_what_was_expected(name, logits, labels, error, message):
     with pytest.raises(error, match=message):
         LOSSES[name][0](logits, labels)
+
+
+def test_values_without_a_backward_keep_no_buffer_alive():
+    freed = []
+    gc.disable()  # which would find a reference cycle later
+    try:
+        rows = focal(torch.zeros(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.int64), 2)
+        weakref.finalize(rows.grad_fn, freed.append, True)
+        del rows
+        assert freed
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("config", ["focal:gamma=0.5", "recall:gamma=0.5", "adafocal"])
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_second_derivatives_are_finite_where_1_minus_p_is_0(config, link):
+    if link == "sigmoid" and config.startswith("recall"):
+        pytest.skip("recall has no sigmoid")
+    logits = torch.tensor([[120.0, 0.0, 0.3]], requires_grad=True)
+    loss = build_loss(config, link)
+    labels = torch.tensor([0]) if link == "softmax" else torch.tensor([[1, 0, 0]])
+    if config == "adafocal":
+        loss.policy.gammas = [0.5] * len(loss.policy.gammas)
+    (gradient,) = torch.autograd.grad(loss(logits, labels), logits, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), logits)
+    assert second.isfinite().all()

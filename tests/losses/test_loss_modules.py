@@ -223,6 +223,7 @@ def test_a_checkpoint_restores_the_gamma_that_moves():
         ({"num_items": -0.5}, "num_items must be at least 0, got -0.5"),
         ({"num_items": float("nan")}, "num_items must be a finite number, got nan"),
         ({"num_items": "3"}, "num_items must be a finite number, got '3'"),
+        ({"num_items": torch.tensor([3, 3])}, "num_items must be one number, got 2"),
     ],
 )
 def test_reductions_that_make_no_sense_are_refused(config, arguments, message):
@@ -275,6 +276,14 @@ def test_soft_targets_are_not_for_inverse_focal_loss():
     logits, _ = batch()
     with pytest.raises(ValueError, match="gamma must be at least 0, got -2"):
         build_loss("inverse_focal")(logits, logits.softmax(-1))
+
+
+@pytest.mark.parametrize("num_items", [torch.tensor(6), torch.tensor([6])])
+@pytest.mark.parametrize("config", ["focal", "mmce"])
+def test_a_tensor_of_one_number_of_items_leaves_a_scalar(config, num_items):
+    logits, labels = batch()
+    loss = build_loss(config)
+    assert torch.equal(loss(logits, labels, num_items=num_items), loss(logits, labels, num_items=6))
 
 
 @pytest.mark.parametrize("num_items", [0, 0.0, torch.tensor(0)])

@@ -118,6 +118,8 @@ def test_extreme_logits_have_finite_gradients(text, dtype):
         value = sigmoid_loss(text)(z, labels, reduction="sum")
         (gradient,) = torch.autograd.grad(value, z)
         assert value.dtype == torch.float32 and value.isfinite() and gradient.isfinite().all()
+    tiny = sigmoid_loss(text)(torch.full((1, 1), -20.0).to(dtype).requires_grad_(), torch.zeros(1, 1))
+    assert tiny.dtype == torch.float32 and (tiny > 0 or text in ("flsd53", "brier", "focal:gamma=5"))
     if text == "cross_entropy":  # the last labels are zeros
         assert gradient.tolist() == pytest.approx([1, 0, 1, 0, 0.5], abs=1e-6)
 
@@ -216,3 +218,12 @@ def test_compiled_code_gives_the_same_gradient(config):
     (expected,) = torch.autograd.grad(loss(z, y), z)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(torch.autograd.grad(compiled(z, y), z)[0], expected)
+
+
+def test_steps_and_the_sum_reach_the_loss_of_the_entries():
+    loss, steps = sigmoid_loss("focal"), []
+    loss.of_entries.end_step = lambda: steps.append(1)
+    loss.end_step()
+    assert steps == [1]
+    z, y = torch.randn(4, 3), torch.tensor([[0.0, 1, math.nan]]).expand(4, 3)
+    assert loss.total(z, y, None) == loss(z, y) == loss(z, y, reduction="sum") / 8

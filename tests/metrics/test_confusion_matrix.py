@@ -94,6 +94,8 @@ def test_other_classes_and_wrong_labels(batch):
     matrix = matrix_of(*batch)
     with pytest.raises(ValueError, match="logits must have 5 classes as before, got 3"):
         matrix.update(torch.zeros(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="ignore_index must be -100 in both, got 255"):
+        matrix.merge(ConfusionMatrix(ignore_index=255))
     before = matrix.counts.clone()
     with pytest.raises(ValueError, match=r"labels must be in \[0, 5\) or equal to ignore_index -100, got 5"):
         matrix.update(torch.zeros(2, 5), torch.tensor([0, 5]))

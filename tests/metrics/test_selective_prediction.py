@@ -142,3 +142,11 @@ def test_errors_name_the_argument_and_the_value():
         metrics.threshold_for(coverage=0.99)
     with pytest.raises(ValueError, match="keep_samples must be True for threshold_for"):
         CalibrationMetrics(keep_samples=False).threshold_for(coverage=0.5)
+
+
+def test_a_threshold_of_ties_answers_them():
+    confidence = torch.full((21,), 0.9449600756514851, dtype=torch.float64)  # 21 times which over 21 is larger
+    metrics = CalibrationMetrics()
+    metrics.update_from_probabilities(torch.stack([confidence, 1 - confidence], 1), torch.zeros(21, dtype=torch.int64))
+    threshold = metrics.threshold_for(precision=0.7, level=0.9)
+    assert threshold.value == confidence[0] and threshold.coverage == 1

@@ -26,7 +26,7 @@ def measured(z, y, **options):
 
 def test_the_metrics_are_those_of_each_label_and_of_all_entries():
     z, y = samples()
-    p = torch.sigmoid(z)
+    p = torch.sigmoid(z.double())
     values = measured(z, y).compute()
     eces = [ece_from_confidences(p[:, label], y[:, label]) for label in range(4)]
     assert values["ece"] == pytest.approx(ece_from_confidences(p.flatten(), y.flatten()), abs=1e-12)
@@ -121,7 +121,7 @@ def test_without_samples_all_is_undefined():
     values = empty.compute()
     assert values.keys() == names and empty.link == "sigmoid"
     defined = {name: value for name, value in values.items() if not math.isnan(value)}
-    assert defined == {"micro_f1": 0, "num_samples": 0, "num_entries": 0}
+    assert defined == {"num_samples": 0, "num_entries": 0}
     assert all(map(math.isnan, empty.bootstrap()["ece"])) and empty.bins().count.sum() == 0
     with pytest.raises(ValueError, match="samples must be added before best_threshold"):
         empty.best_threshold()
@@ -136,3 +136,16 @@ def test_what_needs_one_confidence_per_sample_is_refused():
             method()
     with pytest.raises(ValueError, match="level must be between 0 and 1, got 95"):
         metrics.bootstrap(level=95)
+
+
+def test_large_logits_are_no_ties():
+    z, y = torch.tensor([[18.0], [25], [17.5], [26], [20]]), torch.tensor([[0], [1], [0], [1], [1]])
+    values = measured(z, y).compute()
+    assert values["auroc"] == values["map"] == 1
+
+
+def test_intervals_of_rows_that_are_mostly_unknown():
+    z, y = samples(40)
+    y[2:] = -100
+    interval = measured(z, y).bootstrap(num_resamples=50)
+    assert interval == measured(z[:2], y[:2]).bootstrap(num_resamples=50)
