@@ -101,7 +101,7 @@ def test_integers_are_names_where_the_names_are_other_integers_or_are_mapped(nam
 
 def test_an_integer_that_no_label_is_called():
     config = BertConfig(id2label=dict(enumerate(("1", "2", "3"))))
-    with pytest.raises(ValueError, match="label_column must hold labels that the model has, '1', '2', '3', got '0' in"):
+    with pytest.raises(ValueError, match="labels that the model has, '1', '2', '3', got '0' in"):
         labels_of(config, "test", labelled([0, 1], Value("int64")))
 
 

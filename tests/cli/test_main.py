@@ -182,8 +182,8 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     assert "threshold_dataset must hold samples of its own" in error_of(capsys, evaluate)
     few = tmp_path / "few.csv"
     few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
-    message = error_of(capsys, ["calibrate", texts.folder, "--dataset", few, "--calibration", "auto", *texts.arguments])
-    assert "dataset must have a label for each fold unless calibration is 'temperature': num_folds" in message
+    folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])
+    assert "dataset must have a label for each fold unless calibration is 'temperature': num_folds" in folds
     assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
     assert "test_dataset must hold other samples" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
