@@ -184,7 +184,7 @@ def main(argv: list[str]) -> list:
         calibration_size=len(splits["validation"]),
         summary=image_results.image_tables,
         next_steps=[
-            "test it on out-of-distribution images: recipes/papers/ood.py --models {folder}",
+            "test it on out-of-distribution images: recipes/papers/ood.py --models {quoted}",
             None
             if data_args.given()
             else "use your own images: --config recipes/configs/own_images.yaml "

@@ -225,7 +225,7 @@ def main(argv: list[str]) -> list[RunResult]:
         unit="pixels",
         summary=summary,
         next_steps=[
-            "load a model with its temperature: AutoModelForSemanticSegmentation.from_pretrained('{folder}')",
+            "load a model with its temperature: AutoModelForSemanticSegmentation.from_pretrained({folder!r})",
             None
             if data_args.given()
             else "use your own: --train_file train.parquet --test_file test.parquet "

@@ -224,7 +224,7 @@ def main(argv: list[str]) -> list[RunResult]:
         calibration_size=len(encoded["validation"]),
         summary=sample_tables,
         next_steps=[
-            "load a model with its temperature: AutoModelForSequenceClassification.from_pretrained('{folder}')"
+            "load a model with its temperature: AutoModelForSequenceClassification.from_pretrained({folder!r})"
             + (", after import hf_focal.models" if model_args.model_name_or_path == "gp_cnn" else ""),
             None
             if data_args.given()

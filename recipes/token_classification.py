@@ -184,7 +184,7 @@ def main(argv: list[str]) -> list[RunResult]:
         unit="words",
         summary=summary,
         next_steps=[
-            "load a model with its temperature: AutoModelForTokenClassification.from_pretrained('{folder}')",
+            "load a model with its temperature: AutoModelForTokenClassification.from_pretrained({folder!r})",
             None
             if data_args.given()
             else "use your own sentences: --train_file train.jsonl --test_file test.jsonl "

@@ -205,7 +205,7 @@ def main(argv: list[str]) -> list:
         summary=translation_summary,
         next_steps=[
             "read samples.md, and see in curves.png how the temperature changes BLEU",
-            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained('{folder}')",
+            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained({folder!r})",
             None
             if data_args.given()
             else "use your own pairs: --train_file train.csv --test_file test.csv "

@@ -80,15 +80,19 @@ def evaluate_model(
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset must hold other samples than dataset, got the same ones")
+    elif given := threshold_dataset or threshold_split:
+        argument = "threshold_dataset" if threshold_dataset else "threshold_split"
+        raise InputError(f"{argument} must come with precision or coverage, got {given!r} without")
     with _new_folder(output):
         trained = _trained(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
-        before, _ = trained.measure(trained.encode(source, samples))
-        notes = trained.calibration_notes(": measured as it is", ": measured without it")
-        notes = [*trained.truncation_notes, *notes]
         details: dict[str, Any] = {}
+        notes = trained.calibration_notes(": measured as it is", ": measured without it")
         if wants_threshold:
             chosen_on, held_out = trained.load(*threshold_data)
+            notes += _overlap_notes(trained.task, samples, held_out, "threshold", "test")
+        before, _ = trained.measure(trained.encode(source, samples))
+        if wants_threshold:
             chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
             with explained():
                 threshold = chosen.threshold_for(precision=precision, coverage=coverage)
@@ -98,6 +102,7 @@ def evaluate_model(
                 "test_coverage": reached.coverage,
                 "test_precision": reached.precision,
             }
+        notes = [*trained.data_notes, *notes]
         result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
         if on_result is not None:
             on_result(result)
@@ -172,7 +177,7 @@ def calibrate_model(
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
-        notes = _overlap_notes(trained.task, samples, test_samples) if has_test else []
+        notes = _overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task == "multiple-choice" and trained.options.score == "text":
             raise InputError(
                 "output and push_to_hub must be absent where score is 'text': no weights can hold the T of texts"
@@ -192,7 +197,7 @@ def calibrate_model(
         details = {} if fit is None else {"calibration": fit.to_dict()}
         product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
-        notes += [*trained.truncation_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
+        notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]
         result = trained.result(
             temperature, before, after, fitted_on=source, measured_on=test_source, notes=notes, **details
         )
@@ -258,13 +263,16 @@ def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
         raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
 
 
-def _overlap_notes(task: str, samples: Dataset, test_samples: Dataset) -> list[str]:
-    """A note if `samples` contain some of the test inputs. Raises `InputError` if they contain all."""
+def _overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
+    """A note if `samples`, those of `use`, contain some inputs of `others`, those of the argument "<kind>_dataset".
+
+    Raises `InputError` if they contain all.
+    """
     known = set(input_keys(task, samples))
-    shared = sum(key in known for key in input_keys(task, test_samples))
-    if shared == len(test_samples):
-        raise InputError("test_dataset must hold samples of its own, got only samples that dataset has too")
-    return [f"{shared:,} of the {len(test_samples):,} test samples are also in the calibration data"] if shared else []
+    shared = sum(key in known for key in input_keys(task, others))
+    if shared == len(others):
+        raise InputError(f"{kind}_dataset must hold samples of its own, got only samples that dataset has too")
+    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
 
 
 def _check_foldable(trained: TrainedModel) -> None:

@@ -1,7 +1,6 @@
 """Inputs for each kind of trained model, with their labels numbered as the model numbers its classes."""
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,8 @@ def labels_of(
 
     Args:
         config: the model's. The names of labels must all be in its `id2label`, in any case. Integers without names are
-            taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...).
+            taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...). Integers
+            are names if the model's names are integers other than their numbers, or if `options.label_map` maps one.
         source: what errors call the split.
         split: has the column `options.label_column`, which holds a `ClassLabel`, strings or integers.
         options: their `label_map` maps names in the data to the model's names where they differ.
@@ -124,36 +124,85 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
     """The labels of each sample as 0 or 1, in the order of the model's labels; NaN for null.
 
     `options.label_column` holds lists of labels as `labels_of` numbers them; or it names one column of 0 and 1 for
-    each label, separated by commas; or, of a model with one logit, it is that column itself.
+    each label, see `column_order`; or, of a model with one logit, it is that column itself.
     """
     columns = options.label_column.split(",")
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
-        sets = tags_of(config, source, split, replace(options, tag_column=columns[0]))
+        sets = tags_of(config, source, split, options, "label_column")
         return [[float(label in own) for label in range(config.num_labels)] for own in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
         raise ValueError(
             f"label_column must be a column of lists, or {config.num_labels} columns separated by commas, the labels "
             f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}"
         )
-    if {*columns} == {*config.id2label.values()}:
-        columns = [config.id2label[index] for index in range(len(columns))]
-    values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
+    columns = [columns[number] for number in np.argsort(column_order(config, options) or range(len(columns)))]
+    wrong = f"label_column must hold 0 and 1, got others in {options.label_column!r} of {source}"
+    try:
+        values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
+    except (TypeError, ValueError) as error:  # texts or lists
+        raise ValueError(wrong) from error
     if not (np.isnan(values) | (values == 0) | (values == 1)).all():
-        raise ValueError(f"label_column must hold 0 and 1, got others in {options.label_column!r} of {source}")
+        raise ValueError(wrong)
     return values.tolist()
 
 
+def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] | None:
+    """The model's number of each column of `options.label_column`, which are separated by commas.
+
+    Returns:
+        None if no column has the name of a label: the columns are then in the order of the model's labels.
+
+    Raises:
+        ValueError: only some columns have the names of labels, or a column or label is there twice.
+    """
+    columns = options.label_column.split(",")
+    order = _numbers_of(config, columns, options.label_map)
+    is_named = max(order) >= 0
+    if len({*columns}) < len(columns) or (is_named and {*order} != {*range(config.num_labels)}):
+        names = some_of(config.id2label.values())
+        raise ValueError(f"label_column must name each label of the model once, {names}, got {options.label_column!r}")
+    return order if is_named else None
+
+
 def tags_of(
-    config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions = _DEFAULTS
+    config: PreTrainedConfig,
+    source: str,
+    split: Dataset,
+    options: InputOptions = _DEFAULTS,
+    argument: str = "tag_column",
 ) -> list[list[int]]:
-    """Number the labels of words as `labels_of` does; `options.tag_column` names a column of lists of labels."""
-    selected = Column("tag_column", options.tag_column, "tags", "lists")
+    """Number the labels of words as `labels_of` does; the option `argument` names a column of lists of labels."""
+    selected = Column(argument, getattr(options, argument), "tags", "lists")
     split = select_columns(source, split, selected)
     lists = split.with_format("arrow")[:].column("tags").combine_chunks()
     labels = lists.flatten().to_numpy(zero_copy_only=False)
     tags = _numbered(selected, source, config, split.features["tags"].feature, labels, options.label_map)
     ends = np.cumsum(pc.list_value_length(lists).to_numpy())
     return [part.tolist() for part in np.split(tags, ends[:-1])]
+
+
+def _numbers_of(config: PreTrainedConfig, names: Sequence[str], label_map: Mapping[str, str] | None) -> list[int]:
+    """The model's numbers of labels with these names in the data; -1 for names that it does not have."""
+    # From `id2label`, because a config may lack `label2id`, or have "LABEL_0", ... there beside the names.
+    exact = {name: number for number, name in sorted(config.id2label.items())}
+    any_case = {name.strip().casefold(): number for name, number in exact.items()}
+    if len(any_case) < len(exact):  # some names differ only in case
+        any_case = {}
+    mapping = label_map or {}
+    plain = [name if name in exact or name in mapping else name.strip() for name in names]
+    wanted = [mapping.get(name, name) for name in plain]
+    found = {name: exact.get(name, any_case.get(name.strip().casefold(), -1)) for name in (*wanted, *mapping.values())}
+    if unknown := [name for name in mapping.values() if found[name] < 0]:
+        raise ValueError(f"label_map must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
+    return [found[name] for name in wanted]
+
+
+def _has_other_integers(config: PreTrainedConfig) -> bool:
+    """Whether the names of a model's labels are integers, but not their numbers: ratings from 1 to 5, say."""
+    try:
+        return any(int(name) != number for number, name in config.id2label.items())
+    except ValueError:
+        return False
 
 
 def _numbered(
@@ -166,37 +215,27 @@ def _numbered(
 ) -> np.ndarray:
     """Number labels (N,) of a feature as the model does, int64; -100 for no label."""
     where = f"{selected.column!r} of {source}"
-    no_label = [-1, -100] if isinstance(feature, ClassLabel) else [-100]
-    unlabeled = np.isin(labels, no_label) if labels.dtype.kind in "iu" else np.zeros(len(labels), dtype=bool)
-    unnamed = all(name == f"LABEL_{i}" for i, name in config.id2label.items())
-
-    def numbers_of(names: list[str]) -> list[int]:
-        """The model's numbers of labels with these names in the data."""
-        # From `id2label`, because a config may lack `label2id`, or have "LABEL_0", ... there beside the names.
-        exact = {name: number for number, name in sorted(config.id2label.items())}
-        any_case = {name.casefold(): number for name, number in exact.items()}
-        if len(any_case) < len(exact):  # some names differ only in case
-            any_case = {}
-        mapping = label_map or {}
-        plain = [name if name in exact or name in mapping else name.strip() for name in names]
-        wanted = [mapping.get(name, name) for name in plain]
-        found = {name: exact.get(name, any_case.get(name.casefold(), -1)) for name in (*wanted, *mapping.values())}
-        if unknown := [name for name in mapping.values() if found[name] < 0]:
-            raise ValueError(f"label_map must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
-        if missing := [name for name, number in found.items() if number < 0]:
-            raise ValueError(
-                f"{selected.argument} must hold labels that the model has, {some_of(exact)}, got {some_of(missing)} "
-                f"in {where}: map them with label_map, such as {missing[0]}={next(iter(exact))}, or leave them out"
-            )
-        return [found[name] for name in wanted]
-
-    if isinstance(feature, ClassLabel) and (label_map or not unnamed):
-        labels = np.array([*numbers_of(feature.names), -100])[np.where(unlabeled, -1, labels)]
-    elif feature == Value("string"):
-        names, indices = np.unique(labels.astype(str), return_inverse=True)
-        labels = np.array(numbers_of(names.tolist()), np.int64)[indices]
-    if not np.issubdtype(labels.dtype, np.integer):
+    of_classes, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
+    if not (are_integers or feature == Value("string")):
         raise ValueError(f"{selected.argument} must hold ClassLabel, integers or strings, got {feature} in {where}")
+    unlabeled = np.isin(labels, [-1, -100] if of_classes else [-100]) if are_integers else np.zeros(len(labels), bool)
+    values, indices = np.unique(labels[~unlabeled], return_inverse=True)
+    names = [feature.names[value] if of_classes else str(value) for value in values.tolist()]
+    if of_classes:
+        have_names = label_map or any(name != f"LABEL_{i}" for i, name in config.id2label.items())
+    else:
+        mapped = not {*names}.isdisjoint(label_map or {})
+        have_names = not are_integers or mapped or _has_other_integers(config)
+    if have_names:
+        numbers = _numbers_of(config, names, label_map)
+        if missing := [name for name, number in zip(names, numbers, strict=True) if number < 0]:
+            known = [config.id2label[number] for number in sorted(config.id2label)]
+            raise ValueError(
+                f"{selected.argument} must hold labels that the model has, {some_of(known)}, got {some_of(missing)} "
+                f"in {where}: map them with label_map, such as {missing[0]}={known[0]}, or leave them out"
+            )
+        labels = np.full(len(labels), -100)
+        labels[~unlabeled] = np.array(numbers, np.int64)[indices]
     labels = np.where(unlabeled, -100, labels).astype(np.int64)
     wrong = np.unique(labels[~unlabeled & ((labels < 0) | (labels >= config.num_labels))])
     if len(wrong):

@@ -106,10 +106,15 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
     from ..reports.text_summary import summary
+    from .input_errors import InputError
 
     logging.set_verbosity_error()  # no message for each failed attempt
     if "label_map" in arguments:
-        arguments["label_map"] = dict(arguments["label_map"])
+        pairs = arguments["label_map"]
+        arguments["label_map"] = dict(pairs)
+        if len(arguments["label_map"]) < len(pairs):
+            given = " ".join(map("=".join, pairs))
+            raise InputError(f"label_map must map each label of the data once, got {given!r}")
 
     def show(result: Any) -> None:
         if _is_main_process():
@@ -209,7 +214,7 @@ def _model_and_data() -> argparse.ArgumentParser:
     for field in fields(InputOptions):
         kind: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
         if field.name == "label_map":
-            kind = {"metavar": "DATA=MODEL", "type": _pair, "nargs": "+"}
+            kind = {"metavar": "DATA=MODEL", "type": _pair, "nargs": "+", "action": "extend"}
         elif field.name in ("max_length", "max_samples"):
             kind = {"metavar": "N", "type": int}
         elif field.name == "chat":

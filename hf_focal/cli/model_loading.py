@@ -41,11 +41,12 @@ from ..reports.run_results import known_loss
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
+from .column_selection import some_of
 from .dataset_loading import dataset_location, load_one_split
 from .input_encoding import collator_of, encode_inputs, input_length
 from .input_errors import InputError, explained, one_line
 from .input_options import TASKS, InputOptions
-from .labeled_inputs import select_inputs
+from .labeled_inputs import column_order, select_inputs
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
@@ -143,7 +144,7 @@ class TrainedModel:
 
     def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
         self.name = name = str(name)
-        self.truncation_notes: list[str] = []
+        self.data_notes: list[str] = []
         with explained():
             self.options = InputOptions(**options)
         with explained("model", name):
@@ -283,16 +284,29 @@ class TrainedModel:
             with explained("dataset", name):
                 loaded = load_one_split(argument, name, part)
             with explained():
-                return source, select_inputs(self.task, source, loaded, self.config, self.options)
+                samples = select_inputs(self.task, source, loaded, self.config, self.options)
+        several = self.config.problem_type == MULTI_LABEL and "," in self.options.label_column
+        if several and column_order(self.config, self.options) is None:
+            labels = some_of(self.config.id2label.values())
+            self.data_notes.append(f"no column of {source} has a label's name: they are taken in the order {labels}")
+        return source, samples
 
     def encode(self, source: str, samples: Dataset) -> Any:
-        """Encode samples for the trainer, and note in `truncation_notes` how many of `source` are truncated."""
+        """Encode samples for the trainer, and note in `data_notes` what of `source` is not measured, or truncated."""
         encoder, max_length = self.encoder, 0 if self.task in _PROCESSORS else self.max_length
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
-        if count:
+        if self.task == "token-classification":
+            of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
+            total, measured = (len(labels) - labels.count(-100) for labels in of_words)
+            if measured < total:
+                self.data_notes.append(
+                    f"{total - measured:,} of the {total:,} words of {source} are not measured: without tokens, or "
+                    f"after the first {max_length:,} tokens"
+                )
+        elif count:
             rest = ", and the rest is not measured" if self.task not in _WHOLE_SAMPLES else ""
-            self.truncation_notes.append(
+            self.data_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
         return encoded
@@ -321,12 +335,15 @@ class TrainedModel:
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
-        """Turn errors about the model's logits into an `InputError`."""
+        """Turn errors about the model's logits, and about too few labels, into an `InputError`."""
         try:
             yield
         except ValueError as error:
             if "the NLL is infinite" in str(error):
                 raise InputError(str(error)) from error
+            if str(error).startswith("num_folds must"):
+                needed = "dataset must have a label for each fold unless calibration is 'temperature'"
+                raise InputError(f"{needed}: {error}") from error
             if NOT_FINITE.match(str(error)):
                 raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error
             raise

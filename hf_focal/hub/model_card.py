@@ -15,7 +15,7 @@ from ..calibration.fitted_temperature import LabelTemperatures
 from ..losses import LOSSES
 from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import metrics_table
+from ..reports.text_summary import UNITS, metrics_table
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
@@ -54,12 +54,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
-_UNITS = {
-    **dict.fromkeys((*_SEQ2SEQ, *_AUTO_CLASSES), "tokens"),
-    "token-classification": "words",
-    "image-segmentation": "pixels",
-}
-_UNITS |= {"fill-mask": "tokens", "multiple-choice": "questions"}
+_UNITS = UNITS | dict.fromkeys((*_SEQ2SEQ, *_AUTO_CLASSES, "fill-mask"), "tokens") | {"image-segmentation": "pixels"}
 
 
 def model_card(

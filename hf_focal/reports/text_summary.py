@@ -33,7 +33,8 @@ def summary(result: RunResult) -> str:
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
     unit = UNITS.get(details["task"], "samples")
-    if "fitted_on" in details:
+    fitted = "T" if temperature.is_fitted else f"{result.method} scaling"
+    if "fitted_on" in details and temperature.is_fitted:
         of_fit = "labels" if result.link == "sigmoid" else unit
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
     lines += [
@@ -46,13 +47,13 @@ def summary(result: RunResult) -> str:
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
-            f"T was fitted on these same {unit}, so the results after T are optimistic. For unbiased results, split "
-            "them, and pass one part as the test set (--test_split or --test_dataset)."
+            f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
+            "For unbiased results, split them, and pass one part as the test set (--test_split or --test_dataset)."
         )
     elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
         lines.append(
-            f"T increases both ECE and NLL here. It may have been fitted on too few {unit}, on {unit} unlike these, "
-            f"or on {unit} that the model was trained on."
+            f"{fitted.capitalize()} increases both ECE and NLL here. It may have been fitted on too few {unit}, on "
+            f"{unit} unlike these, or on {unit} that the model was trained on."
         )
     return "\n".join(lines)
 

@@ -313,15 +313,23 @@ def test_rows_are_drawn_and_texts_cut(cases):
     assert cut.pre["nll"] != evaluate_model(case.folder, str(case.test), **case.options).pre["nll"]
 
 
-@pytest.mark.parametrize("kind", ["texts", "words"])
-def test_texts_that_were_cut_are_said(cases, kind):
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("texts", r"(\d+) of the (100) texts of dataset 'test.parquet' are truncated to 2 tokens"),
+        (
+            "words",
+            r"(\d+) of the (\d+) words of dataset 'test.parquet' are not measured: without tokens, or after the first "
+            "2 tokens",
+        ),
+    ],
+)
+def test_texts_that_were_cut_are_said(cases, kind, pattern):
     case = cases[kind]
     result = evaluate_model(case.folder, str(case.test), max_length=2, **case.options)
     (note,) = result.details["notes"]
-    pattern = r"(\d+) of the 100 texts of dataset 'test.parquet' are truncated to 2 tokens"
-    assert (
-        0 < int(re.fullmatch(pattern + (", and the rest is not measured" if kind == "words" else ""), note)[1]) <= 100
-    )
+    cut, total = map(int, re.fullmatch(pattern, note).groups())
+    assert 0 < cut <= total and (kind == "texts" or result.pre["num_samples"] == total - cut)
     assert evaluate_model(case.folder, str(case.test), **case.options).details["notes"] == []
 
 
@@ -338,6 +346,15 @@ def test_nothing_that_is_written_has_a_path_of_this_machine(cases, tmp_path):
         assert [path for path, content in texts.items() if str(own).encode() in content] == []
 
 
+def test_words_without_tokens_are_said(cases, tmp_path):
+    case = cases["words"]
+    rows = [{"words": ["ba", "", "be"], "tags": ["red", "blue", "red"]}, {"words": [" "], "tags": ["green"]}]
+    Dataset.from_list(rows).to_parquet(tmp_path / "blank.parquet")
+    result = evaluate_model(case.folder, str(tmp_path / "blank.parquet"), **case.options)
+    (note,) = result.details["notes"]
+    assert note.startswith("2 of the 4 words of dataset 'blank.parquet' are not measured: without tokens, or after")
+
+
 def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     case = cases["texts"]
     rows = load_dataset("parquet", data_files=[str(case.test), str(case.validation)], split="train")
@@ -345,6 +362,9 @@ def test_rows_that_both_sets_have_are_said(cases, tmp_path):
     options = {"test_dataset": str(tmp_path / "both.parquet"), **case.options}
     result = calibrate_model(case.folder, str(case.validation), **options)
     assert result.details["notes"] == ["1 of the 101 test samples are also in the calibration data"]
+    options = {"threshold_dataset": str(tmp_path / "both.parquet"), "coverage": 0.5, **case.options}
+    result = evaluate_model(case.folder, str(case.test), **options)
+    assert result.details["notes"] == ["100 of the 101 threshold samples are also in the test data"]
 
 
 def test_a_temperature_that_the_rows_do_not_have(cases, tmp_path):
@@ -384,7 +404,7 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     metrics.update(*logits_of("texts", tmp_path / "out", case.test))
     assert metrics.compute()["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
     assert result.pre["nll"] != pytest.approx(result.post["nll"], abs=1e-5)
-    assert "| after, vector scaling" in summary(result)
+    assert "| after, vector scaling" in summary(result) and "T = 1" not in summary(result)
     assert "vector scaling, cross-fitted on" in summary(result) and "refinement" in summary(result)
     with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
         calibrate_model(case.folder, **data, calibration="platt", **case.options)

@@ -6,7 +6,7 @@ from transformers import BertConfig, Wav2Vec2FeatureExtractor
 from hf_focal.cli.input_encoding import collator_of
 from hf_focal.cli.input_errors import InputError
 from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import labels_of, select_inputs, tags_of
+from hf_focal.cli.labeled_inputs import column_order, label_sets_of, labels_of, select_inputs, tags_of
 from hf_focal.experiments.models import GPCNNConfig
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -46,6 +46,7 @@ def test_names_without_a_table_back(label2id):
         ([3], Value("int64"), r"label_column must hold 0 to 2, got \[3\] in 'label' of test"),
         ([-1], Value("int64"), r"label_column must hold 0 to 2, got \[-1\]"),
         ([0.5], Value("float64"), "label_column must hold ClassLabel, integers or strings"),
+        ([[1], [2]], List(Value("int64")), "label_column must hold ClassLabel, integers or strings"),
         ([None], Value("string"), "label_column must have no missing values, got 1 of 1"),
     ],
 )
@@ -80,6 +81,69 @@ def test_names_are_found_without_the_spaces_around_them():
 def test_names_that_differ_in_case_alone_are_taken_to_the_letter():
     config = BertConfig(id2label={0: "b", 1: "B"}, label2id={"b": 0, "B": 1})
     assert labels_of(config, "test", labelled(["B", "b"], Value("string"))).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "label_map", "expected"),
+    [
+        (("1", "2", "3"), None, [1, -100, 0]),
+        (("2", "1", "0"), None, [0, -100, 1]),
+        (("0", "1", "2"), None, [2, -100, 1]),
+        (("cat", "2", "dog"), None, [2, -100, 1]),
+        (("cat", "dog", "fox"), {"1": "cat", "2": "dog"}, [1, -100, 0]),
+        (("cat", "dog", "fox"), {"c": "cat"}, [2, -100, 1]),
+    ],
+)
+def test_integers_are_names_where_the_names_are_other_integers_or_are_mapped(names, label_map, expected):
+    config, split = BertConfig(id2label=dict(enumerate(names))), labelled([2, -100, 1], Value("int64"))
+    assert labels_of(config, "test", split, InputOptions(label_map=label_map)).tolist() == expected
+
+
+def test_an_integer_that_no_label_is_called():
+    config = BertConfig(id2label=dict(enumerate(("1", "2", "3"))))
+    with pytest.raises(ValueError, match="labels that the model has, '1', '2', '3', got '0' in"):
+        labels_of(config, "test", labelled([0, 1], Value("int64")))
+
+
+def test_a_class_that_no_sample_has_may_be_one_that_the_model_has_not():
+    split = labelled([2, 0, -1], ClassLabel(names=["positive", "mixed", "NEGATIVE"]))
+    assert labels_of(SENTIMENT, "test", split).tolist() == [0, 2, -100]
+
+
+COLUMNS = {"NEGATIVE": [1, 0], "neutral": [0, 0], "Positive ": [0, 1], "neg": [1, 0], "x": [0, 1], "y": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("label_column", "label_map", "expected"),
+    [
+        ("Positive ,NEGATIVE,neutral", None, [[1, 0, 0], [0, 0, 1]]),
+        ("neutral,Positive ,neg", {"neg": "negative"}, [[1, 0, 0], [0, 0, 1]]),
+        ("x,neg,y", None, [[0, 1, 1], [1, 0, 1]]),
+    ],
+)
+def test_columns_are_matched_with_the_labels_in_any_case(label_column, label_map, expected):
+    options = InputOptions(label_column=label_column, label_map=label_map)
+    assert label_sets_of(SENTIMENT, "test", Dataset.from_dict(COLUMNS), options) == expected
+    assert (column_order(SENTIMENT, options) is None) == (label_column == "x,neg,y")
+
+
+@pytest.mark.parametrize("label_column", ["x,neutral,Positive ", "x,y,x", "neutral,neutral,NEGATIVE", "x,neg,neg"])
+def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column):
+    message = f"label_column must name each label of the model once, 'NEGATIVE', .*, got '{label_column}'"
+    with pytest.raises(ValueError, match=message):
+        label_sets_of(SENTIMENT, "test", Dataset.from_dict(COLUMNS), InputOptions(label_column=label_column))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["pos", "neg"], "label_column must hold 0 and 1, got others in 'label' of test"),
+        ([["x"]], "label_column must hold labels that the model has, 'pos', got 'x' in 'label' of test"),
+    ],
+)
+def test_what_is_no_set_of_labels(values, message):
+    with pytest.raises(ValueError, match=message):
+        label_sets_of(BertConfig(id2label={0: "pos"}), "test", Dataset.from_dict({"label": values}), InputOptions())
 
 
 def test_integers_of_no_label():

@@ -133,6 +133,8 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--text_column", "premises"], "text_column must be one of .*, got 'premises'; did you mean 'premise'?"),
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
         (["--label_map", "red=pink"], "label_map must map to labels of the model, .*, got 'pink'"),
+        (["--label_map", "rot=red", "--label_map", "rot=blue"], "label_map must .* once, got 'rot=red rot=blue'"),
+        (["--threshold_split", "dev"], "threshold_split must come with precision or coverage, got 'dev' without"),
         (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
         (["--task", "token-classification"], "token_column must be one of"),
@@ -176,6 +178,12 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(texts.validation.read_bytes())
     assert "got only samples that dataset has too" in error_of(capsys, [*line, "--test_dataset", copy])
+    evaluate = ["evaluate", *line[1:], "--coverage", "0.5", "--threshold_dataset", copy]
+    assert "threshold_dataset must hold samples of its own" in error_of(capsys, evaluate)
+    few = tmp_path / "few.csv"
+    few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
+    folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])
+    assert "dataset must have a label for each fold unless calibration is 'temperature': num_folds" in folds
     assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
     assert "test_dataset must hold other samples" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]

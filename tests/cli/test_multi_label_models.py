@@ -53,6 +53,7 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     model, data = made(tmp_path, num_labels)
     before = evaluate_model(model, data, label_column=column)
     assert before.pre["num_entries"] == 120 * num_labels and "micro_f1" in before.pre
+    assert before.details["notes"] == []
     result = calibrate_model(model, data, label_column=column, output=tmp_path / "out")
     assert result.temperature.value > 1.2 and result.post["nll"] < before.pre["nll"]
     assert json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())["pre"]["ece"] == before.pre["ece"]
@@ -63,6 +64,15 @@ def test_a_model_is_measured_and_calibrated(num_labels, column, tmp_path):
     expected = torch.sigmoid(logits / result.temperature.value)
     scores = {item["label"]: item["score"] for item in calibrated}
     assert [scores[word] for word in WORDS[:num_labels]] == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_columns_without_the_names_of_labels_are_said(tmp_path):
+    model, data = made(tmp_path, 2)
+    Dataset.from_parquet(data).rename_columns({"sun": "a", "rain": "b"}).to_parquet(tmp_path / "other.parquet")
+    result = evaluate_model(model, str(tmp_path / "other.parquet"), label_column="a,b")
+    expected = "no column of dataset 'other.parquet' has a label's name: they are taken in the order 'sun', 'rain'"
+    assert result.details["notes"] == [expected]
+    assert result.pre == evaluate_model(model, data, label_column="rain,sun").pre
 
 
 @pytest.mark.slow

@@ -37,6 +37,18 @@ def test_rows_that_t_was_fitted_to_are_said():
     assert "T was fitted on these same samples" in text and "increases" not in text
 
 
+def test_vector_scaling_has_no_temperature():
+    measured = result_of(1.0, fitted_on="dataset 'rows.csv'")
+    scores = {"nll": 1.0, "brier": 0.5, "ece": 0.1}
+    fit = {"method": "vector", "before": scores, "after": scores, "num_samples": 9, "changed_predictions": 0}
+    fit["decomposition"] = {"nll": (0.5, 0.5), "brier": (0.2, 0.3)}
+    unfitted = dataclasses.replace(measured.temperature, objective="none")
+    details = measured.details | {"calibration": fit}
+    text = summary(dataclasses.replace(measured, temperature=unfitted, details=details))
+    assert "T = 1" not in text and " T " not in text
+    assert "Vector scaling was fitted on these same samples, so the results after vector scaling are" in text
+
+
 def test_what_there_is_not_is_a_dash():
     measured = result_of(1.0)
     without = dataclasses.replace(measured, pre=measured.pre | {"classwise_ece": math.nan})

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -65,7 +66,8 @@ def train_each_loss(
         summary: the text to print about the results.
         compare: writes the report of a comparison into a folder.
         reusable: whether the result of a finished run is complete.
-        next_steps: what to print that the user may do next, with {folder} for that of a run; None is left out.
+        next_steps: what to print that the user may do next, with {folder!r} for that of a run in Python, and {quoted}
+            in a shell; None is left out.
 
     Returns:
         The results, one per loss.
@@ -103,9 +105,11 @@ def train_each_loss(
             if args.process_index == 0:
                 print(f"\n{summary(results)}")
                 print_written(reports)
-                steps = [f"see the figures on one page: hf-focal report {args.output_dir}", *filter(None, next_steps)]
                 best, _ = min(zip(runs, results, strict=True), key=lambda pair: pair[1].post.get("nll", math.inf))
-                print("\nNext:", *(step.format(folder=best.output_dir) for step in steps), sep="\n  ")
+                names = {"folder": best.output_dir, "quoted": shlex.quote(best.output_dir)}
+                steps = [step.format(**names) for step in next_steps if step is not None]
+                page = f"see the figures on one page: hf-focal report {shlex.quote(args.output_dir)}"
+                print("\nNext:", page, *steps, sep="\n  ")
     finally:
         unlock_all()
     _publish(runs)
