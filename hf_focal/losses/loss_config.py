@@ -150,11 +150,11 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
     own = LOSSES[config.name].options
     of_sigmoid = {key: value for key, value in config.options.items() if key not in own}
     if of_sigmoid and link == "softmax":
-        gamma = format_value(config.options.get("gamma") or 0.0)
+        gamma, alpha = format_value(config.options.get("gamma") or 0.0), config.options.get("alpha") or 0.25
         raise ValueError(
             f"link must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}: a softmax has a weight of each "
-            f"class, class_balanced:weights=0.25/0.75,gamma={gamma} for two of them, whose sum is divided by the "
-            "number of samples N, not by Σ w as F.cross_entropy divides it"
+            f"class: class_balanced:weights={1 - alpha:g}/{alpha:g},gamma={gamma} is α = {alpha:g}, but its sum is "
+            "divided by the number of samples N, not by Σ w as F.cross_entropy divides it"
         )
     try:
         loss = LOSSES[config.name](**{key: config.options[key] for key in own})

@@ -34,15 +34,16 @@ class RunResult:
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
-        temperature: fitted on the validation set, or `Temperature.unfitted`; then `post` equals `pre`.
+        temperature: fitted on the validation set, or `Temperature.unfitted`; `post` is then `pre`, or after
+            vector or matrix scaling.
         pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL. Of a
             translation model also "bleu", 0 to 100.
         pre_bins, post_bins: the bins of the reliability diagrams.
         details: additional JSON values: "date", when it was measured; "class_balance", where known: the number of
             "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the largest
             number of samples predicted as any one class; "labels", of models of several labels per sample: lists of
-            each label's "name", "frequency", "f1", "temperature", and its ECE "before" and "after" T; "worst", the
-            bins of the labels that are worst calibrated before T, by name.
+            each label's "name", "frequency", "f1", "temperature", and its ECE "before" and "after" T, and in "worst"
+            the bins of the labels that are worst calibrated before T, by name.
         pre_intervals, post_intervals: 95% intervals, metric -> (low, high): bootstrap intervals of the calibration
             errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
         true_calibration_error: (before, after) against the true posterior, if it is known.

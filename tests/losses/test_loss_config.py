@@ -335,6 +335,11 @@ def test_what_is_no_config_is_a_type_error(value):
 
 def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
     with pytest.raises(
-        ValueError, match=r"class_balanced:weights=0\.25/0\.75,gamma=2 for two of them, .* samples N, not"
+        ValueError, match=r"class_balanced:weights=0\.8/0\.2,gamma=2 is α = 0\.2, but .* samples N, not"
     ):
-        build_loss("focal:gamma=2,alpha=0.25")
+        build_loss("focal:gamma=2,alpha=0.2")
+    logits = torch.tensor([[0.3, -0.2], [-1.0, 0.4]])
+    softmax = build_loss("class_balanced:weights=0.8/0.2,gamma=2")(logits, torch.tensor([0, 1]), reduction="none")
+    one_logit = (logits[:, 1:] - logits[:, :1]), torch.tensor([[0.0], [1.0]])
+    sigmoid = build_loss("focal:gamma=2,alpha=0.2", "sigmoid")(*one_logit, reduction="none")
+    torch.testing.assert_close(softmax, sigmoid.squeeze(1))
