@@ -352,20 +352,22 @@ class FocalTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
-            return self._without_drop_last(super().get_eval_dataloader, eval_dataset)
+            return self._in_order(super().get_eval_dataloader, eval_dataset)
         # With persistent workers Trainer would take the loader of the evaluation set for any other set.
         return self.get_test_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        return self._without_drop_last(super().get_test_dataloader, test_dataset)
+        return self._in_order(super().get_test_dataloader, test_dataset)
 
-    def _without_drop_last(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
-        """`dataloader_drop_last` is for training; every sample is measured."""
-        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+    def _in_order(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
+        """Without `dataloader_drop_last` and groups by length: every sample is measured, and predictions keep order."""
+        args = self.args
+        given = args.dataloader_drop_last, args.train_sampling_strategy
+        args.dataloader_drop_last, args.train_sampling_strategy = False, "random"
         try:
             return build(dataset)
         finally:
-            self.args.dataloader_drop_last = drop_last
+            args.dataloader_drop_last, args.train_sampling_strategy = given
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
         """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
