@@ -35,7 +35,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
-from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
+from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
@@ -53,7 +53,7 @@ from .setup_and_dataset_checks import (
     labels_of,
 )
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
+from .training_callbacks import GammaUpdates, TrainingCallback, add_callbacks, print_lines
 
 _logger = logging.getLogger(__name__)
 
@@ -139,8 +139,7 @@ class FocalTrainer(Trainer):
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
         self._gamma_updates = GammaUpdates(self)
-        for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
-            self.add_callback(callback)
+        add_callbacks(self, TrainingCallback(self), self._gamma_updates, FocalCheckpoint())
         print_lines(self)
 
     def build_loss(self) -> None:
@@ -164,6 +163,8 @@ class FocalTrainer(Trainer):
         checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
+        if checkpoint and not self.args.ignore_data_skip:
+            check_position(checkpoint, self.train_dataset)
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None

@@ -17,6 +17,7 @@ from transformers import (
     TrainerControl,
     TrainerState,
 )
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
@@ -79,6 +80,15 @@ class ProgressAndLines(ProgressCallback):
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is not None and (line := log_line(logs or {}, args, state)):
             self.training_bar.write(line)
+
+
+def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
+    """Add a trainer's own callbacks; what Trainer saves on SIGTERM, at the end of a step, has to follow them."""
+    saves_on_signal = trainer.pop_callback(JITCheckpointCallback)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    if saves_on_signal is not None:
+        trainer.add_callback(saves_on_signal)
 
 
 def print_lines(trainer: Any) -> None:
