@@ -18,13 +18,7 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
 from ..calibration.correction_choice import CalibrationFit, Correction, fit_calibration
-from ..calibration.fitted_temperature import (
-    OBJECTIVES,
-    STREAM_OBJECTIVES,
-    Temperature,
-    check_objective,
-    few_samples,
-)
+from ..calibration.fitted_temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, few_samples
 from ..calibration.folding import folded_temperature
 from ..calibration.last_layers import may_have_bias
 from ..calibration.streaming_temperature import TemperatureCurves, TemperatureStream
@@ -51,6 +45,7 @@ from .setup_and_dataset_checks import (
     check_setup,
     evaluation_set,
     labels_of,
+    search_objective,
 )
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, TrainingCallback, add_callbacks, print_lines
@@ -249,6 +244,9 @@ class FocalTrainer(Trainer):
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
 
+    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
+        return super().hyperparameter_search(hp_space, search_objective(self, compute_objective), *args, **kw)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
         if {"loss", "learning_rate"} <= logs.keys():  # what Trainer logs during training
@@ -361,7 +359,7 @@ class FocalTrainer(Trainer):
         return self._in_order(super().get_test_dataloader, test_dataset)
 
     def _in_order(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
-        """Without `dataloader_drop_last` and groups by length: every sample is measured, and predictions keep order."""
+        """Without `dataloader_drop_last` or groups by length: every sample is measured, in the dataset's order."""
         args = self.args
         given = args.dataloader_drop_last, args.train_sampling_strategy
         args.dataloader_drop_last, args.train_sampling_strategy = False, "random"

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import datasets
@@ -87,6 +88,13 @@ def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
             "dispatch_batches=False: the samples that fill up its last batch cannot be told from its own"
         )
     check_not_empty("the dataset to measure", dataloader.dataset)
+
+
+def search_objective(trainer: Any, compute_objective: Any) -> Any:
+    """The objective of a hyperparameter search, by default the loss, where Trainer would add up all metrics."""
+    if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
+        raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
+    return compute_objective or itemgetter("eval_nll" if trainer.loss.changes_during_training else "eval_loss")
 
 
 def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from test_focal_trainer import EVAL, assert_has, reference_metrics, trainer_of
 from tiny_models import BagOfWords, logits_of, rows, settings, tensors, tiny_bert
 from torch.nn import functional as F
-from transformers import PrinterCallback
+from transformers import PrinterCallback, Trainer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, fit_temperature, fold_temperature
 
@@ -118,6 +118,22 @@ def test_a_loss_that_a_search_sets_is_the_loss_that_trains(tmp_path):
     other.train()
     assert str(trainer.loss_config) == "brier"
     assert torch.equal(trainer.model.classifier.weight, other.model.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("loss", "metric"), [("focal:gamma=2", "eval_loss"), ("adafocal:bins=3", "eval_nll"), ("flsd53", None)]
+)
+def test_a_search_minimizes_the_loss_not_a_sum_of_metrics(loss, metric, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "hyperparameter_search", lambda self, *given, **options: (*given, options))
+    trainer = trainer_of(tmp_path, BagOfWords(), loss, other=None if metric else {"compute_metrics": dict})
+    own = [len, {"n_trials": 3}]
+    assert [*trainer.hyperparameter_search(compute_objective=len, n_trials=3)][1:] == own
+    if metric is None:
+        with pytest.raises(ValueError, match="compute_objective must be given with compute_metrics or several eval"):
+            trainer.hyperparameter_search()
+    else:
+        metrics = trainer.evaluate()
+        assert trainer.hyperparameter_search()[1](metrics) == metrics[metric]
 
 
 def test_positional_arguments_are_those_of_trainer(tmp_path):
