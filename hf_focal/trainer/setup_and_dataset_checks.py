@@ -62,12 +62,15 @@ def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
     return sets[dataset]
 
 
+def same_data(first: Any, second: Any) -> bool:
+    """Whether two datasets are one, or the same data loaded twice."""
+    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
+        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
+    return first is not None and first is second
+
+
 def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
-    same = dataset is not None and dataset is train_dataset
-    if isinstance(dataset, datasets.Dataset) and isinstance(train_dataset, datasets.Dataset):
-        # Loaded twice, it is the same data.
-        same = getattr(dataset, "_fingerprint", dataset) == getattr(train_dataset, "_fingerprint", train_dataset)
-    if same:
+    if same_data(dataset, train_dataset):
         raise ValueError(
             f"{name} must be held out, got the training set: its confidence says nothing about other data"
         )
