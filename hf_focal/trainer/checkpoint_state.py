@@ -52,11 +52,12 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
     return None
 
 
-def check_position(checkpoint: str | Path, train_dataset: Any) -> None:
+def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
     """Raise ValueError if the training was beyond the first pass over a stream, whose batches Trainer cannot find."""
-    file = Path(checkpoint, "trainer_state.json")
-    # A pass that `max_steps` ends counts as a whole one: 1 is still the first.
-    if not has_length(train_dataset) and file.is_file() and json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:
+    file = Path(checkpoint or "", "trainer_state.json")
+    if not checkpoint or trainer.args.ignore_data_skip or has_length(trainer.train_dataset) or not file.is_file():
+        return
+    if json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:  # 1 where `max_steps` ended the first pass
         raise ValueError(
             "resume_from_checkpoint must be of the first pass over a train_dataset without a length, got "
             f"{str(checkpoint)!r} of a later one: Trainer would start again with the first sample; "

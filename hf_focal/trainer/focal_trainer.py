@@ -33,7 +33,7 @@ from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .head_kinds import Head, check_model, head_of
+from .head_kinds import Head, check_correction, check_model, head_of
 from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
 from .loss_function import LossFunction, loss_of_head
 from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
@@ -158,8 +158,7 @@ class FocalTrainer(Trainer):
         checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
-        if checkpoint and not self.args.ignore_data_skip:
-            check_position(checkpoint, self.train_dataset)
+        check_position(checkpoint, self)
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
@@ -430,7 +429,8 @@ class FocalTrainer(Trainer):
         dataset = self.held_out_dataset(dataset, "dataset")
         store: Any = TemperatureSums(self.args.calibration_bins)
         if self.head in (Head.CLASSES, Head.LABELS):
-            store = CollectedLogits(store if self.head is Head.CLASSES and objective in STREAM_OBJECTIVES else None)
+            streams = self.head is Head.CLASSES and objective in STREAM_OBJECTIVES
+            store = CollectedLogits(store if streams else None, self.link)
         collected = self.collect(dataset, store)
         if curves := collected.compute() if isinstance(collected, TemperatureStream) else None:
             self.temperature = curves.fit(objective)
@@ -456,10 +456,9 @@ class FocalTrainer(Trainer):
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a language model, or one of
-                pixels or several labels, for which there is `fit_temperature`.
+                pixels or several labels (use `fit_temperature`), or of multiple choice unless for a temperature.
         """
-        if self.head is not Head.CLASSES:
-            raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
+        check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
         logits, labels = self.collect(dataset, CollectedLogits())
         options = {"num_bins": self.args.calibration_bins, "bias": may_have_bias(self.model)}
@@ -510,11 +509,11 @@ class FocalTrainer(Trainer):
         self.save_model(_internal_call=True)  # without a push
         self.forget_folded_temperature()
         if self.correction is not None and self.is_world_process_zero():
+            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
             if self.temperature is not None:
                 self.temperature.save(folder / "temperature.json")
             if self.calibration_fit is not None:
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
-            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
 
     def create_model_card(
         self,

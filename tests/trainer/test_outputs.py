@@ -68,7 +68,9 @@ def test_soft_targets_are_measured_by_their_largest_class(tmp_path):
     soft = [{**row, "labels": 0.7 * F.one_hot(torch.tensor(row["labels"]), 4).double() + 0.075} for row in EVAL]
     trainer = trainer_of(tmp_path, BagOfWords(), "focal:gamma=1", train=soft, other={"eval_dataset": soft})
     trainer.train()
-    assert_has(trainer.evaluate(), reference_metrics(logits_of(trainer.model, EVAL), EVAL))
+    logits = logits_of(trainer.model, EVAL)
+    assert_has(trainer.evaluate(), reference_metrics(logits, EVAL))
+    assert trainer.fit_temperature([*soft]).value == fit_temperature(logits, tensors(EVAL)[1], "nll").value
 
 
 def test_a_temperature_ends_when_it_is_folded_or_the_model_trains_on(tmp_path):
