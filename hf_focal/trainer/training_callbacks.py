@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import (
+    DefaultFlowCallback,
     PrinterCallback,
     ProgressCallback,
     Trainer,
@@ -17,7 +18,6 @@ from transformers import (
     TrainerControl,
     TrainerState,
 )
-from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
@@ -83,12 +83,14 @@ class ProgressAndLines(ProgressCallback):
 
 
 def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
-    """Add a trainer's own callbacks; what Trainer saves on SIGTERM, at the end of a step, has to follow them."""
-    saves_on_signal = trainer.pop_callback(JITCheckpointCallback)
-    for callback in callbacks:
+    """Add a trainer's own callbacks."""
+    later = []
+    if trainer.args.enable_jit_checkpoint:  # by a callback that saves at the end of a step: they must come before it
+        later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
+    for callback in later:
+        trainer.remove_callback(callback)
+    for callback in (*callbacks, *later):
         trainer.add_callback(callback)
-    if saves_on_signal is not None:
-        trainer.add_callback(saves_on_signal)
 
 
 def print_lines(trainer: Any) -> None:
