@@ -314,8 +314,10 @@ class TrainedModel:
     def check_fit(self, calibration: str, per_label: bool) -> None:
         """Raise `InputError` for a correction that this kind of model does not have."""
         labels = self.config.problem_type == MULTI_LABEL
-        if calibration != "temperature" and (self.generates or labels):
-            kind = "a model of several labels per sample" if labels else "a language model"
+        choices = self.task == "multiple-choice-head"
+        if calibration != "temperature" and (self.generates or labels or choices):
+            kind = "a head of multiple choice" if choices else "a language model"
+            kind = "a model of several labels per sample" if labels else kind
             raise InputError(f"calibration must be 'temperature' for {kind}, got {calibration!r}")
         if per_label and not labels:
             problem = self.config.problem_type

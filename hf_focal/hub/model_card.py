@@ -71,6 +71,7 @@ def model_card(
     folded: bool = True,
     fine_tuned: bool = True,
     own_code: bool = False,
+    loadable: bool = True,
     adapter: bool = False,
     num_labels: int | None = None,
     sft: bool = False,
@@ -98,6 +99,7 @@ def model_card(
         folded: whether T is in the weights (`fold_temperature`). Otherwise the card shows how to apply it.
         fine_tuned: whether `base_model` was trained, and not only measured and corrected with `dataset`.
         own_code: whether loading the model requires `import hf_focal.models`.
+        loadable: whether Transformers can load it.
         adapter: whether it is a PEFT adapter, and num_labels how many classes it has.
         sft: whether FocalSFTTrainer trained it.
         measured_on, fitted_on: the splits of the results and of the temperature; fitted_on may be a file.
@@ -190,7 +192,8 @@ def _eval_results(
     values = [(key, name + optimistic, result.post.get(key)) for key, name in _METRICS.items()]
     if result.method is not None:
         before = f" before {result.method} scaling"
-        values += [(key, name + before, result.pre.get(key)) for key, name in _METRICS.items() if key != "accuracy"]
+        changed = [key for key in _METRICS if key != "accuracy" or result.method != "temperature"]
+        values += [(key, _METRICS[key] + before, result.pre.get(key)) for key in changed]
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}
     return [
         EvalResult(**common, metric_type=key, metric_name=name, metric_value=float(value))

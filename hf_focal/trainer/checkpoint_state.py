@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import has_length
 
 from ..utils.atomic_write import write_whole
 
@@ -49,6 +50,19 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
             "saves: resume from another checkpoint"
         )
     return None
+
+
+def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
+    """Raise ValueError if the training was beyond the first pass over a stream, whose batches Trainer cannot find."""
+    file = Path(checkpoint or "", "trainer_state.json")
+    if not checkpoint or trainer.args.ignore_data_skip or has_length(trainer.train_dataset) or not file.is_file():
+        return
+    if json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:  # 1 where `max_steps` ended the first pass
+        raise ValueError(
+            "resume_from_checkpoint must be of the first pass over a train_dataset without a length, got "
+            f"{str(checkpoint)!r} of a later one: Trainer would start again with the first sample; "
+            "ignore_data_skip=True accepts that"
+        )
 
 
 def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:

@@ -40,7 +40,7 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     """The number of training labels of each class, up to the last class that has any; -100 is left out. Of a model of
     several labels per sample: the number of ones of each.
 
-    They are read from the column "labels" or "label" of a `datasets.Dataset`, also of lists, or from a tensor `labels`
+    They are read from the only column "labels" or "label" of a `datasets.Dataset`, also of lists, or a tensor `labels`
     of the dataset. Any other dataset is collated once, with each process taking a share.
     """
     dataset: Any = train_dataloader.dataset
@@ -70,7 +70,8 @@ def _label_column(dataset: Any) -> str | None:
     """The column with the class labels, None where only batches show them."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
-    for name in ("labels", "label"):
+    names = {"labels", "label"} & dataset.features.keys()
+    for name in names if len(names) == 1 else ():  # of both, the collator takes one
         feature = dataset.features.get(name)
         while isinstance(feature, datasets.List | datasets.LargeList):
             feature = feature.feature

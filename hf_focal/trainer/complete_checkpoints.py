@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -40,7 +41,8 @@ def complete_checkpoints(output_dir: str | Path) -> list[str]:
 
 
 def _newest_first(output_dir: str | Path) -> list[Path]:
-    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[1].isdecimal()]
+    found = Path(output_dir).glob("checkpoint-*")
+    checkpoints = [path for path in found if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
 
 

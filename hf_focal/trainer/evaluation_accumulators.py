@@ -122,18 +122,18 @@ class TemperatureSums(TemperatureStream):
 
 
 class CollectedLogits:
-    """Logits (M, K) and labels (M,) on the CPU, for the fit of a temperature.
+    """Logits (M, K) and labels (M,) on the CPU, for a fit. Soft targets count as their likeliest class.
 
     `sums`, if given, take their place once those of all processes would exceed `MAX_COLLECTED_BYTES`.
     """
 
-    def __init__(self, sums: TemperatureSums | None = None) -> None:
+    def __init__(self, sums: TemperatureSums | None = None, link: str = "softmax") -> None:
         self.batches: list[tuple[Tensor, Tensor]] = []
         self.sums: Any = sums
-        self.num_bytes = 0
+        self.num_bytes, self.link = 0, link
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        labels = labels.reshape(logits.shape) if labels.shape == logits.shape else labels.flatten()
+        labels = labels if self.link == "sigmoid" else class_indices(logits, labels).flatten()
         logits = logits.detach().flatten(0, -2)
         self.num_bytes += logits.nbytes
         if self._exceeds_limit():

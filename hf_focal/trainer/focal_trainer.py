@@ -18,13 +18,7 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
 from ..calibration.correction_choice import CalibrationFit, Correction, fit_calibration
-from ..calibration.fitted_temperature import (
-    OBJECTIVES,
-    STREAM_OBJECTIVES,
-    Temperature,
-    check_objective,
-    few_samples,
-)
+from ..calibration.fitted_temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, few_samples
 from ..calibration.folding import folded_temperature
 from ..calibration.last_layers import may_have_bias
 from ..calibration.streaming_temperature import TemperatureCurves, TemperatureStream
@@ -35,11 +29,11 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from .auxiliary_loss import AuxiliaryLoss
-from .checkpoint_state import FocalCheckpoint, LoggedLoss, read_state, write_state
+from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .head_kinds import Head, check_model, head_of
+from .head_kinds import Head, check_correction, check_model, head_of
 from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
 from .loss_function import LossFunction, loss_of_head
 from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
@@ -51,9 +45,10 @@ from .setup_and_dataset_checks import (
     check_setup,
     evaluation_set,
     labels_of,
+    search_objective,
 )
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
+from .training_callbacks import GammaUpdates, TrainingCallback, add_callbacks, print_lines
 
 _logger = logging.getLogger(__name__)
 
@@ -139,8 +134,7 @@ class FocalTrainer(Trainer):
         self.build_loss()
         self._logged_loss = LoggedLoss(0, 0)
         self._gamma_updates = GammaUpdates(self)
-        for callback in (TrainingCallback(self), self._gamma_updates, FocalCheckpoint()):
-            self.add_callback(callback)
+        add_callbacks(self, TrainingCallback(self), self._gamma_updates, FocalCheckpoint())
         print_lines(self)
 
     def build_loss(self) -> None:
@@ -164,6 +158,7 @@ class FocalTrainer(Trainer):
         checkpoint = get_last_checkpoint(self.args.output_dir) if checkpoint is True else checkpoint
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
+        check_position(checkpoint, self)
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
@@ -247,6 +242,9 @@ class FocalTrainer(Trainer):
             return (loss, outputs) if return_outputs else loss
         # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
+
+    def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
+        return super().hyperparameter_search(hp_space, search_objective(self, compute_objective), *args, **kw)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
@@ -352,20 +350,22 @@ class FocalTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
-            return self._without_drop_last(super().get_eval_dataloader, eval_dataset)
+            return self._in_order(super().get_eval_dataloader, eval_dataset)
         # With persistent workers Trainer would take the loader of the evaluation set for any other set.
         return self.get_test_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        return self._without_drop_last(super().get_test_dataloader, test_dataset)
+        return self._in_order(super().get_test_dataloader, test_dataset)
 
-    def _without_drop_last(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
-        """`dataloader_drop_last` is for training; every sample is measured."""
-        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+    def _in_order(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
+        """Without `dataloader_drop_last` or groups by length: every sample is measured, in the dataset's order."""
+        args = self.args
+        given = args.dataloader_drop_last, args.train_sampling_strategy
+        args.dataloader_drop_last, args.train_sampling_strategy = False, "random"
         try:
             return build(dataset)
         finally:
-            self.args.dataloader_drop_last = drop_last
+            args.dataloader_drop_last, args.train_sampling_strategy = given
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
         """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
@@ -429,7 +429,8 @@ class FocalTrainer(Trainer):
         dataset = self.held_out_dataset(dataset, "dataset")
         store: Any = TemperatureSums(self.args.calibration_bins)
         if self.head in (Head.CLASSES, Head.LABELS):
-            store = CollectedLogits(store if self.head is Head.CLASSES and objective in STREAM_OBJECTIVES else None)
+            streams = self.head is Head.CLASSES and objective in STREAM_OBJECTIVES
+            store = CollectedLogits(store if streams else None, self.link)
         collected = self.collect(dataset, store)
         if curves := collected.compute() if isinstance(collected, TemperatureStream) else None:
             self.temperature = curves.fit(objective)
@@ -455,10 +456,9 @@ class FocalTrainer(Trainer):
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a language model, or one of
-                pixels or several labels, for which there is `fit_temperature`.
+                pixels or several labels (use `fit_temperature`), or of multiple choice unless for a temperature.
         """
-        if self.head is not Head.CLASSES:
-            raise ValueError(f"the model must classify samples or words, got {self.head}: use fit_temperature")
+        check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
         logits, labels = self.collect(dataset, CollectedLogits())
         options = {"num_bins": self.args.calibration_bins, "bias": may_have_bias(self.model)}
@@ -509,11 +509,11 @@ class FocalTrainer(Trainer):
         self.save_model(_internal_call=True)  # without a push
         self.forget_folded_temperature()
         if self.correction is not None and self.is_world_process_zero():
+            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
             if self.temperature is not None:
                 self.temperature.save(folder / "temperature.json")
             if self.calibration_fit is not None:
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
-            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
 
     def create_model_card(
         self,

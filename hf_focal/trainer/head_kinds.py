@@ -91,6 +91,15 @@ def without_adapter(model: nn.Module) -> Any:
     return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
+def check_correction(model: nn.Module, head: Head, method: str) -> None:
+    """Raise ValueError unless `fit_calibration` can fit this method to a model."""
+    if head is not Head.CLASSES:
+        raise ValueError(f"the model must classify samples or words, got {head}: use fit_temperature")
+    name = type(without_adapter(model)).__name__
+    if method != "temperature" and name.endswith("ForMultipleChoice"):  # one logit for each choice
+        raise ValueError(f"method must be 'temperature' for multiple choice, got {method!r} for {name}")
+
+
 def check_model(model: nn.Module) -> None:
     """Raise ValueError unless a model's logits have a softmax over the labels' classes, or a sigmoid for each label,
     and line up with them."""

@@ -64,6 +64,8 @@ class LossFunction:
     def logits_of(self, outputs: Any) -> Any:
         """As the function; those of starts and ends are stacked as (N, 2, L)."""
         names = ("start_logits", "end_logits")
+        if self.spans and isinstance(outputs, tuple):
+            return torch.stack(outputs[:2], 1)
         if self.spans and all(name in outputs for name in names):
             return torch.stack([outputs[name] for name in names], 1)
         return logits_of(outputs)

@@ -25,7 +25,7 @@ from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..utils.atomic_write import write_whole
 from .head_kinds import Head, head_of, without_adapter
-from .setup_and_dataset_checks import evaluation_set
+from .setup_and_dataset_checks import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
 _logger = logging.getLogger(__name__)
@@ -111,18 +111,22 @@ def write_model_card(
     if result is not None:
         named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
     else:
-        if test_dataset is None:
-            named["measured_on"], test_dataset = "validation", trainer.eval_dataset
+        test_dataset = trainer.eval_dataset if test_dataset is None else test_dataset
         test_dataset = trainer.held_out_dataset(test_dataset, "test_dataset")
-        named["same_rows"] = trainer.fitted_on is test_dataset
+        named["measured_on"] = _split(trainer, test_dataset, "test")
+        named["same_rows"] = same_data(trainer.fitted_on, test_dataset)
         result = measured_result(trainer, test_dataset)
     if not trainer.is_world_process_zero():
         return
+    if trainer.fitted_on is not None:
+        named["fitted_on"] = _split(trainer, trainer.fitted_on, "calibration")
     folder = Path(args.output_dir)
     config = folder / "config.json"
     saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {"calibration": {"folded": False}}
-    unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
+    unused, state = "num_train_epochs" if args.max_steps > 0 else "max_steps", trainer.state
     settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
+    if state.global_step:  # the training may have been stopped
+        settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
     settings["configuration of the dataset"] = dataset_config
     card = model_card(
         result,
@@ -133,6 +137,7 @@ def write_model_card(
         folded=is_folded(saved.get("calibration"), trainer.head.generates) or adapter_calibration(folder) is not None,
         earlier=None if result.temperature.is_fitted else trainer.folded_temperature(),
         own_code=type(model).__module__.startswith("hf_focal."),
+        loadable=isinstance(model, PreTrainedModel),
         adapter=model is not wrapped,
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
         num_labels=getattr(getattr(model, "config", None), "num_labels", None),
@@ -142,14 +147,21 @@ def write_model_card(
     card.save(folder / "README.md")
 
 
+def _split(trainer: Trainer, dataset: Any, other: str) -> str:
+    """The key of an evaluation set, "validation" where there is but one, and `other` for other data."""
+    sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {"validation": trainer.eval_dataset}
+    return next((key for key, part in sets.items() if same_data(part, dataset)), other)
+
+
 def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     """The result on a dataset; the main process writes its report."""
     before, after = trainer.measure(dataset)
-    if after is not None and trainer.fitted_on is evaluation_set("dataset", dataset, trainer.eval_dataset):
-        _logger.warning("T was fitted on the samples that are measured, so the results after T are optimistic")
     details: dict[str, Any] = {"gamma_history": gamma_history(trainer.state.log_history)}
     if isinstance(dataset, str):
         details["measured_on"] = dataset
+    if after is not None and same_data(trainer.fitted_on, evaluation_set("dataset", dataset, trainer.eval_dataset)):
+        _logger.warning("T was fitted on the samples that are measured, so the results after T are optimistic")
+        details["fitted_on"] = details.setdefault("measured_on", "the calibration data")
     samples = trainer.head is Head.LABELS or (trainer.head is Head.CLASSES and trainer.confusion is None)
     if trainer.calibration_fit is not None:
         details["calibration"] = trainer.calibration_fit.to_dict()

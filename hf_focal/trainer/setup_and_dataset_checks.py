@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import datasets
@@ -61,12 +62,15 @@ def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
     return sets[dataset]
 
 
+def same_data(first: Any, second: Any) -> bool:
+    """Whether two datasets are one, or the same data loaded twice."""
+    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
+        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
+    return first is not None and first is second
+
+
 def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
-    same = dataset is not None and dataset is train_dataset
-    if isinstance(dataset, datasets.Dataset) and isinstance(train_dataset, datasets.Dataset):
-        # Loaded twice, it is the same data.
-        same = getattr(dataset, "_fingerprint", dataset) == getattr(train_dataset, "_fingerprint", train_dataset)
-    if same:
+    if same_data(dataset, train_dataset):
         raise ValueError(
             f"{name} must be held out, got the training set: its confidence says nothing about other data"
         )
@@ -87,6 +91,13 @@ def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
             "dispatch_batches=False: the samples that fill up its last batch cannot be told from its own"
         )
     check_not_empty("the dataset to measure", dataloader.dataset)
+
+
+def search_objective(trainer: Any, compute_objective: Any) -> Any:
+    """The objective of a hyperparameter search, by default the loss, where Trainer would add up all metrics."""
+    if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
+        raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
+    return compute_objective or itemgetter("eval_nll" if trainer.loss.changes_during_training else "eval_loss")
 
 
 def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import (
+    DefaultFlowCallback,
     PrinterCallback,
     ProgressCallback,
     Trainer,
@@ -79,6 +80,17 @@ class ProgressAndLines(ProgressCallback):
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is not None and (line := log_line(logs or {}, args, state)):
             self.training_bar.write(line)
+
+
+def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
+    """Add a trainer's own callbacks."""
+    later = []
+    if trainer.args.enable_jit_checkpoint:  # by a callback that saves at the end of a step: they must come before it
+        later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
+    for callback in later:
+        trainer.remove_callback(callback)
+    for callback in (*callbacks, *later):
+        trainer.add_callback(callback)
 
 
 def print_lines(trainer: Any) -> None:

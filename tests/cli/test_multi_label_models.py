@@ -116,6 +116,7 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
 @pytest.mark.parametrize(
     ("problem_type", "options", "message"),
     [
+        ("choices", {"calibration": "auto"}, "calibration must be 'temperature' for a head of multiple choice"),
         (None, {"per_label": True}, "per_label needs a model whose problem_type is 'multi_label_classification'"),
         ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and calibration"),
         ("multi", {"calibration": "vector"}, "calibration must be 'temperature' for a model of several labels"),
@@ -123,6 +124,9 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
 )
 def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, options, message, tmp_path):
     names = {"architectures": ["BertForSequenceClassification"], "num_labels": 4}
+    if problem_type == "choices":
+        names, problem_type = {"architectures": ["BertForMultipleChoice"]}, None
+        options = options | {"question_column": "q"}
     problem_type = problem_type and "multi_label_classification"
     BertConfig(**names, problem_type=problem_type).save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match=message):

@@ -9,6 +9,7 @@ from datasets import Dataset, DatasetDict
 from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, weights
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
 from hf_focal.losses import adafocal_update
@@ -279,6 +280,26 @@ def test_a_stopped_training_can_be_made_longer(tmp_path):
     longer = trainer_of(tmp_path, **options)
     longer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
     torch.testing.assert_close(weights(longer.model), by_hand([5, 10], 15)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [LOSS, "recall:ema=0.3"])
+def test_what_is_saved_on_sigterm_has_what_the_end_of_the_step_changes(loss, tmp_path):
+    class InStep5(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, **kwargs):
+            if state.global_step == 4:
+                callbacks = stopped.callback_handler.callbacks
+                (saving,) = [callback for callback in callbacks if isinstance(callback, JITCheckpointCallback)]
+                saving.jit_manager.is_checkpoint_requested = True
+
+    options = {"loss": loss, "enable_jit_checkpoint": True}
+    stopped = trainer_of(tmp_path, callbacks=[InStep5()], **options)
+    stopped.train()
+    assert stopped.state.global_step == 5
+    whole, resumed = trainer_of(tmp_path, **options), trainer_of(tmp_path, **options)
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert resumed.loss.state_dict() == whole.loss.state_dict()
 
 
 def test_restored_callbacks_are_not_warned_about(tmp_path, caplog):

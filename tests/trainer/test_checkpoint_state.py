@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_models import BagOfWords, rows, settings, weights
+from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
@@ -15,9 +16,9 @@ from hf_focal.trainer.checkpoint_state import STATE_FILE, read_state, write_stat
 SAVED = {"save_strategy": "steps", "save_steps": 5, "learning_rate": 0.01, "optim": "adamw_torch"}
 
 
-def trainer_of(folder, **options):
+def trainer_of(folder, train=None, **options):
     args = FocalTrainingArguments(**settings(folder, loss="adafocal:bins=3", num_train_epochs=2) | SAVED | options)
-    return FocalTrainer(BagOfWords(), args, train_dataset=rows(40), eval_dataset=rows(21, seed=1))
+    return FocalTrainer(BagOfWords(), args, train_dataset=train or rows(40), eval_dataset=rows(21, seed=1))
 
 
 @pytest.fixture
@@ -66,6 +67,25 @@ def test_a_checkpoint_of_the_stock_trainer_starts_the_loss_afresh(tmp_path, capl
     (tmp_path / "checkpoint-10" / STATE_FILE).unlink()
     with pytest.raises(ValueError, match=r"must contain focal_state\.json"):
         read_state(tmp_path / "checkpoint-10")
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(rows(40))
+
+
+@pytest.mark.parametrize(("step", "refused"), [(3, False), (5, False), (6, True)])
+def test_a_stream_is_resumed_in_its_first_pass(step, refused, tmp_path):
+    options = {"loss": "cross_entropy", "max_steps": 8, "save_steps": 1}
+    whole, resumed = (trainer_of(tmp_path, train=Stream(), **options) for _ in range(2))
+    whole.train()
+    checkpoint = str(tmp_path / f"checkpoint-{step}")
+    if refused:
+        with pytest.raises(ValueError, match=r"must be of the first pass over .*, got .*checkpoint-6' of a later one"):
+            resumed.train(resume_from_checkpoint=checkpoint)
+        resumed.args.ignore_data_skip = True
+    resumed.train(resume_from_checkpoint=checkpoint)
+    assert torch.equal(weights(resumed.model), weights(whole.model)) is not refused
 
 
 def test_the_state_is_written_atomically(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import torch
 from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tensors, tiny_bert
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset
+from transformers import default_data_collator
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import class_balanced_weights
@@ -25,6 +26,11 @@ def trainer_of(folder, dataset, model=BagOfWords, **options):
 def counts(folder, dataset, **options):
     trainer = trainer_of(folder, dataset, **options)
     return class_counts(trainer, trainer.get_train_dataloader())
+
+
+def takes_label(samples):
+    """As `DataCollatorWithPadding` does; the default collator takes "labels"."""
+    return default_data_collator([{"input_ids": row["input_ids"], "label": row["label"]} for row in samples])
 
 
 class Plain(Dataset):
@@ -84,6 +90,14 @@ def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):
     assert counts(tmp_path, of_columns(labels=labels)) == expected.tolist()
     pixels = [[row, row] for row in labels]
     assert counts(tmp_path, of_columns(labels=pixels)) == (2 * expected).tolist()
+
+
+@pytest.mark.parametrize(("collator", "expected"), [(None, EXPECTED), (takes_label, EXPECTED[::-1])])
+def test_of_two_columns_the_one_that_the_collator_takes_is_counted(collator, expected, tmp_path):
+    dataset = of_columns().add_column("label", [3 - row["labels"] for row in DATA])
+    trainer = trainer_of(tmp_path, dataset)
+    trainer.data_collator = collator or trainer.data_collator
+    assert class_counts(trainer, trainer.get_train_dataloader()) == expected
 
 
 def test_a_column_that_batches_do_not_show_is_not_read(tmp_path):

@@ -27,7 +27,8 @@ def checkpoint(folder, state="{}", random_states=("rng_state.pth",)):
 
 def test_the_newest_complete_checkpoint(tmp_path, caplog):
     assert last_complete_checkpoint(tmp_path / "missing") is None
-    (tmp_path / "checkpoint-old").mkdir()
+    for name in ("checkpoint-old", "checkpoint-99-bad"):
+        checkpoint(tmp_path / name)
     checkpoint(tmp_path / "checkpoint-16", state=None)
     assert last_complete_checkpoint(tmp_path) is None
     for step in (4, 8):

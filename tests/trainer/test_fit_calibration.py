@@ -56,7 +56,7 @@ def test_it_is_saved_in_the_weights_and_told_on_the_card(tmp_path):
     assert f"It changes {fit.changed_predictions} of 200 predictions" in card
     gain, rest = fit.decomposition()["nll"]
     assert f"| NLL | {fit.before['nll']:.3f} | {fit.after['nll']:.3f} | {gain:.3f} | {rest:.3f} |" in card
-    assert "No temperature was fitted" not in card
+    assert "No temperature was fitted" not in card and "name: Accuracy before matrix scaling" in card
     assert "refinement" in (tmp_path / "report" / "table.md").read_text()
 
 

@@ -90,6 +90,12 @@ def test_the_last_batch_is_dropped_from_the_training_alone(tmp_path):
     assert trainer.fit_temperature().num_samples == 21
 
 
+def test_predictions_keep_the_order_of_their_rows_under_groups_by_length(tmp_path):
+    trainer = trainer_of(tmp_path, train_sampling_strategy="group_by_length")
+    assert trainer.predict(EVAL).label_ids.tolist() == tensors(EVAL)[1].tolist()
+    assert trainer.args.train_sampling_strategy == "group_by_length"
+
+
 def gammas(trainer):
     return [entry["gamma"] for entry in trainer.state.log_history if "gamma" in entry]
 

@@ -69,6 +69,10 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
     trainer.train()
     assert trainer.evaluate()["eval_num_samples"] == 20 * (6 if own else 1)
     assert trainer.fit_temperature().num_samples == 20 * (6 if own else 1)
+    if name == "BertForMultipleChoice":
+        with pytest.raises(ValueError, match="method must be 'temperature' for multiple choice, got 'vector'"):
+            trainer.fit_calibration(method="vector")
+        assert trainer.fit_calibration(method="temperature").num_samples == 20
 
 
 DECODER = {"vocab_size": 30, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

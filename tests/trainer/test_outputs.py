@@ -5,7 +5,7 @@ import torch
 from test_focal_trainer import EVAL, assert_has, reference_metrics, trainer_of
 from tiny_models import BagOfWords, logits_of, rows, settings, tensors, tiny_bert
 from torch.nn import functional as F
-from transformers import PrinterCallback
+from transformers import PrinterCallback, Trainer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, fit_temperature, fold_temperature
 
@@ -68,7 +68,9 @@ def test_soft_targets_are_measured_by_their_largest_class(tmp_path):
     soft = [{**row, "labels": 0.7 * F.one_hot(torch.tensor(row["labels"]), 4).double() + 0.075} for row in EVAL]
     trainer = trainer_of(tmp_path, BagOfWords(), "focal:gamma=1", train=soft, other={"eval_dataset": soft})
     trainer.train()
-    assert_has(trainer.evaluate(), reference_metrics(logits_of(trainer.model, EVAL), EVAL))
+    logits = logits_of(trainer.model, EVAL)
+    assert_has(trainer.evaluate(), reference_metrics(logits, EVAL))
+    assert trainer.fit_temperature([*soft]).value == fit_temperature(logits, tensors(EVAL)[1], "nll").value
 
 
 def test_a_temperature_ends_when_it_is_folded_or_the_model_trains_on(tmp_path):
@@ -118,6 +120,22 @@ def test_a_loss_that_a_search_sets_is_the_loss_that_trains(tmp_path):
     other.train()
     assert str(trainer.loss_config) == "brier"
     assert torch.equal(trainer.model.classifier.weight, other.model.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("loss", "metric"), [("focal:gamma=2", "eval_loss"), ("adafocal:bins=3", "eval_nll"), ("flsd53", None)]
+)
+def test_a_search_minimizes_the_loss_not_a_sum_of_metrics(loss, metric, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "hyperparameter_search", lambda self, *given, **options: (*given, options))
+    trainer = trainer_of(tmp_path, BagOfWords(), loss, other=None if metric else {"compute_metrics": dict})
+    own = [len, {"n_trials": 3}]
+    assert [*trainer.hyperparameter_search(compute_objective=len, n_trials=3)][1:] == own
+    if metric is None:
+        with pytest.raises(ValueError, match="compute_objective must be given with compute_metrics or several eval"):
+            trainer.hyperparameter_search()
+    else:
+        metrics = trainer.evaluate()
+        assert trainer.hyperparameter_search()[1](metrics) == metrics[metric]
 
 
 def test_positional_arguments_are_those_of_trainer(tmp_path):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from datasets import Dataset
 from hub_server import READER
 from huggingface_hub import ModelCard
-from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tiny_bert
+from tiny_models import NUM_LABELS, BagOfWords, StopAt, logits_of, rows, settings, tiny_bert
 from transformers import (
     AutoModelForSequenceClassification,
     Gemma2Config,
@@ -158,6 +159,48 @@ def test_results_on_the_data_of_the_fit_are_called_optimistic(hub, tmp_path, cap
     assert "optimistic" not in card_in(tmp_path / "model").text
 
 
+def test_data_that_are_loaded_twice_are_the_data_of_the_fit(tmp_path):
+    trainer, samples = trainer_of(tmp_path / "model"), [row | {"input_ids": [4, 7, 9]} for row in rows(15, seed=5)]
+    trainer.fit_temperature(Dataset.from_list(samples))
+    trainer.create_model_card(test_dataset=Dataset.from_list(samples))
+    assert "which are therefore optimistic" in card_in(tmp_path / "model").text
+    trainer.report(Dataset.from_list(samples))
+    page = (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
+    assert "so the values after it are optimistic" in page and "On the calibration data; 15 samples" in page
+
+
+def test_the_card_names_the_data_of_the_fit_and_those_of_the_results(tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.fit_temperature(rows(15, seed=5))
+    trainer.create_model_card()
+    assert "of the calibration split, not on the validation set" in card_in(tmp_path / "model").text
+    trainer.eval_dataset = {"near": trainer.eval_dataset, "far": rows(15, seed=6)}
+    trainer.fit_temperature("near")
+    trainer.create_model_card(test_dataset="far")
+    card = card_in(tmp_path / "model")
+    assert "of the near split, not on the far set" in card.text
+    assert {entry.dataset_split for entry in card.data.eval_results} == {"far"}
+
+
+@pytest.mark.parametrize(
+    ("planned", "setting"), [({"num_train_epochs": 5}, "epochs | 1 "), ({"max_steps": 9}, "steps | 2 ")]
+)
+def test_the_card_of_a_training_that_was_stopped_says_how_long_it_was(planned, setting, tmp_path):
+    trainer = trainer_of(tmp_path / "model", **planned)
+    trainer.add_callback(StopAt(2))
+    trainer.train()
+    trainer.create_model_card()
+    assert f"| {setting}|" in card_in(tmp_path / "model").text
+
+
+def test_a_temperature_with_which_folding_fails_is_not_written(tmp_path):
+    trainer = trainer_of(tmp_path / "model")
+    trainer.temperature = replace(trainer.fit_temperature(), value=1e-310)
+    with pytest.raises(ValueError, match="temperature must keep weights and logits finite"):
+        trainer.save_calibrated()
+    assert not (tmp_path / "model" / "temperature.json").exists()
+
+
 def test_saving_the_model_without_its_temperature_is_told(tmp_path, caplog):
     trainer = trainer_of(tmp_path / "model")
     trainer.save_model()
@@ -241,7 +284,8 @@ def test_a_plain_module_is_published_with_its_temperature_beside_it(hub, tmp_pat
     assert "the model must be one of Transformers, got BagOfWords" in caplog.text
     published = hub.repositories["me/model"]
     assert json.loads(published["temperature.json"])["value"] == temperature.value
-    assert "It is **not** in the weights" in card_in(tmp_path / "model").text
+    text = card_in(tmp_path / "model").text
+    assert "It is **not** in the weights" in text and "## Use" not in text and "pipeline(" not in text
 
 
 def test_own_models_say_what_they_need(hub, tmp_path):

@@ -178,6 +178,16 @@ def test_the_temperature_is_in_the_saved_model(name, tmp_path):
     assert AutoModelForQuestionAnswering.from_pretrained(tmp_path).config.calibration["temperature"] > 0
 
 
+def test_answers_as_tuples_are_measured(tmp_path):
+    plain, tuples = (trainer_of(model_of("bert"), tmp_path) for _ in range(2))
+    tuples.model.config.return_dict = False
+    expected, found = plain.evaluate(), tuples.evaluate()
+    assert {name: found[name] for name in ("eval_loss", "eval_ece")} == {
+        name: expected[name] for name in ("eval_loss", "eval_ece")
+    }
+    assert len(tuples.predict(rows(5)).predictions) == 2
+
+
 @pytest.mark.parametrize("loss", ["recall", "class_balanced:beta=0.9"])
 def test_losses_over_classes_are_refused(loss, tmp_path):
     with pytest.raises(ValueError, match=r"args\.loss must not weight classes for extractive question answering"):
