@@ -350,18 +350,18 @@ class FocalTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
-            return self._in_order(super().get_eval_dataloader, eval_dataset)
+            return self._whole(super().get_eval_dataloader, eval_dataset, self.args.train_sampling_strategy)
         # With persistent workers Trainer would take the loader of the evaluation set for any other set.
         return self.get_test_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        return self._in_order(super().get_test_dataloader, test_dataset)
+        return self._whole(super().get_test_dataloader, test_dataset, "random")
 
-    def _in_order(self, build: Callable[[Any], DataLoader], dataset: Any) -> DataLoader:
-        """Without `dataloader_drop_last` or groups by length: every sample is measured, in the dataset's order."""
+    def _whole(self, build: Callable[[Any], DataLoader], dataset: Any, sampling: str) -> DataLoader:
+        """A loader of every sample. `predict` keeps their order; other evaluations may group them by length."""
         args = self.args
         given = args.dataloader_drop_last, args.train_sampling_strategy
-        args.dataloader_drop_last, args.train_sampling_strategy = False, "random"
+        args.dataloader_drop_last, args.train_sampling_strategy = False, sampling
         try:
             return build(dataset)
         finally:
