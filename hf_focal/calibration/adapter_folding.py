@@ -27,6 +27,8 @@ def fold_saved_adapter(model: Any, folder: str | Path, correction: Any) -> None:
     """
     if hasattr(model, "can_generate") and model.can_generate():
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
+    if model.active_adapters != ["default"]:  # PEFT saves others in folders of their own
+        raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
     path, names = Path(folder, _FILE), {id(parameter): name for name, parameter in model.named_parameters()}
     tensors, layers = load_file(path), last_layers(model)
     head: Any = nn.Module()  # a model of nothing but its last layers, with the weights of the file

@@ -96,5 +96,8 @@ def _generate(
         calibrated = calibrated_generation(model)
         processors = [*calibrated.pop("logits_processor", []), *processors]
         kwargs |= calibrated
-    generate = functools.partial(type(model).generate, model, inputs, generation_config)
-    return generate(LogitsProcessorList(processors), *args, **kwargs)
+    kwargs["logits_processor"] = LogitsProcessorList(processors)
+    generate = functools.partial(type(model).generate, model)
+    if inputs is None and not args:  # PEFT's encoder-decoders take keywords only
+        return generate(**kwargs, **({} if generation_config is None else {"generation_config": generation_config}))
+    return generate(inputs, generation_config, kwargs.pop("logits_processor"), *args, **kwargs)

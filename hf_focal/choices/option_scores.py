@@ -240,7 +240,8 @@ def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positi
     mask = pad_sequence([torch.ones_like(ids) for ids in sequences], batch_first=True).to(model.device)
 
     def needed(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-        return (args[0][rows.to(args[0].device), positions.to(args[0].device)][None],)
+        virtual = args[0].shape[1] - inputs.shape[1]  # tokens that prompt tuning puts in front
+        return (args[0][rows.to(args[0].device), virtual + positions.to(args[0].device)][None],)
 
     hook = head.register_forward_pre_hook(needed)
     try:

@@ -33,7 +33,7 @@ from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .head_kinds import Head, check_correction, check_model, head_of
+from .head_kinds import Head, check_correction, check_model, head_of, without_adapter
 from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
 from .loss_function import LossFunction, loss_of_head
 from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
@@ -263,7 +263,8 @@ class FocalTrainer(Trainer):
         """Save the model as it was trained, without the temperature; in a checkpoint also the state of the loss."""
         folder = Path(output_dir or self.args.output_dir)
         if self.is_world_process_zero():  # of an earlier model in the same folder
-            for name in ("temperature.json", "calibration.json"):
+            of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
+            for name in ("temperature.json", "calibration.json", *of_adapter):
                 (folder / name).unlink(missing_ok=True)
         if self.correction is not None and not _internal_call:
             _logger.warning("%s gets the model without its temperature: save_calibrated saves it with it", folder)
@@ -399,9 +400,7 @@ class FocalTrainer(Trainer):
             dataset = default if dataset is None else dataset
         dataset = evaluation_set(name, dataset, self.eval_dataset)
         if dataset is None:
-            raise ValueError(
-                f"{name} must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"
-            )
+            raise ValueError(f"{name} must be given, got None: there is no calibration_dataset or eval_dataset")
         if isinstance(dataset, dict):
             raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
         check_held_out(name, dataset, self.train_dataset)

@@ -103,9 +103,13 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 def check_model(model: nn.Module) -> None:
     """Raise ValueError unless a model's logits have a softmax over the labels' classes, or a sigmoid for each label,
     and line up with them."""
+    adapter: Any = getattr(model, "active_peft_config", None)
+    prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
     model = without_adapter(model)
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
+    if prefixed and head is Head.NEXT_TOKENS:
+        raise ValueError(f"model must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
     pretrained, classes = isinstance(model, PreTrainedModel), [kind.__name__ for kind in type(model).__mro__]
     if any(map(_UNSHIFTED.fullmatch, classes)):
         raise ValueError(
@@ -131,6 +135,15 @@ def check_model(model: nn.Module) -> None:
         raise ValueError(
             f"model.config.output_router_logits must be False, got True: {name} has an auxiliary loss only beside a "
             "loss of its own"
+        )
+    if getattr(config, "z_loss_coefficient", 0) > 0:  # Bamba
+        raise ValueError(
+            f"model.config.z_loss_coefficient must be 0, got {config.z_loss_coefficient}: {name} has a z-loss only "
+            "beside a loss of its own"
+        )
+    if name == "ProphetNetForConditionalGeneration" and not config.disable_ngram_loss:
+        raise ValueError(
+            f"model.config.disable_ngram_loss must be True, got False: only {name}'s own loss has n-grams"
         )
     if head is Head.LABELS:
         return

@@ -347,7 +347,7 @@ def unlabelled(count):
         (rows(2), "must hold at least one labeled sample for each of the 3 bins, got 2"),
         ([row | {"labels": -100} for row in rows(9)], "for each of the 3 bins, got 0"),
         (unlabelled(9), "must have a column 'label' or 'labels', got"),
-        (None, "must be given, got None: the trainer has neither a calibration_dataset nor an eval_dataset"),
+        (None, "must be given, got None: there is no calibration_dataset or eval_dataset"),
     ],
 )
 def test_calibration_sets_that_are_refused_before_anything_is_trained(calibration, message, tmp_path):

@@ -10,10 +10,17 @@ import pytest
 import torch
 from language_models import build, padded, texts
 from tiny_models import NUM_LABELS, rows, settings, tiny_bert, weights
-from transformers import BertForTokenClassification, GenerationConfig
+from transformers import BertForTokenClassification, GenerationConfig, T5Config, T5ForConditionalGeneration
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
+from hf_focal import (
+    FocalTrainer,
+    FocalTrainingArguments,
+    apply_calibrated_generation,
+    calibrated_generation,
+    fold_temperature,
+)
 from hf_focal.calibration.adapter_folding import adapter_calibration
+from hf_focal.choices.option_scores import _log_probabilities
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.full
@@ -152,3 +159,40 @@ def test_the_temperature_of_a_language_models_adapter_is_the_generations(tmp_pat
         'generation_config=GenerationConfig.from_pretrained("adapter")' in card
         and "calibrated_generation(1.7)" in card
     )
+    trainer.train()
+    trainer.save_calibrated()  # without a fit
+    assert not (tmp_path / "adapter" / "generation_config.json").exists()
+
+
+def test_another_adapter_than_the_default_is_not_folded(tmp_path, caplog):
+    model = with_adapter(tiny_bert(), tmp_path, "SEQ_CLS")
+    model.add_adapter("other", peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"]))
+    model.set_adapter("other")
+    trainer = trainer_of(model, tmp_path)
+    trainer.fit_temperature()
+    with caplog.at_level(logging.WARNING, "hf_focal"):
+        trainer.save_calibrated()
+    assert "the active adapter must be 'default', got ['other']" in caplog.text
+    assert adapter_calibration(tmp_path / "adapter") is None
+
+
+@pytest.mark.parametrize("name", ["PromptTuningConfig", "PromptEncoderConfig"])
+def test_virtual_tokens(tmp_path, name):
+    config = getattr(peft, name)(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    model = peft.get_peft_model(build("gpt2"), config).eval()
+    with pytest.raises(ValueError, match="model must have no virtual tokens in front of its logits, got P"):
+        trainer_of(model, tmp_path, texts, data_collator=padded)
+    sequence = torch.tensor([[3, 4, 5]])
+    expected = model(input_ids=sequence).logits[0, -1].log_softmax(-1)
+    found = _log_probabilities(model, [sequence[0]], torch.tensor([0]), torch.tensor([2]))
+    torch.testing.assert_close(found[0], expected)
+
+
+def test_an_encoder_decoders_adapter_generates(tmp_path):
+    config = T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    lora = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=2, target_modules=["q", "v"])
+    model = peft.get_peft_model(T5ForConditionalGeneration(config), lora).eval()
+    ids = torch.tensor([[3, 4, 5]])
+    expected = model.generate(input_ids=ids, num_beams=4, max_new_tokens=4, **calibrated_generation(3.0))
+    apply_calibrated_generation(model, 3.0)
+    assert torch.equal(model.generate(input_ids=ids, num_beams=4, max_new_tokens=4), expected)

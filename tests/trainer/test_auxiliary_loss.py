@@ -12,6 +12,8 @@ from processes import output_of, start
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     NllbMoeForConditionalGeneration,
     SwitchTransformersConfig,
     SwitchTransformersForConditionalGeneration,
@@ -169,3 +171,12 @@ def test_what_cannot_be_added_is_refused():
         pytest.raises(ValueError, match="output_router_logits must be False, got True: NllbMoe"),
     ):
         check_model(NllbMoeForConditionalGeneration(config))
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    for model_type, options, message in (
+        ("bamba", {"z_loss_coefficient": 0.1, "num_hidden_layers": 1}, "z_loss_coefficient must be 0, got 0.1"),
+        ("prophetnet", layers, "disable_ngram_loss must be True, got False"),
+    ):
+        config = AutoConfig.for_model(model_type, **options)
+        auto = AutoModelForCausalLM if model_type == "bamba" else AutoModelForSeq2SeqLM
+        with torch.device("meta"), pytest.raises(ValueError, match=message):
+            check_model(auto.from_config(config))

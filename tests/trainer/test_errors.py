@@ -212,9 +212,7 @@ def test_data_that_no_temperature_is_fitted_on(tmp_path):
         trainer.fit_temperature([])
     with pytest.raises(ValueError, match="the dataset to measure must have a column 'label' or 'labels', got"):
         trainer.fit_temperature([{"input_ids": row["input_ids"]} for row in rows(4)])
-    with pytest.raises(
-        ValueError, match="dataset must be given, got None: the trainer has neither a calibration_dataset nor"
-    ):
+    with pytest.raises(ValueError, match="dataset must be given, got None: there is no calibration_dataset or"):
         trainer_of(tmp_path, eval_dataset=None).fit_temperature()
     with pytest.raises(ValueError, match="must be one of the evaluation sets, got all of them: near, far"):
         trainer_of(tmp_path, eval_dataset={"near": rows(2), "far": rows(3)}).fit_temperature()
