@@ -6,7 +6,8 @@
 
 `adafocal@5` updates γ every five steps. Without a calibration file the calibration samples are cut from the training
 samples. Each finished run is one JSON file, `<run>/run.json`, next to its `logits.npz`; the same command again trains
-what is missing, and other settings need another folder. `recipes/papers/fine_tuning_page.py` makes the tables of docs/results/fine_tuning.md.
+what is missing, and other settings need another folder. `recipes/papers/fine_tuning_page.py` makes the tables of
+docs/results/fine_tuning.md.
 """
 
 import argparse

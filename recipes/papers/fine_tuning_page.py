@@ -337,7 +337,8 @@ def write_page() -> None:
     tasks = ", ".join(label for task, label in TASKS.items() if any(run["task"] == task for run in full))
     section(
         "How many calibration samples",
-        f"The {len(full)} runs are models of {tasks}.\n\n{curve_table(full)}\n![Test ECE and NLL against the calibration samples](fine_tuning_samples.png)\n",
+        f"The {len(full)} runs are models of {tasks}.\n\n{curve_table(full)}\n"
+        "![Test ECE and NLL against the calibration samples](fine_tuning_samples.png)\n",
     )
     text = ""
     for stage_name, label in (("before", "before T"), ("nll", "after T by NLL")):
