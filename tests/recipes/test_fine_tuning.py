@@ -109,5 +109,5 @@ def test_another_run_of_the_same_name_is_not_taken_for_the_one_that_is_there(tmp
     (tmp_path / "out" / "a" / "run.json").write_text('{"seed": 1, "epochs": 3}')
     page.collect(tmp_path / "out")
     (tmp_path / "out" / "a" / "run.json").write_text('{"seed": 1, "epochs": 4}')
-    with pytest.raises(ValueError, match="run.json, whose epochs differ from those in a.json; delete that file"):
+    with pytest.raises(ValueError, match="whose epochs differ from those in"):
         page.collect(tmp_path / "out")
