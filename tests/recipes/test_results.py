@@ -41,8 +41,9 @@ def test_every_committed_run_is_in_its_file(copy):
         for file in (results.DOCS / "runs" / task).glob("*.json"):
             record = json.loads(file.read_text(encoding="utf-8"))
             assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
-    # Their pages have scripts of their own.
+    # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft"}
+    others.add("20_newsgroups_bfloat16")
     assert {path.name for path in (results.DOCS / "runs").iterdir()} <= {*results.TASKS, *others}
 
 
