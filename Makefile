@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
 .PHONY: demo test test-all test-full test-lowest coverage fuzz dist lint format bench bench-gpu bench-peers docs digits shapes \
-	tags topic_sets newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs clean
+	tags topic_sets newsgroups multi30k sst cifar10 imbalance reproduce reproduce-runs reproduce-more clean
 
 # One thread: the network is small, and on busy cores several threads spend most of their time waiting for each other.
 demo: $(VENV)/.installed
@@ -164,7 +164,7 @@ reproduce: $(VENV)/.installed
 	$(BIN)/python recipes/papers/results.py $(RECORD)
 
 # The runs themselves, 17 minutes each on one core, one at a time or one per GPU; again, it resumes. `make reproduce-runs
-# REPRODUCE=--dry_run` shows the plan. GLOVE contains glove.6B.100d.txt.
+# REPRODUCE=--dry_run` shows the plan. GLOVE contains glove.6B.100d.txt. `reproduce-more` is part of it.
 REPRODUCE ?=
 GLOVE ?= ../shared/data/glove
 ROWS := $(BIN)/python recipes/papers/reproduce.py --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
@@ -179,8 +179,30 @@ reproduce-runs: $(VENV)/.installed
 		--output_dir out/reproduce
 	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 4 5 \
 		--overrides gamma_update_steps=20 --output_dir out/reproduce_20
+	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 --output_dir out/reproduce
+	$(MAKE) reproduce-more $(if $(findstring --dry_run,$(REPRODUCE)),--dry-run)
 	$(MAKE) reproduce RECORD="--record 20_newsgroups out/reproduce/20_newsgroups out/reproduce_20/20_newsgroups \
-		--record sst_binary out/reproduce/sst_binary"
+		out/more/20_newsgroups --record sst_binary out/reproduce/sst_binary out/more/sst_binary \
+		--record cifar10_overfit out/more/cifar10_overfit"
+
+# What the papers' tables have no rows for, on the files of `reproduce-runs`, one run at a time; again, it resumes.
+files_of = --train_file $(1)/train.parquet --test_file $(1)/test.parquet
+words_of = $(files_of) --validation_file $(1)/$(2).parquet --embeddings_file $(1)/glove.6B.100d.txt
+RUN_20_newsgroups = papers/newsgroups.py --config recipes/configs/newsgroups/paper.yaml \
+	$(call words_of,out/data/newsgroups,validation)
+RUN_sst_binary = papers/sst_trees.py --config recipes/configs/sst/paper.yaml $(call words_of,out/data/sst,dev)
+RUN_cifar10_overfit = image_classification.py --config recipes/configs/cifar10/resnet20_overfit.yaml \
+	$(call files_of,$(CIFAR10))
+# $(call more,TASK,SEEDS,LOSSES)
+more = for seed in $(2); do OMP_NUM_THREADS=1 $(BIN)/python recipes/$(RUN_$(1)) --seed $$seed --compare "$(3)" \
+	--output_dir out/more/$(1)/seed_$$seed || exit 1; done
+MORE_SST := adafocal,dual_focal,published_mmce:lam=8
+MORE_CIFAR10 := cross_entropy,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53,adafocal,dual_focal
+reproduce-more: $(VENV)/.installed-test
+	$(call more,sst_binary,1 2 3,$(MORE_SST))
+	$(call more,sst_binary,4 5,adafocal)
+	$(call more,20_newsgroups,1 2 3,published_mmce:lam=8)
+	$(call more,cifar10_overfit,1 2 3,$(MORE_CIFAR10))
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

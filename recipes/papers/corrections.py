@@ -11,6 +11,7 @@ import argparse
 import json
 import warnings
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import torch
@@ -22,7 +23,17 @@ COLUMNS = {"before": "before", "temperature": "T", "vector": "vector", "matrix":
 METRICS = {"nll": ("NLL", 1, 3), "smooth_ece": ("smooth ECE, %", 100, 2), "aurc": ("AURC, %", 100, 2)}
 
 
-def measure(path: Path) -> dict:
+def names_of(paths: list[Path]) -> list[str]:
+    """The last parts of the folders' paths, as few as tell the runs apart: cross_entropy_seed_1."""
+    folders = [path.absolute().parent.parts[1:] for path in paths]
+    for depth in range(1, max(map(len, folders), default=1) + 1):
+        names = ["_".join(parts[-depth:]) for parts in folders]
+        if len(set(names)) == len(names):
+            return names
+    raise ValueError(f"logits must be files of different folders, got {', '.join(map(str, paths))}")
+
+
+def measure(path: Path, run: str) -> dict:
     with np.load(path) as arrays:
         fitted_on = "validation" if "validation_logits" in arrays else "calibration"
         validation = arrays[f"{fitted_on}_logits"], arrays[f"{fitted_on}_labels"]
@@ -39,7 +50,7 @@ def measure(path: Path) -> dict:
     scores = {name: scores_of(logits, test[1]) for name, logits in corrected.items()}
     changed = {name: int((corrected[name].argmax(-1) != test[0].argmax(-1)).sum()) for name in corrections}
     return {
-        "run": path.parent.name,
+        "run": run,
         "classes": test[0].shape[1],
         "validation_samples": len(validation[1]),
         "test_samples": len(test[1]),
@@ -64,14 +75,21 @@ def page(results: list[dict]) -> str:
     lines = [
         "# Corrections compared",
         "",
-        "Every set of logits of the evidence pages, corrected by a temperature (by NLL), by [vector and matrix "
-        "scaling](../guides/decisions.md), and by what `fit_calibration` chooses by cross-fitting on the validation "
-        "set. All are fitted on the validation set and measured on the test set; the best of each row is bold. "
-        "`recipes/papers/corrections.py` makes this page from saved logits, and `runs/corrections/` has the numbers.",
+        fill(
+            f"The {len(results)} sets of logits that were kept, of the evidence pages' runs, corrected by a "
+            "temperature (by NLL), by [vector and matrix scaling](../guides/decisions.md), and by what "
+            "`fit_calibration` chooses by cross-fitting on the validation set. All are fitted on the validation set "
+            "and measured on the test set; the best of each row is bold. `recipes/papers/corrections.py` makes this "
+            "page from saved logits, and `runs/corrections/` has the numbers.",
+            120,
+        ),
         "",
-        f'"auto" chose the correction with the smallest test NLL, within 0.0001, on **{right} of {len(results)}** '
-        f"sets, and one no worse than the temperature on {better}; it lost {np.mean(lost):.4f} nats to the best on "
-        f"average, at most {max(lost):.4f}.",
+        fill(
+            '"auto" chose the correction with the smallest test NLL, within 0.0001, on '
+            f"**{right} of {len(results)}** sets, and one no worse than the temperature on {better}; it lost "
+            f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}.",
+            120,
+        ),
     ]
     for metric, (title, factor, digits) in METRICS.items():
         lines += ["", f"## {title}", "", "| run | classes | " + " | ".join(COLUMNS.values()) + " | chosen |"]
@@ -97,8 +115,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.results / "runs" / "corrections"
     folder.mkdir(parents=True, exist_ok=True)
-    for path in arguments.logits:
-        result = measure(path)
+    for path, run in zip(arguments.logits, names_of(arguments.logits), strict=True):
+        result = measure(path, run)
         write_whole(folder / f"{result['run']}.json", json.dumps(result, indent=2) + "\n")
         print(result["run"], {name: round(scores["nll"], 4) for name, scores in result["test"].items()}, flush=True)
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]

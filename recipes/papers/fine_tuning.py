@@ -6,7 +6,8 @@
 
 `adafocal@5` updates γ every five steps. Without a calibration file the calibration samples are cut from the training
 samples. Each finished run is one JSON file, `<run>/run.json`, next to its `logits.npz`; the same command again trains
-what is missing. `recipes/papers/fine_tuning_page.py` makes the tables of docs/results/fine_tuning.md.
+what is missing, and other settings need another folder. `recipes/papers/fine_tuning_page.py` makes the tables of
+docs/results/fine_tuning.md.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Data
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_temperature
 from hf_focal.experiments.data.newsgroups import strip_headers
+from hf_focal.experiments.runs.output_folders import is_finished
 from hf_focal.utils.atomic_write import write_whole
 
 SPLIT_SEED = 0  # of the test subset, which is the same for all runs
@@ -127,8 +129,34 @@ def decisions(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
     return values
 
 
-def train_one(options: argparse.Namespace, loss: str, seed: int, encoded: dict, tokenizer, folder: Path) -> None:
-    name, _, interval = loss.partition("@")
+def settings_of(options: argparse.Namespace, loss: str, seed: int, splits: dict[str, Dataset]) -> dict:
+    """What a run's record has of the command line, and the sizes of its splits."""
+    return rounded(
+        {
+            "task": options.task,
+            "model": options.model_label or Path(options.model).name,
+            "loss": loss,
+            "seed": seed,
+            "epochs": options.epochs,
+            "train_samples": len(splits["train"]),
+            "few_shot": options.train_samples is not None,
+            "label_noise": options.label_noise,
+            "learning_rate": options.learning_rate,
+            "bf16": options.bf16,
+            "max_length": options.max_length,
+            "calibration_samples": min(options.calibration_samples, len(splits["pool"])),
+            "test_samples": len(splits["test"]),
+        }
+    )
+
+
+def rounded(record: dict) -> dict:
+    return json.loads(json.dumps(record, default=float), parse_float=lambda number: float(f"{float(number):.6g}"))
+
+
+def train_one(options: argparse.Namespace, settings: dict, encoded: dict, tokenizer, folder: Path) -> None:
+    seed = settings["seed"]
+    name, _, interval = settings["loss"].partition("@")
     args = FocalTrainingArguments(
         output_dir=str(folder),
         loss=name,
@@ -172,19 +200,7 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, encoded: dict, 
     temperatures = {objective: float(fit_temperature(*fitted_on, objective)) for objective in ("nll", "ece")}
     majority = float((labels["test"] != encoded["train_labels"].mode().values).double().mean())
     record = {
-        "task": options.task,
-        "model": options.model_label or Path(options.model).name,
-        "loss": loss,
-        "seed": seed,
-        "epochs": options.epochs,
-        "train_samples": len(encoded["train"]),
-        "few_shot": options.train_samples is not None,
-        "label_noise": options.label_noise,
-        "learning_rate": options.learning_rate,
-        "bf16": options.bf16,
-        "max_length": options.max_length,
-        "calibration_samples": len(labels["calibration"]),
-        "test_samples": len(labels["test"]),
+        **settings,
         "majority_error": majority,
         "temperatures": temperatures,
         "training_seconds": round(seconds, 1),
@@ -201,8 +217,7 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, encoded: dict, 
         for kind, values in (("logits", logits), ("labels", labels))
     }
     np.savez_compressed(folder / "logits.npz", **arrays)
-    rounded = json.loads(json.dumps(record, default=float), parse_float=lambda number: float(f"{float(number):.6g}"))
-    write_whole(folder / "run.json", json.dumps(rounded, indent=1) + "\n")
+    write_whole(folder / "run.json", json.dumps(rounded(record), indent=1) + "\n")
     before, nll = record["test"]["before"], record["test"]["nll"]
     print(
         f"{folder.name}: {seconds:.0f} s, error {before['error']:.4f}, ECE {before['ece']:.4f} -> {nll['ece']:.4f}, "
@@ -221,21 +236,22 @@ def main() -> None:
             loss: options.output_dir / f"{stem}_{loss.replace(':', '_').replace('=', '')}_s{seed}"
             for loss in options.losses.split(",")
         }
-        if all((folder / "run.json").exists() for folder in folders.values()):
-            continue
         splits = load_splits(options, seed)
+        settings = {loss: settings_of(options, loss, seed, splits) for loss in folders}
+        missing = [loss for loss, folder in folders.items() if not is_finished(folder, settings[loss])]
+        if not missing:
+            continue
         options.num_classes = splits["train"].features["label"].num_classes
         encoded = {name: tokenize(split, tokenizer, options.max_length) for name, split in splits.items()}
         pool = encoded.pop("pool")
-        size = min(options.calibration_samples, len(pool))
+        size = settings[missing[0]]["calibration_samples"]
         encoded["calibration"] = by_length(pool.select(range(size)))
         if len(pool) > size:
             encoded["rest"] = by_length(pool.select(range(size, len(pool))))
         encoded.update({name: by_length(encoded[name]) for name in ("test", "shift") if name in encoded})
         encoded["train_labels"] = torch.tensor(splits["train"]["label"])
-        for loss, folder in folders.items():
-            if not (folder / "run.json").exists():
-                train_one(options, loss, seed, encoded, tokenizer, folder)
+        for loss in missing:
+            train_one(options, settings[loss], encoded, tokenizer, folders[loss])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean, stdev
+from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -78,9 +79,16 @@ def interval(logits: np.ndarray, labels: np.ndarray, temperature: float) -> list
 def collect(folder: Path) -> None:
     for path in sorted(folder.glob("*/run.json")):
         target = RUNS / f"{path.parent.name.replace('@', '_every')}.json"
+        run = json.loads(path.read_text(encoding="utf-8"))
         if target.exists():
+            kept = json.loads(target.read_text(encoding="utf-8"))
+            if different := [key for key, value in run.items() if kept.get(key, value) != value]:
+                raise ValueError(
+                    f"collect must be a folder of new runs, or of those in {RUNS}, got {path}, whose "
+                    f"{', '.join(different)} differ from those in {target.name}; delete that file to replace it"
+                )
             continue
-        run, arrays = json.loads(path.read_text()), np.load(path.parent / "logits.npz")
+        arrays = np.load(path.parent / "logits.npz")
         held_out = [name for name in ("calibration", "rest") if f"{name}_labels" in arrays]
         pool = [np.concatenate([arrays[f"{name}_{kind}"] for name in held_out]) for kind in ("logits", "labels")]
         test = arrays["test_logits"], arrays["test_labels"]
@@ -115,7 +123,7 @@ def title(setting: tuple) -> str:
 
 
 def grouped(runs: Iterable[dict]) -> dict[tuple, dict[str, list[dict]]]:
-    """Runs by setting and loss; of several intervals of AdaFocal the one with most runs."""
+    """Runs by setting and loss; of several intervals of AdaFocal, the shortest."""
     groups: dict = defaultdict(lambda: defaultdict(list))
     for run in runs:
         groups[tuple(run[key] for key in SETTING)][run["name"]].append(run)
@@ -123,7 +131,7 @@ def grouped(runs: Iterable[dict]) -> dict[tuple, dict[str, list[dict]]]:
         by_interval = defaultdict(list)
         for run in losses.get(ADAFOCAL, []):
             by_interval[run["interval"]].append(run)
-        if by_interval:  # the shortest interval
+        if by_interval:
             losses[ADAFOCAL] = by_interval[min(by_interval, key=int)]
     order = list(TASKS)
     return dict(
@@ -326,9 +334,11 @@ def write_page() -> None:
     # Without dual focal loss, which was run later, so that figures that other pages cite stay comparable.
     averaged = [run for run in runs if run["loss"] != "dual_focal"]
     full = [run for run in averaged if "1000" in run["curve"]["nll"]] or averaged
+    tasks = ", ".join(label for task, label in TASKS.items() if any(run["task"] == task for run in full))
     section(
         "How many calibration samples",
-        curve_table(full) + "\n![Test ECE and NLL against the calibration samples](fine_tuning_samples.png)\n",
+        f"The {len(full)} runs are models of {tasks}.\n\n{curve_table(full)}\n"
+        "![Test ECE and NLL against the calibration samples](fine_tuning_samples.png)\n",
     )
     text = ""
     for stage_name, label in (("before", "before T"), ("nll", "after T by NLL")):
@@ -342,9 +352,9 @@ def write_page() -> None:
     seconds = sum(run["training_seconds"] for run in runs)
     how = (
         f"{len(runs)} runs, {seconds / 3600:.1f} hours of training. Mean ± standard deviation over seeds; without a "
-        f"deviation: one seed. Error of the majority class: {notes}.\n"
+        f"deviation: one seed. Error of the majority class: {notes}."
     )
-    body = how + "\n" + "\n".join(sections)
+    body = fill(how, 120, break_on_hyphens=False) + "\n\n" + "\n".join(sections)
     above = PAGE.read_text(encoding="utf-8").partition(MARK)[0] if PAGE.exists() else ""
     PAGE.write_text(f"{above}{MARK}\n{body}", encoding="utf-8")
 

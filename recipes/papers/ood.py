@@ -249,6 +249,7 @@ def main(argv: list[str]) -> list[DetectionResult]:
     ood, args = parse_arguments((OODArguments, TrainingArguments), argv, description=__doc__.splitlines()[0])
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
+    args.train_sampling_strategy = "random"  # by length, Trainer would reorder the predictions
     check.training_arguments(args)
     configs = check_models(ood.models, ood.max_length)
     of_images = is_image_classifier(configs[ood.models[0]])

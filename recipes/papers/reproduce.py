@@ -24,6 +24,7 @@ import yaml
 from hf_focal.experiments.reports.paper_tables import PaperCell, read_paper_tables
 from hf_focal.experiments.runs import recipe_checks as check
 from hf_focal.experiments.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
+from hf_focal.experiments.runs.output_folders import contents
 from hf_focal.experiments.runs.recipe_arguments import named_values
 from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
 from hf_focal.experiments.runs.yaml_arguments import parse_arguments
@@ -112,9 +113,15 @@ def prepare(argv: list[str]) -> Plan:
             raise ValueError(f"overrides must not name {name}, which is the run's own, got {name}={overrides[name]}")
     names = dict.fromkeys(cell.name for cells in tables.values() for cell in cells)
     entries = {(dataset, model): entry_of(rows_file, dataset, model) for dataset, model, _ in names}
+    files = {
+        dataset: data_files(arguments, entry, dataset, data)
+        for (dataset, _), entry in entries.items()
+        if entry is not None
+    }
+    digests = {name: contents({key: str(file) for key, file in of.items()}) for name, of in files.items()}
     # One seed after the other: a budget that ends early leaves complete tables with fewer seeds.
     runs = [
-        make_run(arguments, entries[name[:2]], name, seed, data, overrides)
+        make_run(arguments, entries[name[:2]], name, seed, files[name[0]], digests[name[0]], overrides)
         for seed in arguments.seeds
         for name in names
         if entries[name[:2]] is not None
@@ -162,33 +169,41 @@ def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str
     return entry | {"model": entry["models"][model], "losses": rows_file["losses"] | entry.get("losses", {})}
 
 
+def data_files(
+    arguments: ReproduceArguments, entry: Mapping[str, Any], dataset: str, data: Mapping[str, str]
+) -> dict[str, Path]:
+    """The files of a dataset, whose rows have this `entry`; none if it is the Hub's."""
+    if dataset not in data:
+        if "hub" not in entry:
+            raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
+        return {}
+    files = {key: Path(data[dataset]).absolute() / file for key, file in entry["files"].items()}
+    for file in files.values():
+        if not file.is_file():
+            raise ValueError(
+                f"data must be a folder with {', '.join(entry['files'].values())} for {dataset}, got "
+                f"{data[dataset]!r}, which has no {file.name}"
+            )
+    return files
+
+
 def make_run(
     arguments: ReproduceArguments,
     entry: Mapping[str, Any],
     name: tuple[str, str, str],
     seed: int,
-    data: Mapping[str, str],
+    files: Mapping[str, Path],
+    digests: Mapping[str, str],
     overrides: Mapping[str, str],
 ) -> CellRun:
-    """The run of a (dataset, model, loss) whose row is `entry`."""
+    """The run of a (dataset, model, loss) whose row is `entry`, on these files with these digests."""
     dataset, model, loss = name
-    files = {}
-    if dataset in data:
-        files = {key: Path(data[dataset]).absolute() / file for key, file in entry["files"].items()}
-        for file in files.values():
-            if not file.is_file():
-                raise ValueError(
-                    f"data must be a folder with {', '.join(entry['files'].values())} for {dataset}, got "
-                    f"{data[dataset]!r}, which has no {file.name}"
-                )
-    elif "hub" not in entry:
-        raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
     config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
     of_loss = entry.get("options", {})
     own = {**of_loss.get(loss, {}), **of_loss.get(f"{model} {loss}", {})}
     options = {**({} if files else entry["hub"]), **entry["model"], **own, **overrides}
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) | options
-    options |= same_batch(settings, entry.get("devices", 1), processes)
+    configured = yaml.safe_load(config.read_text(encoding="utf-8"))
+    options |= same_batch(configured | options, entry.get("devices", 1), processes)
     options |= {"loss": entry["losses"][loss], "seed": seed}
     if loss == "mmce" and processes > 1:
         options["loss"] += ",gather=true"
@@ -198,7 +213,11 @@ def make_run(
         folder=Path(arguments.output_dir).absolute() / dataset / model / loss / f"seed_{seed}",
         recipe=RECIPES / entry["recipe"],
         options={"config": config, **options, **files},
-        settings={key: str(value) for key, value in told.items()} | {"num_processes": processes},
+        settings={
+            **{key: str(value) for key, value in told.items()},
+            "num_processes": processes,
+            "contents": {key: str(value) for key, value in configured.items()} | digests,
+        },
         num_processes=processes,
     )
     return CellRun(*name, seed, job)

@@ -41,6 +41,7 @@ LOSSES = {
     "focal_2": "focal, γ = 2",
     "focal_3": "focal, γ = 3",
     "flsc_532": "FLSc-532",
+    "flsc_531": "FLSc-531",
     "flsd_532": "FLSD-532",
     "flsd_53": "FLSD-53",
     "dual_focal_gamma_5": "dual focal, γ = 5",

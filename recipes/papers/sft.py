@@ -19,8 +19,9 @@ import trl
 from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
-from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer
+from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer, LossConfig
 from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
+from hf_focal.experiments.runs.output_folders import is_finished
 from hf_focal.utils.atomic_write import write_whole
 
 
@@ -53,6 +54,12 @@ def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
         return {"input_ids": [[tokenizer.eos_token_id, *row] for row in rows]}
 
     return texts.map(ids, batched=True, remove_columns=texts.column_names)
+
+
+def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
+    """What a run's record has of the command line; the folder's name has the number of samples."""
+    given = {name: getattr(options, name) for name in ("epochs", "learning_rate", "vocab_size", "hidden_size")}
+    return {"loss": str(LossConfig.parse(loss)), "seed": seed, **given}
 
 
 def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -> None:
@@ -96,9 +103,8 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -
     seen, _ = trainer.measure(train.select(range(min(1000, len(train)))))
     temperature = trainer.fit_temperature()  # by NLL
     before, after = trainer.measure(test)
-    names = ("loss", "seed", "train_samples", "epochs", "learning_rate", "vocab_size", "hidden_size")
-    run = vars(options) | {"loss": str(trainer.loss_config), "seed": seed, "train_samples": len(train)}
-    result = {name: run[name] for name in names} | {
+    result = settings_of(options, loss, seed) | {
+        "train_samples": len(train),
         "num_parameters": model.num_parameters(),
         "temperature": temperature.value,
         "cpu_seconds": round(seconds, 1),
@@ -122,7 +128,7 @@ def main() -> None:
         for loss in options.losses.split(","):
             name = f"{loss.replace(':', '_').replace('=', '')}_{options.train_samples}_s{seed}"
             folder = options.output_dir / name
-            if not (folder / "run.json").exists():
+            if not is_finished(folder, settings_of(options, loss, seed)):
                 folder.mkdir(parents=True, exist_ok=True)
                 train_one(options, loss, seed, folder)
 

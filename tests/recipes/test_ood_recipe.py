@@ -119,17 +119,19 @@ def test_texts_against_other_texts(tmp_path):
     other = ["three three", "four", "five five five five"]
     inputs = [tokenizer(part, return_tensors="pt", padding=True) for part in (texts, other)]
     with torch.no_grad():
-        scores = np.concatenate([entropy(model(**batch).logits) for batch in inputs])
+        logits = [model(**batch).logits for batch in inputs]
+    scores, labels = np.concatenate([entropy(part) for part in logits]), torch.tensor([0, 1] * 10)
     fold_temperature(model, TEMPERATURE).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    Dataset.from_dict({"text": texts, "label": [0, 1] * 10}).to_parquet(tmp_path / "own.parquet")
+    Dataset.from_dict({"text": texts, "label": labels.tolist()}).to_parquet(tmp_path / "own.parquet")
     Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
     files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
-    (result,) = run(
-        tmp_path / "out", str(tmp_path / "model"), out_column="sentence", dataloader_drop_last="true", **files
-    )
+    files |= {"out_column": "sentence", "dataloader_drop_last": "true", "train_sampling_strategy": "group_by_length"}
+    (result,) = run(tmp_path / "out", str(tmp_path / "model"), **files)
     expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
     assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
+    nll = torch.nn.functional.cross_entropy(logits[0], labels).item()
+    assert result.in_distribution["pre"]["nll"] == pytest.approx(nll, rel=1e-4)
 
 
 @pytest.mark.parametrize(

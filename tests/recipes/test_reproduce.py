@@ -148,6 +148,36 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
         prepare(tmp_path, overrides="num_train_epochs=3", losses="brier", seeds="1")
 
 
+@pytest.mark.parametrize("change", ["configuration", "data", "override"])
+def test_a_finished_run_of_another_configuration_or_other_data_is_refused(tmp_path, fake, change):
+    data = tmp_path / "news"
+    data.mkdir()
+    (data / "train.csv").write_text("old")
+    rows = tmp_path / "recipes" / "tables" / "rows.yaml"
+    rows.write_text(rows.read_text().replace("hub:", "files: {train_file: train.csv}\n    hub:"))
+    options = {"losses": "focal_3", "seeds": "1", "data": f"news={data}", "overrides": None}
+    job = recipe.prepare(fake_argv(tmp_path, **options)).runs[0].job
+    job.result.parent.mkdir(parents=True)
+    job.result.touch()
+    saved = job.folder / "launches.json"
+    saved.write_text(json.dumps({"settings": job.settings, "launches": []}))
+    recipe.prepare(fake_argv(tmp_path, **options))
+    if change == "configuration":
+        (tmp_path / "recipes" / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 3\n")
+    elif change == "data":
+        (data / "train.csv").write_text("new")
+    else:
+        options["overrides"] = "num_train_epochs=3"
+    message = r"content of train_file \w{64} there" if change == "data" else "num_train_epochs 50 there, 3 now"
+    with pytest.raises(ValueError, match=f"focal_3 seed 1 with {message}"):
+        recipe.prepare(fake_argv(tmp_path, **options))
+    # A folder of an earlier version, which did not save what the files hold.
+    without = {key: value for key, value in job.settings.items() if key != "contents"}
+    saved.write_text(json.dumps({"settings": without, "launches": []}))
+    if change != "override":
+        recipe.prepare(fake_argv(tmp_path, **options))
+
+
 @pytest.mark.parametrize(
     ("settings", "devices", "processes", "expected"),
     [

@@ -34,6 +34,9 @@ def test_a_run_is_one_file_with_all_figures(tmp_path, monkeypatch):
     recipe.main()
     monkeypatch.setattr(recipe, "train_one", None)  # finished runs are not trained again
     recipe.main()
+    monkeypatch.setattr(sys, "argv", ["sft.py", *options, "--epochs=5"])
+    with pytest.raises(ValueError, match=r"cross_entropy_200_s1', which .* other settings \(epochs: 4 there, 5 now\)"):
+        recipe.main()
     runs = [json.loads(path.read_text()) for path in sorted((tmp_path / "out").glob("*/run.json"))]
     assert [run["loss"] for run in runs] == ["cross_entropy", "label_smoothing:alpha=0.1"]
     for run in runs:

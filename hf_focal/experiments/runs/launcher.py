@@ -47,7 +47,8 @@ class Job:
         folder: its output_dir, which also holds `launch.log` and `launches.json`.
         recipe: the script. A run is finished when it has written `report/metrics.json`.
         options: the script's arguments, without output_dir.
-        settings: JSON values that identify the run; they do not include the location of its data.
+        settings: JSON values that identify the run; they do not include the location of its data. "contents", if
+            given, has those that files hold: the configuration's, and digests of the data.
         num_processes: number of processes that train it.
     """
 
@@ -90,14 +91,17 @@ class Job:
 
     def check(self) -> None:
         """Raise `ValueError` if the folder holds a run with other settings."""
-        earlier = history(self.folder)["settings"]
+        earlier, settings = history(self.folder)["settings"], dict(self.settings)
         if not earlier or self.state == "to run":
             return
-        for name in {**self.settings, **earlier}:
-            if earlier.get(name) != self.settings.get(name):
+        now, there = settings.pop("contents", {}), earlier.pop("contents", {})
+        if there:  # earlier versions did not save it; an argument counts more than the configuration
+            settings, earlier = {**now, **settings}, {**there, **earlier}
+        for name in {**settings, **earlier}:
+            if earlier.get(name) != settings.get(name):
                 raise ValueError(
                     f"output_dir must hold runs with the same settings, or be another, got {self.name} with {name} "
-                    f"{earlier.get(name)} there, {self.settings.get(name)} now"
+                    f"{earlier.get(name)} there, {settings.get(name)} now"
                 )
 
 

@@ -62,20 +62,39 @@ def claim_output_dir(
     if earlier is not None and any(any(folder.glob(pattern)) for pattern in _WORK[earlier.get("kind", "run")]):
         new = settings.keys() - earlier.keys()
         earlier = {key: value for key, value in (defaults() if new else {}).items() if key in new} | earlier
-        different = [
-            f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
-            for key in {**settings, **earlier}
-            if earlier.get(key) != settings.get(key)
-        ]
-        if len(different) > _SHOWN:
-            different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
-        if different:
-            raise ValueError(
-                f"output_dir must be the folder of a run with the same settings, or a new one, got "
-                f"{str(output_dir)!r}, which holds a run with other settings ({'; '.join(different)})"
-            )
+        _refuse_other_settings(folder, earlier, settings)
     elif write and settings != earlier:
         write_whole(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    different = [
+        f"{key}: {earlier.get(key)!r} there, {settings.get(key)!r} now"
+        for key in {**settings, **earlier}
+        if earlier.get(key) != settings.get(key)
+    ]
+    if len(different) > _SHOWN:
+        different[_SHOWN:] = [f"and {len(different) - _SHOWN} more"]
+    if different:
+        raise ValueError(
+            f"output_dir must be the folder of a run with the same settings, or a new one, got "
+            f"{str(folder)!r}, which holds a run with other settings ({'; '.join(different)})"
+        )
+
+
+def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a folder's ``run.json``, written last, has the result of a run with these settings.
+
+    Raises:
+        ValueError: it has that of a run with other settings. Those that it lacks are unknown, and not compared.
+    """
+    path = folder / "run.json"
+    if not path.exists():
+        return False
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    known = {key: value for key, value in settings.items() if key in earlier}
+    _refuse_other_settings(folder, {key: earlier[key] for key in known}, known)
+    return True
 
 
 def _settings_there(path: Path) -> dict[str, Any]:
