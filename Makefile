@@ -175,7 +175,7 @@ reproduce-runs: $(VENV)/.installed
 	mkdir -p out/data/sst && cp $(SST)/*.parquet out/data/sst
 	cp $(GLOVE)/glove.6B.100d.txt out/data/newsgroups && cp $(GLOVE)/glove.6B.100d.txt out/data/sst
 	$(ROWS) --table mukhoti2020:1 mukhoti2020:5 --losses $(MORE_SEEDS) --seeds 1 2 3 4 5 --output_dir out/reproduce
-	$(ROWS) --table mukhoti2020:1 mukhoti2020:5 --losses brier mmce focal_1 focal_2 flsc_532 flsd_532 --seeds 1 2 3 \
+	$(ROWS) --table mukhoti2020:1 mukhoti2020:5 --losses brier mmce focal_1 focal_2 flsc_531 flsc_532 flsd_532 --seeds 1 2 3 \
 		--output_dir out/reproduce
 	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 4 5 \
 		--overrides gamma_update_steps=20 --output_dir out/reproduce_20
