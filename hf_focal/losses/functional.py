@@ -35,7 +35,7 @@ def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_
 def label_smoothing(
     logits: Tensor, labels: Tensor, alpha: float, *, convention: str = "torch", ignore_index: int = -100
 ) -> Tensor:
-    """Cross-entropy against the smoothed target; see `LabelSmoothing` for `alpha` and `convention`.
+    """Cross-entropy against the smoothed target: α/K on all classes ("torch"), or α/(K-1) on the others ("paper").
 
     Every class has target mass, so a sample with a masked class has loss +inf unless alpha is 0.
     """

@@ -21,8 +21,8 @@ _CURVE_POINTS = 2**9
 class SmoothReliability:
     """A smooth reliability curve: accuracy as a function of confidence, smoothed with the width that smooth ECE has.
 
-    `confidence`, `accuracy`, `low`, `high` and `density` are `(P,)`; low and high bound the accuracy in the given
-    share of bootstrap resamples at each confidence, and the density of the confidences integrates to 1.
+    `confidence`, `accuracy`, `low`, `high` and `density` are `(P,)`; low and high bound the accuracy in the
+    share `level` of bootstrap resamples at each confidence, 0.95 by default; the density integrates to 1.
     """
 
     confidence: np.ndarray

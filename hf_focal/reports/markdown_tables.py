@@ -162,12 +162,12 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 
 
 def results_table(results: Sequence[RunResult]) -> str:
-    """Compare runs: error, then NLL and calibration errors before → after temperature scaling, and T.
+    """Compare runs: ECE before → after temperature scaling, T, error, NLL, and other calibration errors.
 
-    There is one row per run and one of the majority class; `results_notes` follow. With at least two runs, the best
-    value of a column is in bold, before and after T separately, if the others are further from it than half the width
-    of its interval. Columns without intervals have bold values, ties included, only if no run has any interval
-    (tokens, pixels). Missing values and NaN appear as "–". Raises ValueError for no results.
+    There is one row per run and, where known, one of the majority class; `results_notes` follow. With at least two
+    runs, the best value of a column is in bold, before and after T separately, if the others are further from it than
+    half the width of its interval. Columns without intervals have bold values, ties included, only if no run has any
+    interval (tokens, pixels). Missing values and NaN appear as "–". Raises ValueError for no results.
     """
     columns = results_columns(results)
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))

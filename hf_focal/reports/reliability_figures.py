@@ -103,7 +103,7 @@ def reliability_diagram(
 def comparison_figure(
     runs: Mapping[str, Sequence[ReliabilityBins]], path: str | Path | None = None, *, link: str = "softmax"
 ) -> "Figure":
-    """Draw small reliability diagrams, a column per run and three columns side by side: before T above, after T below.
+    """Draw small reliability diagrams, a column per run, at most three side by side: before T above, after T below.
 
     Args:
         runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`; or the bins before T alone.
