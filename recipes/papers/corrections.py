@@ -76,8 +76,8 @@ def page(results: list[dict]) -> str:
         "# Corrections compared",
         "",
         fill(
-            f"The {len(results)} sets of logits that were kept, of the evidence pages' runs, corrected by a "
-            "temperature (by NLL), by [vector and matrix scaling](../guides/decisions.md), and by what "
+            f"This page corrects the {len(results)} sets of logits that were kept from the runs of the result pages: "
+            "by a temperature (by NLL), by [vector and matrix scaling](../guides/decisions.md), and by what "
             "`fit_calibration` chooses by cross-fitting on the validation set. All are fitted on the validation set "
             "and measured on the test set; the best of each row is bold. `recipes/papers/corrections.py` makes this "
             "page from saved logits, and `runs/corrections/` has the numbers.",
