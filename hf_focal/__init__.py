@@ -1,6 +1,6 @@
 """Calibrated classifiers with Hugging Face: train with focal-family losses, measure, correct, ship.
 
-The names below are loaded when they are first used: a loss needs no Transformers, a metric no plotting library.
+The names below are imported on first use: losses do not need Transformers, and metrics need no plotting library.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:  # what a type checker reads instead of `_MODULES`
+if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import AffineScaling as AffineScaling
     from .calibration import CalibrationFit as CalibrationFit
     from .calibration import Temperature as Temperature
@@ -56,7 +56,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted({*_MODULES}.difference(_NAMES["trainer.sft_trainer"]))  # those need TRL
+__all__ = sorted({*_MODULES}.difference(_NAMES["trainer.sft_trainer"]))  # the names left out need TRL
 
 
 def __getattr__(name: str) -> Any:

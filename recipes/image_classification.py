@@ -1,17 +1,17 @@
-"""Train or fine-tune an image classifier, correct its temperature, and measure it.
+"""Train or fine-tune an image classifier, correct its temperature, and measure its calibration.
 
-One loss:
+Train with one loss:
 
     python recipes/image_classification.py --config recipes/configs/cifar10/paper.yaml \
         --train_file train.parquet --test_file test.parquet --loss flsd53 --output_dir out/flsd53
 
-Several losses, compared in one table and one figure; without data, on scikit-learn's digits:
+Compare several losses in one table and one figure. Without data arguments, the data is scikit-learn's digits:
 
     python recipes/image_classification.py --config recipes/configs/digits.yaml \
         --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/digits
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/image_classification.py ...`. The same command again
-resumes an interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/image_classification.py ...`. Running the same command
+again resumes an interrupted run and reuses a finished one.
 """
 
 import logging
@@ -41,7 +41,7 @@ from hf_focal.experiments.runs.recipe_command import run_recipe
 
 @dataclass
 class DataArguments(DatasetArguments):
-    """The data. Without `dataset_name` and files: scikit-learn's handwritten digits."""
+    """The data. Without `dataset_name` or files, the recipe uses scikit-learn's handwritten digits."""
 
     dataset_name: str | None = field(
         default=None,
@@ -92,7 +92,7 @@ ARGUMENTS = (
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", with the columns "image" and "label"."""
+    """Load the splits "train", "validation", and "test", with the columns "image" and "label"."""
     if data_args.given():
         splits = load_image_splits(
             data_args.dataset_name,
@@ -120,7 +120,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def decode(data_args: DataArguments, splits: DatasetDict, pixels, seed: int) -> dict[str, ImageDataset]:
-    """The splits as datasets of uint8 pixels in a `PixelFormat`; the training images are augmented."""
+    """Turn the splits into datasets of uint8 pixels in the `PixelFormat` `pixels`, with augmented training images."""
     gib = sum(map(len, splits.values())) * 3 * pixels.stored_size**2 / 2**30
     in_memory = gib <= data_args.max_decoded_gib
     logging.info("decoding images (%.2f GiB) %s", gib, "now" if in_memory else "on the fly")

@@ -1,17 +1,17 @@
-"""Train or fine-tune a model for semantic segmentation, which classifies each pixel, correct it, and measure it.
+"""Train or fine-tune a semantic segmentation model, correct its temperature, and measure its pixel predictions.
 
-One loss:
+Train with one loss:
 
     python recipes/semantic_segmentation.py --config recipes/configs/cityscapes/segformer_b0.yaml \
         --train_file train.parquet --test_file test.parquet --loss focal:gamma=2 --output_dir out/focal
 
-Several losses, compared in one table and one figure; without data, on generated shapes:
+Compare several losses in one table and one figure. Without data arguments, the data is generated shapes:
 
     python recipes/semantic_segmentation.py --config recipes/configs/segmentation_demo.yaml \
         --compare cross_entropy,focal:gamma=2 --output_dir out/shapes
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/semantic_segmentation.py ...`. The same command again
-resumes an interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/semantic_segmentation.py ...`. Running the same command
+again resumes an interrupted run and reuses a finished one.
 """
 
 import logging
@@ -47,7 +47,7 @@ from hf_focal.experiments.runs.recipe_arguments import ClassifierArguments, Gene
 from hf_focal.experiments.runs.recipe_command import run_recipe
 from hf_focal.reports import RunResult
 
-# What differs from the defaults of `SegformerConfig`, which are those of B0.
+# Differences from the defaults of `SegformerConfig`, which are those of B0.
 FROM_SCRATCH = {
     "segformer_tiny": {
         "num_encoder_blocks": 3,
@@ -66,7 +66,7 @@ FROM_SCRATCH = {
 
 @dataclass
 class DataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` and files: generated pictures of shapes, some of which are rare."""
+    """The data. Without `dataset_name` or files, the recipe generates pictures of shapes, some of which are rare."""
 
     train_file: str | None = field(default=None, metadata={"help": "A parquet file; or csv or json with paths."})
     test_split: str = field(
@@ -96,7 +96,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 @dataclass
 class ModelArguments:
-    """The model: any with logits for pixels to fine-tune, or a SegFormer trained from scratch; and its input size."""
+    """The model (any segmentation model to fine-tune, or a SegFormer to train from scratch) and its input size."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
@@ -127,7 +127,7 @@ ARGUMENTS = (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingAr
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", with the columns "image" and "mask"."""
+    """Load the splits "train", "validation", and "test", with the columns "image" and "mask"."""
     if data_args.given():
         return load_mask_splits(
             data_args.dataset_name,
@@ -143,7 +143,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def check_counts(counts: dict[str, np.ndarray], class_names: list[str]) -> None:
-    """Raise if a split has a class that the training data lack; log how frequent the classes are."""
+    """Raise `ValueError` if a split has a class that the training data lacks; log each class's share of the pixels."""
     for name, of_split in counts.items():
         unknown = [class_names[k] for k in np.flatnonzero((of_split > 0) & (counts["train"] == 0))]
         if unknown:
@@ -154,7 +154,7 @@ def check_counts(counts: dict[str, np.ndarray], class_names: list[str]) -> None:
 
 
 def image_format(model_args: ModelArguments) -> ImageFormat:
-    """The model's input: in the size that the arguments ask for, or the pretrained model's own."""
+    """Return the model's input format. The size is `image_size` or, without it, the size of the pretrained model."""
     size = None if model_args.image_size is None else tuple(model_args.image_size)
     if model_args.model_name_or_path in FROM_SCRATCH:
         return ImageFormat(size, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -172,7 +172,7 @@ def build_model(model_args: ModelArguments, class_names: list[str]) -> PreTraine
 
 
 def build_image_processor(pixels: ImageFormat) -> SegformerImageProcessorPil:
-    """The image processor to save beside the model."""
+    """Build the image processor to save with the model."""
     size = {} if pixels.size is None else {"size": dict(zip(("height", "width"), pixels.size, strict=True))}
     return SegformerImageProcessorPil(
         do_resize=pixels.size is not None, image_mean=list(pixels.mean), image_std=list(pixels.std), **size

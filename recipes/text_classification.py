@@ -1,17 +1,18 @@
-"""Fine-tune an encoder that classifies texts or pairs of texts, correct its temperature, and measure it.
+"""Fine-tune an encoder that classifies texts or pairs of texts, correct its temperature, and measure its calibration.
 
-One loss:
+Train with one loss:
 
     python recipes/text_classification.py --model_name_or_path distilbert/distilbert-base-uncased \
         --train_file train.csv --test_file test.csv --loss flsd53 --output_dir out/flsd53
 
-Several losses, compared in one table and one figure; without data or model, a small CNN on generated texts:
+Compare several losses in one table and one figure. Without data and model arguments, this trains a small CNN on
+generated texts:
 
     python recipes/text_classification.py --config recipes/configs/demo.yaml \
         --compare cross_entropy,focal:gamma=3,flsd53 --output_dir out/demo
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/text_classification.py ...`. The same command again
-resumes an interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/text_classification.py ...`. Running the same command
+again resumes an interrupted run and reuses a finished one.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ from hf_focal.reports import RunResult
 
 @dataclass
 class DataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` and files: generated texts whose true posterior is known."""
+    """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     text_pair_column: str | None = field(default=None, metadata={"help": "The column of second texts, for pairs."})
@@ -70,7 +71,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 @dataclass
 class ModelArguments(LoraArguments):
-    """The model: any encoder to fine-tune, or a small CNN trained from scratch."""
+    """The model: any encoder to fine-tune, or a small CNN to train from scratch."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
@@ -106,7 +107,7 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", with the columns "text", "label" and, for pairs, "text_pair"."""
+    """Load "train", "validation", and "test", with the columns "text", "label", and, for pairs, "text_pair"."""
     if data_args.given():
         splits = load_splits(
             data_args.dataset_name,
@@ -127,7 +128,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[PreTrainedTokenizerBase, int]:
-    """The tokenizer, and the length to truncate inputs to."""
+    """Load or train the tokenizer. Return it with the number of tokens to which inputs are truncated."""
     name, max_length = model_args.model_name_or_path, model_args.max_length
     if name == "gp_cnn":
         columns = [column for column in ("text", "text_pair") if column in splits["train"].column_names]
@@ -138,7 +139,7 @@ def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[Pre
 
 
 def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
-    """Token ids, their number (batches may be grouped by it), and labels."""
+    """Encode texts as token ids, labels, and the number of ids ("length", by which batches may be grouped)."""
 
     def encode(batch):
         tokens = tokenizer(batch["text"], batch.get("text_pair"), truncation=True, max_length=max_length)
@@ -175,7 +176,7 @@ def build_model(
 
 def main(argv: list[str]) -> list[RunResult]:
     data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
-    if model_args.lora_r is None:  # adapters take a large learning rate
+    if model_args.lora_r is None:  # adapters need a large learning rate
         check.learning_rate(argv, args, model_args.model_name_or_path, ["gp_cnn"])
 
     if data_args.multi_label:

@@ -1,18 +1,18 @@
-"""Train or fine-tune a tagger, which classifies each word of a sentence, correct its temperature, and measure it.
+"""Train or fine-tune a tagger, correct its temperature, and measure how well it classifies words.
 
-One loss:
+Train with one loss:
 
     python recipes/token_classification.py --config recipes/configs/conll2003/encoder.yaml \
         --model_name_or_path distilbert/distilbert-base-cased --train_file train.parquet --test_file test.parquet \
         --loss focal:gamma=2 --output_dir out/focal
 
-Several losses, compared in one table and one figure; without data, on generated sentences:
+Compare several losses in one table and one figure. Without data arguments, the data is generated sentences:
 
     python recipes/token_classification.py --config recipes/configs/tags_demo.yaml \
         --compare cross_entropy,focal:gamma=2 --output_dir out/tags
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/token_classification.py ...`. The same command again
-resumes an interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/token_classification.py ...`. Running the same command
+again resumes an interrupted run and reuses a finished one.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ from hf_focal.reports import RunResult
 
 @dataclass
 class DataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` and files: generated sentences, in which some tags are rare."""
+    """The data. Without `dataset_name` or files, the recipe generates sentences in which some tags are rare."""
 
     train_file: str | None = field(default=None, metadata={"help": "A json, jsonl or parquet file."})
     token_column: str = field(default="tokens", metadata={"help": "The column of lists of words."})
@@ -61,7 +61,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 @dataclass
 class ModelArguments:
-    """The model: any encoder to fine-tune, or a small one trained from scratch on whole words."""
+    """The model: any encoder to fine-tune, or a small encoder to train from scratch on whole words."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
@@ -88,7 +88,7 @@ ARGUMENTS = (DataArguments, ModelArguments, ClassifierArguments, FocalTrainingAr
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", with the columns "tokens" and "tags"."""
+    """Load the splits "train", "validation", and "test", with the columns "tokens" and "tags"."""
     if data_args.given():
         return load_tag_splits(
             data_args.dataset_name,
@@ -103,13 +103,13 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[PreTrainedTokenizerBase, int]:
-    """The tokenizer, and the length to truncate sentences to."""
+    """Load or train the tokenizer. Return it with the number of tokens to which sentences are truncated."""
     name, max_length = model_args.model_name_or_path, model_args.max_length
     if name == "encoder":
         words = splits["train"]["tokens"]
         return train_tag_tokenizer(words, model_args.vocab_size, max_length or 128), max_length or 128
     tokenizer = AutoTokenizer.from_pretrained(name)
-    if getattr(tokenizer, "add_prefix_space", True) is False:  # GPT-2's and RoBERTa's refuse words without it
+    if getattr(tokenizer, "add_prefix_space", True) is False:  # GPT-2's and RoBERTa's reject words without it
         tokenizer = AutoTokenizer.from_pretrained(name, add_prefix_space=True)
     if not tokenizer.is_fast:
         raise ValueError(f"model_name_or_path must have a fast tokenizer, which knows words, got {name!r}")
@@ -136,7 +136,7 @@ def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, 
 
 
 def count_tags(encoded: Dataset, num_tags: int) -> torch.Tensor:
-    """How many words have each tag."""
+    """Count the words with each tag in a split that `encode_tags` has encoded."""
     labels = [label for labels in encoded["labels"] for label in labels if label != -100]
     return torch.bincount(torch.tensor(labels), minlength=num_tags)
 

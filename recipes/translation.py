@@ -1,17 +1,17 @@
-"""Train or fine-tune a translator, correct its temperature, and measure its tokens and translations.
+"""Train or fine-tune a translation model, correct its temperature, and measure its token predictions and its BLEU.
 
-One loss:
+Train with one loss:
 
     python recipes/translation.py --config recipes/configs/multi30k/transformer_small.yaml \
         --train_file train.parquet --test_file test.parquet --loss focal:gamma=1 --output_dir out/focal
 
-Several losses, compared in one table and one figure; without data, on generated pairs:
+Compare several losses in one table and one figure. Without data arguments, the data is generated sentence pairs:
 
     python recipes/translation.py --config recipes/configs/translation_demo.yaml \
         --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/translation.py ...`. The same command again resumes an
-interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/translation.py ...`. Running the same command again
+resumes an interrupted run and reuses a finished one.
 """
 
 import re
@@ -50,7 +50,7 @@ from hf_focal.experiments.runs.translation_results import measure_translator, tr
 
 @dataclass
 class DataArguments(GeneratedDatasetArguments):
-    """The data. Without `dataset_name` and files: generated pairs whose true probabilities are known."""
+    """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
 
     train_file: str | None = field(
         default=None,
@@ -73,7 +73,7 @@ class DataArguments(GeneratedDatasetArguments):
 
 @dataclass
 class ModelArguments:
-    """The model: any sequence-to-sequence model to fine-tune, or a Transformer trained from scratch."""
+    """The model: any sequence-to-sequence model to fine-tune, or a Transformer to train from scratch."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
@@ -106,7 +106,7 @@ ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTra
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation", "test" and maybe "other_test", with the columns "source" and "target"."""
+    """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
         return load_parallel(
             data_args.dataset_name,
@@ -152,7 +152,7 @@ def main(argv: list[str]) -> list:
                 for name, split in splits.items()
             }
         )
-    # Scores are renormalized at T = 1 too, so that they mean the same if a model forbids tokens.
+    # Scores are renormalized at T = 1 too, so that they stay comparable if a model forbids tokens.
     generation = {
         "max_length": model_args.max_length,
         "num_beams": args.generation_num_beams,

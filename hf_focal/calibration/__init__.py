@@ -1,4 +1,4 @@
-"""Corrections: temperature, vector and matrix scaling, folding into the weights, generation."""
+"""Calibration corrections: temperature, vector, and matrix scaling; folding into weights; calibrated generation."""
 
 from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation

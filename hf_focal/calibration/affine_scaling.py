@@ -1,9 +1,10 @@
-"""Structured vector and matrix scaling: corrections of each class that still fold into the last linear layer.
+"""Structured vector and matrix scaling: per-class corrections that can still be folded into the last linear layer.
 
-After T by NLL, the centered logits x = (z - mean z) / T become A x + b [SVS and SMS of Berta, Holzmüller, Jordan and
-Bach, *Structured Matrix Scaling for Multi-Class Calibration*, 2025, which use log-probabilities; those are not linear
-in z]. A ridge penalty keeps A near the identity and b near 0, so few samples give nearly the temperature alone. The
-penalized mean NLL is convex.
+T is fitted first, by NLL. Then the centered logits x = (z - mean z) / T become A x + b, as in structured vector and
+matrix scaling [Berta, Holzmüller, Jordan, and Bach, *Structured Matrix Scaling for Multi-Class Calibration*, 2025]. In
+the place of x, the paper uses log-probabilities, which are not linear in z. A ridge penalty keeps A near the identity
+and b near 0, so with few samples, the correction is nearly that of the temperature alone. The penalized mean NLL is
+convex in A and b.
 """
 
 import warnings
@@ -22,22 +23,24 @@ ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
 # Elements of a block of samples: 2 MiB of float64 for a CPU's cache, more on accelerators.
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
-# The norm of the gradient at which the search ends, and above which the result gets a warning.
+# The gradient norm at which the search ends, and the norm above which a result causes a warning.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class AffineScaling:
-    """softmax(A (z - mean z) / T + b), fitted by `fit_vector_scaling` or `fit_matrix_scaling`.
+    """The correction softmax(A (z - mean z) / T + b), fitted by `fit_vector_scaling` or `fit_matrix_scaling`.
+
+    All tensors are float64 and on the CPU.
 
     Attributes:
         method: "vector" or "matrix".
         temperature: T, which minimizes the NLL without A and b.
-        scale: `(K,)`, the diagonal of A, a float64 tensor on the CPU, like all tensors here.
+        scale: `(K,)`, the diagonal of A.
         bias: `(K,)`, b.
-        matrix: `(K, K)`, A, whose other entries are 0 for vector scaling.
+        matrix: `(K, K)`, A, whose off-diagonal entries are 0 for vector scaling.
         nll_before, nll_after: mean NLL of the calibration set, nats, without penalty.
-        num_samples: how many samples were used.
+        num_samples: how many samples were used for the fit.
     """
 
     method: str
@@ -59,7 +62,7 @@ class AffineScaling:
         )
 
     def apply(self, logits: ArrayT) -> ArrayT:
-        """Correct logits (..., K), a torch tensor or a NumPy array of a floating dtype, which is kept."""
+        """Correct logits (..., K), a torch tensor or NumPy array of a floating dtype. The dtype is kept."""
         if isinstance(logits, np.ndarray):
             return self.apply(torch.from_numpy(np.ascontiguousarray(logits))).numpy()
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
@@ -70,33 +73,33 @@ class AffineScaling:
         return (centered @ self.matrix.to(wide.device).T + bias).to(logits)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `model.config.calibration` records: the figures of the fit, without the numbers of each class."""
+        """Return what `model.config.calibration` records: the method and scores of the fit, without A, T, or b."""
         names = ("method", "nll_before", "nll_after", "num_samples")
         return {name: getattr(self, name) for name in names}
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
-    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
+    """Fit softmax((1 + v) ⊙ (z - mean z) / T + b): first T by NLL, then v and b by NLL + K/N (Σ v² + Σ b²).
 
-    Predictions may change, unlike with a temperature; `fit_calibration` tells how many, and whether this is better
-    than a temperature on samples that it was not fitted on.
+    Unlike with a temperature, predictions may change. `fit_calibration` reports how many of them change, and whether
+    vector scaling is better than a temperature on held-out samples.
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device, all finite.
-        labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
-        bias: False for b = 0, for a head without a bias.
+        labels: `(...)`, integers in `[0, K)`, or `ignore_index` for samples to leave out.
+        bias: whether to fit b; False keeps b = 0, for a model whose last layer has no bias.
         ignore_index: the label to leave out.
 
     Raises:
-        TypeError, ValueError: as `fit_temperature` with `objective="nll"`, and for infinite logits.
+        TypeError, ValueError: as in `fit_temperature` with `objective="nll"`, and for infinite logits.
     """
     return _fit(logits, labels, "vector", bias, ignore_index)
 
 
 def fit_matrix_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
-    """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), with a zero diagonal in M and the penalty K(K-1)/N Σ M².
+    """Fit softmax((I + diag(v) + M) (z - mean z) / T + b), where M has a zero diagonal.
 
-    The rest is as in `fit_vector_scaling`.
+    The penalty has the additional term K(K-1)/N Σ M². Everything else is as in `fit_vector_scaling`.
     """
     return _fit(logits, labels, "matrix", bias, ignore_index)
 
@@ -121,10 +124,10 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
 
 
 class _PenalizedNLL:
-    """The mean NLL of softmax(A x + b) and its penalty, as a function of one vector with b and A - I.
+    """The mean NLL of softmax(A x + b) plus the penalty, as a function of one vector that holds b and A - I.
 
-    Of vector scaling, A is its diagonal. The labels' part is linear in A and b, so only its coefficients are kept, and
-    a pass over the samples needs nothing but the probabilities.
+    For vector scaling, only the diagonal of A is stored. The part of the NLL that depends on the labels is linear in A
+    and b. Only its coefficients are kept, so a pass over the samples needs nothing but the probabilities.
     """
 
     def __init__(self, features: Tensor, labels: Tensor, full: bool, bias: bool) -> None:
@@ -147,8 +150,8 @@ class _PenalizedNLL:
         self._step = max(1, block // num_classes)
 
     def minimum(self) -> tuple[Tensor, Tensor]:
-        """A, or its diagonal, and b."""
-        # Divided by the root of the Hessian's diagonal at the start, the unknowns are about equally curved.
+        """Return the A (for vector scaling, its diagonal) and b that minimize the function."""
+        # In units of 1/√h, where h is the Hessian's diagonal at the start, all unknowns have about the same curvature.
         scale = self._curvature().rsqrt_().cpu().numpy()
         last: list[float] = []
 
@@ -157,7 +160,7 @@ class _PenalizedNLL:
             last[:] = [float(np.linalg.norm(gradient))]
             return value, gradient * scale
 
-        # Each entry of the scaled gradient is below gtol at the end, so the gradient's norm below _GRADIENT_NORM.
+        # At the end, each entry of the scaled gradient is below gtol, so the gradient's norm is below _GRADIENT_NORM.
         gtol = _GRADIENT_NORM * scale.min() / len(scale) ** 0.5
         options = {"maxcor": 30, "maxiter": 2000, "maxfun": 4000, "ftol": 0.0, "gtol": gtol}
         found = minimize(scaled, np.zeros(len(scale)), jac=True, method="L-BFGS-B", options=options)
@@ -182,7 +185,7 @@ class _PenalizedNLL:
         return self._identity + change.view_as(self._identity), b
 
     def nll_and_gradients(self, matrix: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The mean NLL, without penalty, and its gradients by A and b."""
+        """Return the mean NLL, without the penalty, and its gradients with respect to A and b."""
         size = len(self._features)
         log_sums = torch.zeros((), dtype=torch.float64, device=b.device)
         by_matrix, by_bias = torch.zeros_like(matrix), torch.zeros_like(b)
@@ -204,7 +207,7 @@ class _PenalizedNLL:
         return float(log_sums) / size - label_part, by_matrix - self._of_labels, by_bias - self._counts
 
     def _curvature(self) -> Tensor:
-        """The diagonal of the Hessian where A = I and b = 0, in the order of the unknowns."""
+        """Return the diagonal of the Hessian at A = I and b = 0, in the order of the unknowns."""
         by_matrix, by_bias = torch.zeros_like(self._identity), torch.zeros_like(self._counts)
         for block in self._features.split(self._step):
             probabilities = block.softmax(1)

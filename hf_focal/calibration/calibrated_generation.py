@@ -1,8 +1,8 @@
-"""Generation from softmax(z / T): beam search whose scores are normalized again at every step.
+"""Generation from softmax(z / T), with a beam search that renormalizes its scores at every step.
 
-Beam search starts from log_softmax of the logits. A temperature among the logits processors alone multiplies the
-scores of all hypotheses by the same number, so they must be normalized again after the division:
-`log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. The temperature is in `config.calibration`, because
+Beam search starts from the log_softmax of the logits. By itself, a temperature among the logits processors only
+multiplies the scores of all hypotheses by the same number, so the scores must be renormalized after the division:
+`log_softmax(log_softmax(z) / T) = log_softmax(z / T)`. The temperature is stored in `config.calibration`, because
 `save_pretrained` refuses it elsewhere. `fold_temperature` makes all of this unnecessary.
 """
 
@@ -14,12 +14,12 @@ from ..metrics.input_checks import check_positive
 from .fitted_temperature import Temperature
 from .folding import calibration_record, folded_temperature
 
-if TYPE_CHECKING:  # a fit and a fold need no Transformers
+if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel
 
 
 def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> dict[str, Any]:
-    """Return arguments of `generate` for generating from softmax(z / T).
+    """Return the arguments that make `generate` use softmax(z / T).
 
     ```python
     model.generate(**inputs, num_beams=4, **calibrated_generation(1.3))
@@ -27,16 +27,17 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
     ```
 
     The scores of beam search are then sums of log softmax(z / T). Other arguments that change scores act before T.
-    With these arguments, `generate` renormalizes the scores after tokens are forbidden (`min_length`,
-    `no_repeat_ngram_size`, forced tokens); without them it does not. So to compare with T = 1, pass
-    `renormalize_logits=True` there. Greedy search is not affected. A `temperature` for sampling acts on top.
+    With the returned arguments, `generate` also renormalizes the scores after it forbids tokens (`min_length`,
+    `no_repeat_ngram_size`, forced tokens); without them, it does not. So for a comparison with T = 1, pass
+    `renormalize_logits=True` in that run. Greedy search is not affected. A sampling `temperature` acts on top of T.
 
     Args:
-        source: T, or a model with `config.calibration["temperature"]`, which is used unless it is in the weights
+        source: T, or a model whose `config.calibration["temperature"]` is used unless this T is already in the weights
             (`config.calibration["folded"]`).
 
     Returns:
-        `logits_processor`, to which more can be appended, and `renormalize_logits`; empty without a T or for T = 1.
+        A dict with `logits_processor`, to which more processors can be appended, and `renormalize_logits`; an empty
+        dict if there is no T or T = 1.
     """
     if hasattr(source, "config"):
         calibration = getattr(source.config, "calibration", None) or {}
@@ -60,16 +61,17 @@ def apply_calibrated_generation(
 ) -> "PreTrainedModel":
     """Make plain `model.generate(...)` generate from softmax(z / T), with the T of `model.config.calibration`.
 
-    T is read at each call. The config is saved with the model, but the method is not: call this again after
-    `from_pretrained`. A call with a temperature of its own, from `calibrated_generation`, uses that instead.
+    T is read from the config at each call. The config is saved with the model, but the changed method is not, so call
+    this function again after `from_pretrained`. If a call of `generate` gets the result of `calibrated_generation` as
+    arguments, it uses the T of that result instead.
 
     Only this object's `generate` is replaced, as Transformers does for models whose repository has a
     `custom_generate`. Do not pass a callable as the argument `custom_generate` instead: `generate` then drops
     `synced_gpus`, and processes that share a sharded model deadlock.
 
     Args:
-        model: changed in place.
-        temperature: recorded in `model.config.calibration` with ECE and NLL of its fit, replacing any temperature
+        model: changed in place, and returned.
+        temperature: recorded in `model.config.calibration` with the ECE and NLL of its fit, replacing any temperature
             recorded there. It acts on top of a temperature that is folded into the weights.
     """
     if not hasattr(model, "generate"):

@@ -18,22 +18,23 @@ from .temperature import fit_temperature
 
 Correction = Temperature | AffineScaling
 METHODS = ("temperature", "vector", "matrix")
-# "auto" does not try matrix scaling with more classes, as its K² numbers would need as many samples, nor with two, for
-# which it is vector scaling.
+# "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
+# two classes, where it is the same as vector scaling.
 _MOST_CLASSES = 100
 
 
 @dataclass(frozen=True)
 class CalibrationFit:
-    """A correction, fitted on all samples, and its cross-validated scores.
+    """A correction, fitted on all samples, and its cross-fitted scores: each fold is corrected by a fit on the others.
 
     Attributes:
         correction: a `Temperature` or an `AffineScaling`; `fold_calibration` takes either.
-        method: "temperature", "vector" or "matrix".
-        before, after: "nll" (nats), "brier" and "ece" (fractions) of the logits as they are, and after the correction.
+        method: "temperature", "vector", or "matrix".
+        before: the scores without a correction: "nll" (nats), "brier", and "ece" (a fraction).
+        after: the same scores with the correction, cross-fitted.
         nll_by_method: the cross-fitted NLL of each method that was tried.
-        changed_predictions: how many predictions of the samples the correction changes.
-        num_samples, num_folds: of the calibration set.
+        changed_predictions: how many of the samples' predictions the correction changes.
+        num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
     """
 
     correction: Correction
@@ -46,11 +47,10 @@ class CalibrationFit:
     num_folds: int
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
-        """NLL and Brier score, each split into a calibration and a refinement part, which sum to the score before the
-        correction.
+        """Split each of the scores "nll" and "brier" into a pair: (calibration part, refinement part).
 
-        The calibration part is what the correction gains on samples that it was not fitted on (0 if it gains nothing),
-        that is, the improvement that is possible without another model.
+        The two parts sum to the score before the correction. The calibration part is how much the correction improves
+        the score on samples that it was not fitted on (0 if it does not). It is the gain possible without a new model.
         """
         gains = {name: max(0.0, self.before[name] - self.after[name]) for name in ("nll", "brier")}
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
@@ -82,16 +82,21 @@ def fit_calibration(
     """Fit a correction by NLL, and measure it by cross-fitting.
 
     Args:
-        logits, labels, ignore_index: as for `fit_temperature`.
-        method: "temperature", "vector", "matrix", or "auto": the one with the smallest cross-fitted NLL, where a tie
-            goes to the first. "auto" tries matrix scaling with 3 to 100 classes.
-        num_folds: folds with equal shares of each class.
-        num_bins: equal-width bins of the ECE.
-        bias: False for a head without a bias.
+        logits, labels, ignore_index: as for `fit_temperature` with a softmax.
+        method: "temperature", "vector", "matrix", or "auto" for the one with the smallest cross-fitted NLL (the first
+            one in a tie). "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if any logit
+            is infinite.
+        num_folds: number of folds, each with about the same share of every class.
+        num_bins: number of equal-width bins of the ECE.
+        bias: whether to fit a bias; False for a model whose last layer has no bias.
 
     Returns:
-        A `CalibrationFit`. A warning says if the cross-fitted NLL of vector or matrix scaling is not below that of the
-        temperature.
+        A `CalibrationFit`. Warns if its method is vector or matrix scaling, but the cross-fitted NLL of this method is
+        not below that of a temperature.
+
+    Raises:
+        TypeError, ValueError: an unknown method; `num_folds` below 2 or above the number of samples; what
+            `fit_temperature`, `fit_vector_scaling`, or `fit_matrix_scaling` raises.
     """
     if method not in (*METHODS, "auto"):
         raise ValueError(f"method must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
@@ -136,7 +141,7 @@ def _fitter(method: str, bias: bool) -> Callable[[Tensor, Tensor], Correction]:
 
 
 def _folds(labels: Tensor, num_folds: int) -> Tensor:
-    """The fold of each sample (N,): every class, in a random order, is dealt to the folds in turn."""
+    """Return the number of each sample's fold, (N,). Shuffled samples of each class are dealt to the folds in turn."""
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(labels))).to(labels.device)
     order = order[labels[order].argsort(stable=True)]
     folds = torch.empty_like(labels)
@@ -145,7 +150,7 @@ def _folds(labels: Tensor, num_folds: int) -> Tensor:
 
 
 def _held_out(fit: Callable[[Tensor, Tensor], Any], logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
-    """The logits of each fold, corrected by a fit on the others; float64."""
+    """Return the corrected logits (N, K), float64. Each fold is corrected by `fit` on the other folds."""
     corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold in folds.unique():
         held_out = folds == fold

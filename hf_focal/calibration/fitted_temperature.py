@@ -1,4 +1,4 @@
-"""Fitted temperatures, and checks of what they are fitted by."""
+"""Fitted temperatures, and checks of the objectives and grids used to fit them."""
 
 import json
 import warnings
@@ -17,21 +17,21 @@ from ..utils.atomic_write import write_whole
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 
 OBJECTIVES = ("ece", "adaece", "nll")
-# Those that the sums of a `TemperatureStream` can minimize: bins of equal mass need all samples at once.
+# The objectives that a `TemperatureStream` can minimize with its sums. AdaECE needs all samples at once.
 STREAM_OBJECTIVES = ("ece", "nll")
-# With fewer calibration samples, T often makes both NLL and ECE worse: docs/results/fine_tuning.md.
+# With fewer calibration samples, T often makes both NLL and ECE worse; see docs/results/fine_tuning.md.
 _ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 
-# Within these, float32 can represent 1/T and the relevant logits over T.
+# Between these bounds, float32 can represent 1/T and, for all relevant logits, z/T.
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """A fitted temperature, and ECE (fractions) and NLL (nats per sample) of its calibration set before and after T.
+    """A fitted temperature, with the calibration set's ECE (fraction) and NLL (nats per sample) before and after T.
 
-    `at_grid_end` says that `value` is the smallest or largest temperature tried, so the best one may be beyond it.
+    `at_grid_end` is True if `value` is the smallest or largest temperature tried, so the best T may lie beyond it.
     """
 
     value: float
@@ -62,7 +62,7 @@ class Temperature:
 
     @classmethod
     def unfitted(cls, metrics: Mapping[str, float], num_bins: int) -> "Temperature":
-        """T = 1 for logits that stay as they are, with their ECE and NLL from `CalibrationMetrics.compute()`."""
+        """Return T = 1 for uncorrected logits, whose ECE and NLL are in `metrics` (`CalibrationMetrics.compute()`)."""
         ece, nll = metrics["ece"], metrics["nll"]
         return cls(1.0, "none", ece, ece, nll, nll, int(metrics["num_samples"]), num_bins)
 
@@ -71,7 +71,7 @@ class Temperature:
         return self.objective != "none"
 
     def apply(self, logits: ArrayT) -> ArrayT:
-        """Divide logits by T, a torch tensor or a NumPy array of a floating dtype, which is kept."""
+        """Divide logits, a torch tensor or NumPy array of a floating dtype, by T. The dtype is kept."""
         return logits / self.value
 
     def to_dict(self) -> dict:
@@ -79,7 +79,7 @@ class Temperature:
 
     @classmethod
     def from_dict(cls, values: dict) -> "Temperature":
-        """Make a `Temperature` of what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
+        """Make a `Temperature` from what `to_dict` returned; raise `ValueError` for missing or unknown keys."""
         known = [field.name for field in fields(cls)]
         needed = {field.name for field in fields(cls) if field.default is MISSING}
         if not needed <= values.keys() <= set(known):
@@ -97,10 +97,10 @@ class Temperature:
 
 @dataclass(frozen=True)
 class LabelTemperatures(Temperature):
-    """A temperature a label.
+    """One temperature per label.
 
-    `value` is the shared T. `values` has one T per label, of which those of the labels `fallback` are the shared one,
-    because they have too few ones, or a likelihood without a maximum.
+    `value` is the shared T, fitted to all labels together. `values` has one T per label. `fallback` has the indices of
+    the labels that use the shared T, because they have too few positives or because no T maximizes their likelihood.
     """
 
     values: tuple[float, ...] = ()
@@ -109,7 +109,7 @@ class LabelTemperatures(Temperature):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, numbers in (("values", map(float, self.values)), ("fallback", map(int, self.fallback))):
-            object.__setattr__(self, name, tuple(numbers))  # JSON has lists
+            object.__setattr__(self, name, tuple(numbers))  # they are lists when read from JSON
         for value in self.values:
             check_positive("values", value)
 
@@ -127,7 +127,7 @@ class LabelTemperatures(Temperature):
 
 
 def few_samples(objective: str, num_samples: int, unit: str = "samples") -> str:
-    """What to say of a T that is fitted on too few samples, as one sentence without its period; "" for enough."""
+    """Return a warning if T is fitted on too few samples, as a sentence without its period; "" if there are enough."""
     enough = _ENOUGH_SAMPLES.get(objective, 0)
     if num_samples >= enough:
         return ""
@@ -140,7 +140,10 @@ def check_objective(objective: str, objectives: Sequence[str] = OBJECTIVES) -> N
 
 
 def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
-    """Return the grid as float64, `PAPER_GRID` for None; raise unless it is positive and float32 can represent it."""
+    """Return the grid, by default `PAPER_GRID`, as an array (G,), float64.
+
+    Raises ValueError if the grid is empty, is not one-dimensional, or has a temperature outside of 1e-30 to 1e30.
+    """
     temperatures = np.asarray(PAPER_GRID if grid is None else grid, dtype=np.float64)
     if temperatures.ndim != 1 or not temperatures.size:
         raise ValueError(f"grid must be a non-empty list of temperatures, got {grid!r}")
@@ -150,12 +153,15 @@ def check_grid(grid: Sequence[float] | np.ndarray | None) -> np.ndarray:
 
 
 def check_grid_end(value: float, temperatures: np.ndarray, advice: str, stacklevel: int = 3) -> bool:
-    """Return whether `value` is an end of its grid; if so, warn at `stacklevel`, by default the caller's caller."""
+    """Return whether `value` is at an end of the grid `temperatures`. If it is, warn, with `advice`.
+
+    The warning is at `stacklevel`, by default the caller's caller.
+    """
     ends = (temperatures.min(), temperatures.max())
     at_grid_end = bool(ends[0] < ends[1] and value in ends)
     if at_grid_end:
         warnings.warn(
-            f"the fitted T = {value:.4g} is an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
+            f"the fitted T = {value:.4g} is at an end of its grid, {ends[0]:.4g} to {ends[1]:.4g}: the best T may lie "
             f"beyond; {advice}",
             stacklevel=stacklevel,
         )

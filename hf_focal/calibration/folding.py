@@ -16,36 +16,38 @@ from .last_layers import last_layers
 Model = TypeVar("Model", bound=Any)
 
 _MULTI_LABEL = "multi_label_classification"
-# Random inputs for comparing predictions before and after T: features of a classifier's head, and pairs of tokens.
+# Numbers of random inputs for comparing predictions before and after T: inputs of a classifier's head, token pairs.
 _NUM_FEATURES, _NUM_PAIRS = 1024, 128
 _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
 def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
-    """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` is calibrated.
+    """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` loads a calibrated model.
 
-    Predictions change only in near-ties, by rounding: hardly ever in float32, up to about 1% in half precision with
-    1,000 classes. A warning says what share of the predictions on random inputs changes.
+    Predictions change only in near-ties, by rounding: hardly ever in float32, but up to about 1% of all predictions in
+    half precision with 1,000 classes. If predictions on random inputs change, a warning reports their share.
 
-    T is recorded in `model.config.calibration` with ECE and NLL of its fit; folding again records only the product of
-    the temperatures. A classifier's last layer is divided by T; in a language model the head and `final_logits_bias`.
-    If the head is tied to the embeddings, the norm before it is divided in its place, so that the two stay tied. A
-    trial on two tokens first checks that this divides the logits. If the model generates, `"folded": True` is recorded
-    too, so `calibrated_generation` does nothing. A temperature that `apply_calibrated_generation` recorded is not in
-    the weights, so T replaces it.
+    In a classifier, the weights of the last layer are divided by T; in a language model, those of the head, and
+    `final_logits_bias`. If the head is tied to the embeddings, the norm before the head is divided instead of the
+    head's weight, so that head and embeddings stay tied. For a language model, a trial on two tokens first checks that
+    this divides the logits.
+
+    T is recorded in `model.config.calibration` with the ECE and NLL of its fit; folding again records only the product
+    of the temperatures. If the model generates, `"folded": True` is also recorded, so `calibrated_generation` does not
+    apply T again. T replaces a temperature recorded by `apply_calibrated_generation`, which is not in the weights.
 
     Args:
-        model: a Transformers classifier (also of images, tokens or pixels) whose head is, or ends in, a Linear or
-            Conv2d layer; a `timm_model`; or a causal, sequence-to-sequence or masked language model. Changed in place.
-            In a PEFT classifier the adapter's own copy of the head is divided; the base model stays as it is.
+        model: a Transformers classifier (of texts, images, tokens, or pixels) whose head is, or ends in, a Linear or
+            Conv2d layer; a `timm_model`; or a causal, sequence-to-sequence, or masked language model. Changed in
+            place. In a PEFT classifier, the adapter's own copy of the head is divided; the base model does not change.
         temperature: a `Temperature` or a number.
 
     Raises:
         ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
             model is then unchanged); a model for regression.
-        TypeError: no config or supported head; weights that are shared, quantized, offloaded or sharded; a PEFT
-            classifier without a copy of the head, or a language model's adapters that are not merged; logits that do
-            not follow the weights (a soft cap), for which there is `apply_calibrated_generation`.
+        TypeError: no config or no supported head; weights that are shared, quantized, offloaded, or sharded; a PEFT
+            classifier without its own copy of the head, or a language model with unmerged adapters; logits that are
+            not proportional to the weights (a soft cap). For such logits, use `apply_calibrated_generation`.
     """
     value = check_positive("temperature", temperature)
     generates = _check_whole(model)
@@ -56,7 +58,7 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
     earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
     if earlier is not None:
-        model.config.calibration = {"temperature": earlier * value}  # the values of labels are no longer known
+        model.config.calibration = {"temperature": earlier * value}  # values per label are no longer known
     else:
         model.config.calibration = calibration_record(temperature)
     if generates:
@@ -65,20 +67,20 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
 
 
 def fold_calibration(model: Model, correction: Correction | float) -> Model:
-    """Change a model's last layer so that its logits are corrected; plain `from_pretrained` is then calibrated.
+    """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
 
-    A temperature is folded as by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T and b
-    of the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the layer's weight W becomes A' W and its bias c becomes A' c
-    + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some heads,
-    such as Llama's, have no bias: then b is left out with a warning, and a fit with `bias=False` is better.
+    A temperature is folded by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T, and b from
+    the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the last layer's weight W becomes A' W and its bias c becomes
+    A' c + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some
+    heads, such as Llama's, have no bias: then b is left out with a warning, and it is better to fit with `bias=False`.
 
     Args:
         model: as for `fold_temperature`. Changed in place.
         correction: a `Temperature`, a number, or what `fit_vector_scaling` or `fit_matrix_scaling` returned.
 
     Raises:
-        ValueError, TypeError: as `fold_temperature`; for vector and matrix scaling also a language model, or a
-            number of classes other than the correction's.
+        ValueError, TypeError: as in `fold_temperature`; for vector and matrix scaling, also a language model, a model
+            without a single softmax over classes, or a model with a different number of classes than the correction.
     """
     if not isinstance(correction, AffineScaling):
         return fold_temperature(model, correction)
@@ -111,7 +113,7 @@ def fold_calibration(model: Model, correction: Correction | float) -> Model:
 
 @torch.no_grad()
 def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
-    """A' W of a weight (K, ...), or A' c + b of a bias (K,), in its dtype."""
+    """Return A' W for a weight W (K, ...), or A' c + b for a bias c (K,), in the dtype of `tensor`."""
     wide = tensor.cpu().double()
     wide = (wide - wide.mean(0)) / correction.temperature
     wide = (correction.matrix @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
@@ -129,16 +131,16 @@ def calibration_record(temperature: Correction | float) -> dict[str, Any]:
 
 
 def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights, or None, from its `config.calibration`.
+    """Return the temperature that is in a model's weights according to its `config.calibration`, or None.
 
-    That of a language model (`generates`) is in the weights only if recorded as `folded`, a classifier's unless
-    recorded as not folded.
+    If the model `generates`, the recorded temperature is in the weights only if "folded" is recorded as True. In any
+    other model, it is in the weights unless "folded" is recorded as False.
     """
     return calibration.get("temperature") if calibration and is_folded(calibration, generates) else None
 
 
 def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
-    """Whether a correction is in a model's weights, from its `config.calibration`."""
+    """Return whether the correction recorded in a model's `config.calibration` is in the weights."""
     return bool(calibration and calibration.get("folded", not generates))
 
 
@@ -162,7 +164,7 @@ def _fold_classifier(model: Any, value: float, values: Sequence[float] = ()) -> 
 
 
 def _features(layer: Any) -> torch.Tensor:
-    """Random inputs of a Linear layer, (N, C), or an image of N pixels for a Conv2d layer."""
+    """Return random inputs for a layer: (N, C) if it is Linear, or an image of N pixels if it is a Conv2d."""
     size = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     features = torch.randn(_NUM_FEATURES, size, generator=torch.Generator().manual_seed(0)).to(layer.weight)
     return features if isinstance(layer, nn.Linear) else features.T.reshape(1, size, 32, -1)
@@ -175,9 +177,9 @@ def _fold(
     probe: Callable[[], torch.Tensor],
     config: Any = None,
 ) -> None:
-    """Divide in place, and warn if predictions change. If weights or logits overflow, restore them and raise.
+    """Divide `tensors` in place as `_divide` does, and warn if predictions change.
 
-    `probe` returns the logits (..., K) of fixed inputs.
+    `probe` returns the logits (..., K) of fixed inputs. If tensors or logits overflow, restore the tensors and raise.
     """
     if isinstance(value, float) and value == 1:
         return
@@ -207,7 +209,8 @@ def _restore(tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> N
 
 
 def _check_classifier(model: Any, num_temperatures: int) -> None:
-    """Raise unless the model's probabilities are a softmax over at least two classes, or sigmoids."""
+    """Raise unless the model's probabilities are a softmax over at least two classes, or one sigmoid per label. With
+    sigmoids, `num_temperatures` may be the number of labels; otherwise it must be 0, which stands for a single T."""
     problem = getattr(model.config, "problem_type", None)
     if problem == _MULTI_LABEL:
         if num_temperatures not in (0, model.config.num_labels):
@@ -241,11 +244,11 @@ def _fold_language_model(model: Any, value: float) -> None:
     else:
         raise TypeError(f"model must have a norm before a head that shares its weight, got {name}: {_INSTEAD}")
     _check_foldable(model, parameters)
-    bias = getattr(model, "final_logits_bias", None)  # of Marian, BART and related models: a buffer
+    bias = getattr(model, "final_logits_bias", None)  # a buffer of Marian, BART, and similar
     tensors = parameters if bias is None else [*parameters, bias]
 
-    # Halving is exact in every dtype, unlike dividing by T: if it halves the logits, these are the right weights. It
-    # is repeated with large outputs of the head, because a soft cap hardly changes small logits.
+    # Halving is exact in every dtype, unlike dividing by T. If halving the weights halves the logits, these are the
+    # right weights. The trial is repeated with large head outputs, because a soft cap hardly changes small logits.
     large = 1e4 / peak if peak > 0 else 1.0
     before_large, *_ = _probe(model, head, ids, large)
     kept = [tensor.detach().clone() for tensor in tensors]
@@ -270,9 +273,10 @@ def _fold_language_model(model: Any, value: float) -> None:
 def _probe(
     model: Any, head: nn.Module, ids: torch.Tensor, scale: float = 1.0
 ) -> tuple[torch.Tensor, float, nn.Module | None]:
-    """Return the tokens' logits with the head's outputs scaled, the largest output, and the norm before the head.
+    """Return the tokens' logits, the largest absolute output of the head, and the norm before the head.
 
-    The norm is the last layer before the head whose weight is a vector; None if there is none.
+    The logits are computed from the head's outputs times `scale`; the largest output is that before this scaling. The
+    norm is the last layer before the head that has a vector as its weight, or None if there is no such layer.
     """
     ran: list[nn.Module] = []
     outputs: list[torch.Tensor] = []
@@ -301,7 +305,7 @@ def _probe(
             module.training = True
     if len(outputs) != 1:
         raise TypeError(
-            f"model must call its head once, got {type(model).__name__}, which does {len(outputs)} times: {_INSTEAD}"
+            f"model must call its head once, got {type(model).__name__}, which has {len(outputs)} calls: {_INSTEAD}"
         )
     return logits, float(outputs[0].abs().max()), norms[0]
 
@@ -313,15 +317,17 @@ def _is_half(logits: torch.Tensor, of: torch.Tensor, tolerance: float) -> bool:
 
 
 def _parameters(layer: Any) -> list[nn.Parameter]:
-    """The weight, and the bias if there is one."""
+    """Return a layer's weight, and its bias if it has one."""
     bias = getattr(layer, "bias", None)
     return [layer.weight] if bias is None else [layer.weight, bias]
 
 
 @torch.no_grad()
 def _divide(tensors: Sequence[torch.Tensor], value: Any, offset: int = 0) -> None:
-    """Divide in place, by a number or each row by its own; for the first tensor, to which its layer adds `offset`,
-    divide the sum."""
+    """Divide tensors in place by `value`: one number, or a tensor with a number for each row.
+
+    The layer of the first tensor adds `offset` to this tensor, so the sum of the two is what is divided.
+    """
     for tensor in tensors:
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         by = value.to(wide).view(-1, *[1] * (wide.ndim - 1)) if isinstance(value, torch.Tensor) else value
@@ -330,9 +336,9 @@ def _divide(tensors: Sequence[torch.Tensor], value: Any, offset: int = 0) -> Non
 
 
 def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
-    """The names of the parameters in the model's layers: several for one that layers share.
+    """Return all names of the parameters in the model's layers. A parameter that layers share has several names.
 
-    Modules with layers of their own do not count: BERT's head registers the bias of its last layer a second time.
+    Only modules without submodules count, because BERT's head registers the bias of its last layer a second time.
     """
     own = {id(parameter) for parameter in parameters}
     layers = [
@@ -343,7 +349,7 @@ def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
 
 
 def check_copied(model: Any, names: Sequence[str]) -> None:
-    """Raise unless an adapter has copies (`modules_to_save`) of all parameters with these names in a PEFT model."""
+    """Raise `TypeError` unless the parameters `names` are those of an adapter's own copies (`modules_to_save`)."""
     if not all(".modules_to_save." in name for name in names):
         name = type(model).__name__
         raise TypeError(f"the adapter must have a copy of the head (modules_to_save), got a {name} without one")
@@ -363,7 +369,7 @@ def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
 
 
 def _check_whole(model: Any) -> bool:
-    """Whether it is a language model; raise without a config, or if FSDP or ZeRO-3 shards the model."""
+    """Return whether the model generates; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
     if not hasattr(model, "config"):
         raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
     generates = hasattr(model, "can_generate") and model.can_generate()

@@ -1,4 +1,4 @@
-"""The last layers of classifiers, whose outputs are the logits."""
+"""Lookup of a classifier's last layers, whose outputs are the logits."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ _HEADS = (
     ("qa_outputs",),  # extractive question answering: starts and ends
     ("cls.seq_relationship",),  # next-sentence prediction
 )
-# The last layer of heads of several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
+# Names of the last layer in heads with several layers: RoBERTa and BART, OPT-like heads, Funnel, MobileNet.
 _LAST_LAYERS = ("out_proj", "out", "linear_out", "convolution")
 
 
 def last_layers(model: Any) -> list[nn.Module]:
-    """The layers whose output is the logits."""
+    """Return the layers whose outputs are the logits. Raise `TypeError` if the model has no supported last layer."""
     if hasattr(model, "timm_model"):
         found = model.timm_model.get_classifier()
         heads = list(found) if isinstance(found, tuple) else [found]
@@ -42,7 +42,7 @@ def last_layers(model: Any) -> list[nn.Module]:
 
 
 def may_have_bias(model: Any) -> bool:
-    """False if a layer has none, into which the bias of a correction could be folded."""
+    """Return False if a last layer of the model has no bias, into which a correction's bias could be folded."""
     try:
         return all(layer.bias is not None for layer in last_layers(model))
     except TypeError:  # no head that anything can be folded into
@@ -50,14 +50,14 @@ def may_have_bias(model: Any) -> bool:
 
 
 def _part(model: Any, path: str) -> Any:
-    """The module at a path such as "decode_head.classifier", or None."""
+    """Return the module at a path such as "decode_head.classifier", or None if the model has no such module."""
     for name in path.split("."):
         model = getattr(model, name, None)
     return model
 
 
 def _last_layer(head: Any, model: Any) -> nn.Module:
-    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's, of an original and its copies
+    if hasattr(model, "peft_config") and hasattr(head, "modules_to_save"):  # PEFT's module with copies
         head = head.modules_to_save[head.active_adapters[0]]
     if isinstance(head, nn.Sequential):
         layer = [layer for layer in head if not isinstance(layer, nn.Upsample)][-1]  # upsampling is linear

@@ -1,7 +1,7 @@
 """Temperature scaling of a stream of batches, in one pass and constant memory.
 
-Logits of tokens are too large to keep: 70,000 tokens at a vocabulary of 37,000 take 10 GB. Instead, the sums that ECE
-and NLL follow from are kept for each temperature of the grid.
+The logits of tokens take too much memory to keep: 10 GB for 70,000 tokens with a vocabulary of 37,000. Instead, the
+sums that determine ECE and NLL are kept for each temperature of the grid.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class TemperatureCurves:
     Attributes:
         temperatures: `(G,)`, the grid, float64.
         ece: `(G,)`, expected calibration errors, fractions.
-        ece_error: `(G,)`, bounds of the errors of `ece`: every confidence is known within 7e-5, and samples so close
-            to a bin's edge that they may be in the wrong bin are counted. On logits of language models the ECE was off
-            by 1e-8 to 2e-6.
-        nll: `(G,)`, mean negative log-likelihoods, nats. The label's logit is exact in them.
-        ece_before, nll_before: the same before T, at T = 1, whether or not the grid has it.
-        num_samples: how many samples were counted.
-        num_bins: equal-width bins of the ECE.
+        ece_error: `(G,)`, upper bounds on the errors of `ece`. Every confidence is known to within 7e-5, and the bound
+            allows for samples so close to a bin's edge that they may be in the wrong bin. In practice, with logits of
+            language models, the ECE was off by 1e-8 to 2e-6.
+        nll: `(G,)`, mean negative log-likelihoods, nats. The logits of the labels enter them exactly.
+        ece_before, nll_before: ECE and NLL before the correction, at T = 1, whether or not the grid contains 1.
+        num_samples: how many samples were added.
+        num_bins: number of equal-width bins of the ECE.
         are_constant: whether each sample's logits are all equal, so that no temperature changes the probabilities.
     """
 
@@ -44,9 +44,10 @@ class TemperatureCurves:
     are_constant: bool = False
 
     def fit(self, objective: str = "nll", stacklevel: int = 2) -> Temperature:
-        """Return the temperature of the grid with the smallest NLL, or with `objective="ece"` the smallest ECE.
+        """Return the temperature of the grid with the smallest NLL or, with `objective="ece"`, the smallest ECE.
 
-        Ties and warnings, at `stacklevel`, are as in `fit_temperature`; unlike there, `"nll"` only tries the grid.
+        In a tie, the first temperature of the grid wins. For constant logits, T is 1. Constant logits, and a T at an
+        end of the grid, cause a warning at `stacklevel`. Unlike in `fit_temperature`, `"nll"` tries only the grid.
         """
         check_objective(objective, STREAM_OBJECTIVES)
         value, ece, nll, at_grid_end = 1.0, self.ece_before, self.nll_before, False
@@ -62,11 +63,12 @@ class TemperatureCurves:
 
 
 class TemperatureStream:
-    """ECE and NLL at every temperature of a grid, summed over batches and processes.
+    """ECE and NLL at every temperature of a grid, accumulated over batches and processes.
 
     Each `update` reads its logits once and keeps `num_bins` + 2 float64 sums per temperature; `compute` reports how
-    far each ECE can be off (`TemperatureCurves.ece_error`). Objects pickle to 17 kB by default: gather them over ranks
-    and `merge` them. A batch that raises leaves the object as it was. The arguments are as in `fit_temperature`.
+    far each ECE can be off (`TemperatureCurves.ece_error`). With the default arguments, a pickled object takes 17 kB:
+    gather the objects of all ranks and `merge` them. An `update` that raises changes nothing. The arguments are as in
+    `fit_temperature`.
     """
 
     def __init__(
@@ -93,9 +95,9 @@ class TemperatureStream:
         self._are_constant &= samples.are_constant
 
     def merge(self, other: "TemperatureStream") -> "TemperatureStream":
-        """Add the other's samples to this object's, and return this object.
+        """Add the samples of `other` to this object, and return this object.
 
-        Raises ValueError if grid, num_bins, ignore_index or the number of classes differ.
+        Raises ValueError if the two objects differ in grid, num_bins, ignore_index, or the number of classes.
         """
         for name in ("grid", "num_bins", "ignore_index"):
             mine, others = getattr(self, name), getattr(other, name)
@@ -110,9 +112,9 @@ class TemperatureStream:
         return self
 
     def compute(self) -> TemperatureCurves:
-        """Return the curves of the samples so far; raise `ValueError` if there are none."""
+        """Return the curves for all samples so far; raise `ValueError` if there are none."""
         if not self._sums.count:
-            raise ValueError("the stream must have samples, got no label that counts")
+            raise ValueError("the stream must have at least one labeled sample, got none")
         temperatures = torch.tensor(self._temperatures, dtype=torch.float64)
         error = row_sums(self._temperatures, self.num_classes, torch.device("cpu")).error
         ece, nll = self._sums.ece().numpy(), self._sums.nll(temperatures).numpy()
@@ -129,7 +131,7 @@ class TemperatureStream:
         )
 
     def fit(self, objective: str = "nll") -> Temperature:
-        """Return the temperature of the samples so far, as `compute().fit(objective)` does."""
+        """Return the temperature fitted to all samples so far, as `compute().fit(objective)` does."""
         return self.compute().fit(objective, stacklevel=3)
 
     def _check_num_classes(self, num_classes: int) -> None:

@@ -1,8 +1,8 @@
-"""Temperature scaling: one number that corrects confidence and leaves every prediction alone.
+"""Temperature scaling: one number that corrects confidence and leaves every prediction unchanged.
 
-`softmax(z / T)` [Guo et al. 2017] with T fitted on held-out logits, never on the test set. Over resamples of the
-calibration set, the T of the ECE varies about twice as much as that of the NLL, which is convex in 1/T.
-`temperature_grid_sums` tells how both follow from the gaps `d = max z - z` of a sample.
+The corrected probabilities are `softmax(z / T)` [Guo et al. 2017], with T fitted on held-out logits, never on the test
+set. The NLL is convex in 1/T. When the calibration set is resampled, the T fitted by ECE varies about twice as much as
+the T fitted by NLL. `temperature_grid_sums` explains how ECE and NLL follow from each sample's gaps `d = max z - z`.
 """
 
 import math
@@ -39,12 +39,12 @@ from .fitted_temperature import (
 )
 from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
-# Elements of the largest array of a block of samples: few large operations, but sized for a CPU's cache; more on
-# accelerators, where kernel launches cost time.
+# Elements in the largest array of a block of samples: large enough that operations are few, but small enough for a
+# CPU's cache; more on accelerators, where kernel launches cost time.
 _BLOCK_ELEMENTS = 2**18
 _DEVICE_BLOCK_ELEMENTS = 2**22
-_MIN_POSITIVES = 20  # fewer ones of a label say too little about its T
-_LIMITS = math.log(1e-3), math.log(1e3)  # of the mean |logit| / T with a sigmoid
+_MIN_POSITIVES = 20  # with fewer positives, a label says too little about its own T
+_LIMITS = math.log(1e-3), math.log(1e3)  # the range of log(mean |logit| / T) that is searched with a sigmoid
 
 
 def fit_temperature(
@@ -62,26 +62,26 @@ def fit_temperature(
 
     Args:
         logits: `(..., K)`, any floating dtype, on any device. -inf masks a class.
-        labels: `(...)`, integers in `[0, K)`, or `ignore_index` to be left out.
+        labels: `(...)`, integers in `[0, K)`, or `ignore_index` for samples to leave out.
         objective: `"nll"`: the T with the smallest mean negative log-likelihood [Guo et al. 2017]. `"ece"`: the T of
-            `grid` with the smallest ECE (in a tie the first one, as in the papers' loop) [Mukhoti et al. 2020].
-            `"adaece"`: the same with bins of equal mass [Ghosh et al. 2022].
-        num_bins: equal-width bins ((i-1)/M, i/M] of the ECE, and bins of equal mass of `"adaece"`.
-        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Not for `"nll"`.
+            `grid` with the smallest ECE (the first one in a tie, as in the papers' loop) [Mukhoti et al. 2020].
+            `"adaece"`, only with the softmax: the T of `grid` with the smallest AdaECE [Ghosh et al. 2022].
+        num_bins: number of bins M: equal-width bins ((i-1)/M, i/M] for the ECE, equal-mass bins for the AdaECE.
+        grid: temperatures to try, in order; 0.1, 0.2, …, 10.0 if None. Must be None for `"nll"`.
         ignore_index: the label to leave out.
-        link: "sigmoid" for several labels per sample, or one logit: logits `(..., L)` and labels `(..., L)`, 0 or 1,
-            or `ignore_index` or NaN where unknown.
-        per_label: with the sigmoid and `"nll"`, one T per label; the result is a `LabelTemperatures`.
+        link: "sigmoid" for several labels per sample, or for a single logit. Then the logits and labels are both
+            `(..., L)`, and each label is 0 or 1 or, if unknown, `ignore_index` or NaN.
+        per_label: fit one T per label and return a `LabelTemperatures`; only with the sigmoid and `"nll"`.
 
     Returns:
-        A `Temperature`, accurate to float64: the grid's T is the one that a float64 loop finds, although most of the
-        grid is only evaluated approximately (see `_screen`). Warns if T is an end of the grid, or makes both ECE and
-        NLL worse. Warns and returns T = 1 for constant logits and, with `"nll"`, if all predictions are right or the
-        logits tell nothing about the labels.
+        A `Temperature`, accurate to float64: a T from the grid is the one that a float64 loop would find, although
+        most of the grid may be evaluated only approximately (see `_screen`). Warns if T is at an end of the grid, or
+        if T makes both ECE and NLL worse. Warns and returns T = 1 for constant logits and, with `"nll"`, if all
+        predictions are correct or the logits carry no information about the labels.
 
     Raises:
-        TypeError, ValueError: arguments of a wrong dtype, shape or range; a softmax's probabilities given as logits;
-            no label left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
+        TypeError, ValueError: arguments with the wrong dtype, shape, or range; softmax probabilities given as logits;
+            no labels left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
     """
     if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
         raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
@@ -123,7 +123,7 @@ def fit_temperature(
 
 
 def warn_constant(stacklevel: int = 3) -> None:
-    """Warn at `stacklevel`, by default the caller's caller, that no temperature changes these probabilities."""
+    """Warn at `stacklevel`, by default the caller's caller, that the logits are constant and T is therefore 1."""
     warnings.warn(
         "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
         stacklevel=stacklevel,
@@ -135,13 +135,13 @@ def refuse_probabilities(evidence: ProbabilityEvidence) -> None:
 
 
 class CalibrationSamples:
-    """Checked samples that are not ignored, read in blocks.
+    """The samples of a calibration set that are not ignored. They are checked, and then read in blocks.
 
     Attributes:
-        correct: (N,), float64: hits, which do not depend on T.
+        correct: (N,), float64: 1 where the prediction, which is the same at every T, is correct, and 0 elsewhere.
         label_gaps: (N,), float64: each sample's largest logit minus that of its label.
         are_constant: whether each sample's logits are all equal, apart from masked classes.
-        evidence: how strongly the logits look like probabilities.
+        evidence: a `ProbabilityEvidence`: how strongly the logits look like probabilities.
     """
 
     def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
@@ -177,16 +177,19 @@ class CalibrationSamples:
             yield start, logits.to(torch.promote_types(logits.dtype, dtype))
 
     def logits(self) -> Tensor:
-        """(N, K), in the dtype they were given in."""
+        """Return the logits (N, K), in the dtype in which they were given."""
         return self._logits if self._index is None else self._logits[self._index]
 
     def gaps(self, dtype: torch.dtype, width: int = 0, elements: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Blocks of `max z - z` in `dtype`, sized so that `max(K, width)` numbers per sample make up `elements`."""
+        """Yield blocks of samples: for each block, its slice of the samples, and its gaps `max z - z` in `dtype`.
+
+        On the CPU, a block has up to `elements / max(K, width)` samples.
+        """
         for start, logits in self._blocks(dtype, max(self.num_classes, width), elements):
             yield slice(start, start + len(logits)), (logits.amax(1, keepdim=True) - logits).to(dtype)
 
     def grid_sums(self, method: Interpolated | Binned, num_bins: int) -> GridSums:
-        """The sums that ECE and NLL at each temperature of `method` follow from, in one pass."""
+        """Compute, in one pass, the sums that determine ECE and NLL at each temperature of `method`."""
         sums = GridSums(len(method.error), num_bins, self.labels.device)
         for part, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
             sums.add(method, gaps, self.correct[part], self.label_gaps[part])
@@ -194,7 +197,7 @@ class CalibrationSamples:
 
 
 def _exact(samples: CalibrationSamples, temperatures: Sequence[float], num_bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """ECE and mean NLL at each temperature, float64."""
+    """Return two arrays, float64: the ECE and the mean NLL at each of the `temperatures`."""
     surplus = torch.zeros(len(temperatures), num_bins, dtype=torch.float64, device=samples.labels.device)
     nll = surplus.new_zeros(len(temperatures))
     for part, gaps in samples.gaps(torch.float64):
@@ -205,15 +208,15 @@ def _exact(samples: CalibrationSamples, temperatures: Sequence[float], num_bins:
             confidence = 1 / sums
             surplus[i] += sum_by_bin(bin_index(confidence, num_bins), confidence - correct, num_bins)
             nll[i] += (sums.log() + label_gaps / temperature).sum()
-    # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
+    # A bin's |B|/N · |acc - conf| is |Σ (confidence - correct)| / N over its samples.
     return (surplus.abs().sum(1) / len(samples)).cpu().numpy(), (nll / len(samples)).cpu().numpy()
 
 
 def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int) -> np.ndarray:
-    """The temperatures, in order, that may have the smallest ECE; all others provably do not.
+    """Return the temperatures, in order, that may have the smallest ECE; all others provably do not.
 
-    One pass over the logits gives the ECE at every temperature within a known error. Temperatures are kept if their
-    interval reaches below the lowest upper end.
+    One pass over the logits gives an interval that contains the ECE at each temperature. A temperature is kept if the
+    lower end of its interval does not exceed the smallest upper end of all intervals.
     """
     method = row_sums(tuple(temperatures), samples.num_classes, samples.labels.device)
     sums = samples.grid_sums(method, num_bins)
@@ -222,7 +225,7 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
 
 
 def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> float:
-    """AdaECE at a temperature, float64."""
+    """Return the AdaECE at a temperature, computed from float64 confidences."""
     keys = []
     for part, gaps in samples.gaps(torch.float64):
         confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
@@ -231,7 +234,11 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
 
 
 def nll_temperature(samples: CalibrationSamples) -> float:
-    """The T with the smallest mean NLL: there its derivative in β, `mean d_y - mean E_β[d]`, which increases, is 0."""
+    """Return the T with the smallest mean NLL, or warn and return 1 if there is none.
+
+    The derivative of the NLL with respect to β = 1/T, `mean d_y - mean E_β[d]`, increases with β and is 0 at this T.
+    `E_β` is the expectation over the classes under softmax(βz).
+    """
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
         raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
@@ -247,7 +254,7 @@ def nll_temperature(samples: CalibrationSamples) -> float:
     def slope(log_beta: float) -> float:
         return label_gap - _mean_expected_gap(samples, math.exp(log_beta))
 
-    # The search is geometric and starts at the scale of the gaps, so logits times c give c times T.
+    # The search is in log β and starts at the scale of the gaps, so multiplying the logits by c multiplies T by c.
     low = high = -math.log(label_gap)
     falling, step = slope(low) < 0, 1.0
     while falling == (slope(high if falling else low) < 0):
@@ -257,7 +264,7 @@ def nll_temperature(samples: CalibrationSamples) -> float:
 
 
 def _mean_expected_gap(samples: CalibrationSamples, beta: float) -> float:
-    """Mean of E[d] under softmax(βz), float64; β = 0 is the plain mean over the unmasked classes."""
+    """Return the mean over samples of E[d] under softmax(βz), float64; β = 0 weights all unmasked classes equally."""
     total = torch.zeros((), dtype=torch.float64, device=samples.labels.device)
     for _, gaps in samples.gaps(torch.float64):
         masked = gaps.isinf()
@@ -275,7 +282,7 @@ def _fit_sigmoid(
     ignore_index: int,
     per_label: bool,
 ) -> Temperature:
-    """Fit the temperature of ``σ(logits / T)``, or one a label."""
+    """Fit the temperature of ``σ(logits / T)``, or one temperature per label."""
     if per_label and objective != "nll":
         raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
     check_floating("logits", as_tensor("logits", logits))
@@ -327,15 +334,16 @@ def _fit_sigmoid(
 
 
 def _nll_optimum(signed: Tensor) -> float | None:
-    """The T with the smallest mean of softplus(-z / T), of the logits of what is true; None if there is none.
+    """Return the T with the smallest mean of softplus(-s / T), or None if there is none.
 
-    The NLL is convex in β = 1/T, so its slope, -mean z σ(-βz), crosses 0 once.
+    Each s in `signed` is the logit z of an entry with label 1, or -z for label 0. This mean, an NLL, is convex in
+    β = 1/T, so its slope, -mean s σ(-βs), crosses 0 at most once.
     """
 
     def slope(log_beta: float) -> float:
         return -float((signed * torch.sigmoid(-math.exp(log_beta) * signed)).mean())
 
-    signed = signed[signed.isfinite()]  # infinite ones have the same NLL, 0, at every T
+    signed = signed[signed.isfinite()]  # where it is infinite, the NLL is 0 at every T
     scale = float(signed.abs().mean()) if len(signed) else 0.0
     if not scale:
         return None

@@ -1,8 +1,8 @@
 """ECE and NLL at a whole grid of temperatures, from one pass over the samples.
 
 With the gaps `d = max z - z >= 0` of a sample and `β = 1/T`, each temperature needs `S(β) = Σ_k exp(-β d_k)`: the
-confidence is `1 / S(β)`, the NLL `log S(β) + β d_y`. `Interpolated` evaluates S at a few β and interpolates; `Binned`,
-for many classes, counts the gaps in narrow bins. Both bound the error of their confidences.
+confidence is `1 / S(β)`, and the NLL for label y is `log S(β) + β d_y`. `Interpolated` evaluates S at a few β and
+interpolates; `Binned`, for many classes, counts the gaps in narrow bins. Both bound the error of the confidence.
 """
 
 import math
@@ -15,17 +15,17 @@ from torch import Tensor
 
 LOG2E = math.log2(math.e)
 
-# From this many classes on, counting is faster: 2 against 8 ns per class, and 55 µs per sample for its bins.
+# From this many classes on, `Binned` is faster: 2 ns per class instead of 8, plus 55 µs per sample for its bins.
 _BINNED_FROM = 8192
-# `Interpolated`: nodes per octave of β, points of the local polynomial, nodes from one exp2.
+# `Interpolated`: nodes per octave of β, points of each local polynomial, and nodes computed from one exp2.
 _NODES_PER_OCTAVE, _STENCIL, _CHAIN = 5, 12, 3
-# Smaller terms count as 2^-31. Squared twice, it is still not a subnormal number, which would be slow.
+# Terms below 2^-31 count as 2^-31. Even squared twice, 2^-31 is not yet a subnormal number, which would be slow.
 _SMALLEST_EXPONENT = -31
-# `Binned`: bits of a float32's mantissa that choose the bin, and the lower bits, which are the position in the bin.
+# `Binned`: the upper mantissa bits of a float32 help select the bin; the lower bits are the position in the bin.
 _BIN_BITS = 8
 _FRACTION_BITS = 23 - _BIN_BITS
-_CPU_BLOCK = 2**18  # classes of all samples that are counted at once
-# The int64 of a bin holds the sum of the positions below this bit, and the number of classes above it.
+_CPU_BLOCK = 2**18  # gaps (samples times classes) that are counted at once
+# A bin's int64 holds the sum of the positions below this bit, and the number of classes from this bit up.
 _COUNT_BIT = 40
 
 
@@ -36,18 +36,18 @@ def row_sums(temperatures: tuple[float, ...], num_classes: int, device: torch.de
 
 
 def sum_by_bin(bins: Tensor, values: Tensor, num_bins: int) -> Tensor:
-    """The sum of the values (N,) in each bin (num_bins,); bins (N,) are integers in [0, num_bins)."""
+    """Return the sum of the values (N,) in each bin, (num_bins,); `bins` (N,) are integers in [0, num_bins)."""
     if torch.are_deterministic_algorithms_enabled():  # bincount then refuses weights on an accelerator
         return values.new_zeros(num_bins).index_add_(0, bins, values)
     return torch.bincount(bins, values, num_bins)
 
 
 class GridSums:
-    """Sums over samples at each of G temperatures, float64.
+    """Sums over samples at each of G temperatures, as float64 tensors.
 
-    surplus: `(G, M)`, of confidence - correct in each bin of confidence; near: `(G,)`, the number of samples so close
-    to a bin's edge that they may be in the wrong bin; log_sums: `(G,)`, of log S; label_gap: `()`, of d_y; count: the
-    number of samples.
+    `surplus` (G, M) sums confidence - correct over the samples in each of M confidence bins. `near` (G,) counts the
+    samples so close to a bin's edge that they may be in the wrong bin. `log_sums` (G,) sums log S, and `label_gap` ()
+    sums d_y. `count` is the number of samples.
     """
 
     def __init__(self, num_temperatures: int, num_bins: int, device: torch.device | str = "cpu") -> None:
@@ -57,7 +57,7 @@ class GridSums:
         self.label_gap, self.count = torch.zeros((), **options), 0
 
     def add(self, method: "Interpolated | Binned", gaps: Tensor, correct: Tensor, label_gaps: Tensor) -> None:
-        """Add samples with gaps (n, K) float32, and correct (n,) and label_gaps (n,) float64."""
+        """Add n samples with `gaps` (n, K), float32, and with `correct` (n,) and `label_gaps` (n,), both float64."""
         num_temperatures, num_bins = self.surplus.shape
         sums = method(gaps)
         self.log_sums += sums.log().sum(1, dtype=torch.float64)
@@ -66,7 +66,7 @@ class GridSums:
         confidence = sums.reciprocal_()
         # No confidence can cross the upper end of the last bin.
         position = (confidence * num_bins).clamp_(max=num_bins - 0.5)
-        # 1e-6: the rounding of the bin coordinate itself.
+        # 1e-6 covers the rounding of the bin coordinate itself.
         margin = (num_bins * (method.error + 1e-6)).to(position.dtype)[:, None]
         self.near += ((position - position.round()).abs_() <= margin).sum(1)
         first_bin = num_bins * torch.arange(num_temperatures, dtype=torch.int32, device=gaps.device)[:, None]
@@ -75,18 +75,18 @@ class GridSums:
         self.surplus += sum_by_bin(bins.view(-1), excess.view(-1), self.surplus.numel()).view_as(self.surplus)
 
     def __iadd__(self, other: "GridSums") -> "GridSums":
-        """Add sums on any device."""
+        """Add the sums of `other`, which may be on another device."""
         for name, value in vars(other).items():
             moved = value.to(self.near.device) if isinstance(value, Tensor) else value
             setattr(self, name, getattr(self, name) + moved)
         return self
 
     def ece(self) -> Tensor:
-        # |B|/N · |acc - conf| of a bin is the absolute sum of its confidence - correct, over N.
+        # A bin's |B|/N · |acc - conf| is |Σ (confidence - correct)| / N over its samples.
         return self.surplus.abs().sum(1) / self.count
 
     def ece_error(self, error: Tensor) -> Tensor:
-        """How far `ece` can be off (T,), where each confidence is within `error` (T,).
+        """Return how far `ece` can be off, (G,), if each confidence is off by at most `error` (G,).
 
         A sample near a bin's edge may be in the wrong bin, which moves the ECE by at most 2/N; the other samples move
         it by at most the mean error of their confidences.
@@ -98,35 +98,37 @@ class GridSums:
 
 
 class Binned:
-    """S(1/T) for many classes, which are counted in narrow bins of their gaps.
+    """S(1/T) for many classes, by counting the classes in narrow bins of their gaps.
 
-    The bins are the top bits of the float32 `d + T_min`: absolutely narrow near the largest logit, relatively narrow
-    far from it. In a bin exp(-d/T) is taken to be linear, so the number of classes and the sum of their positions in
-    the bin suffice, and one integer holds both. S at all temperatures is a matrix product with the lines'
-    coefficients. The largest logit is left out of the bins, so S is exact if it is alone.
+    The top bits of the float32 `d + T_min` select the bin. So bins near the largest logit are narrow in absolute
+    terms, and bins far from the largest logit are narrow relative to d. Within a bin, exp(-d/T) is taken to be linear
+    in d. So two numbers per bin suffice: how many classes it holds, and the sum of their positions in the bin. One
+    integer holds both. A matrix product of the lines' coefficients with these numbers gives S at all temperatures. The
+    largest logit's term is replaced by exactly 1, so S is exact if all other terms are negligible.
 
-    error (T,): how far a confidence can be off. A term is off by at most e(d), the height of its bin's line above the
-    curve at the bin's ends, so 1/S by at most Σ e(d_k) / S². Given S, the sum is largest if all classes but the
-    largest have the same gap, because e is concave as a function of exp(-d/T).
+    `error` (G,) is how far a confidence can be off at each temperature. A term is off by at most e(d), the distance
+    between its bin's line and the curve exp(-d/T) at the bin's ends, so 1/S is off by at most Σ e(d_k) / S². For a
+    given S, this sum is largest if all classes except the predicted one have the same gap, because e is concave as a
+    function of exp(-d/T).
     """
 
-    # Gaps to pass at once, for the matrix product: 64 samples, fewer with more than 2^15 classes.
+    # Gaps to pass at once, for the matrix product: 64 samples, or fewer with more than 2^15 classes.
     block_elements, block_width = 2**21, 2**15
 
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self._offset = float(np.float32(temperatures.min()))
-        # At this gap every term is 0 to all digits; larger gaps are counted here too.
+        # At this gap, every term is negligible even in float64; larger gaps are clamped to it.
         self._largest = float(np.float32(self._offset + 200 * temperatures.max()))
         ends = np.array([self._offset, self._largest], np.float32).view(np.int32) >> _FRACTION_BITS
         self._first = int(ends[0])
         edges = (np.arange(ends[0], ends[1] + 2, dtype=np.int32) << _FRACTION_BITS).view(np.float32).astype(float)
         self._num_bins = len(edges) - 1
 
-        gaps = edges[:, None] - self._offset  # below 0 in the first bin unless T_min is an edge
+        gaps = edges[:, None] - self._offset  # gaps[0] is below 0 unless T_min is an edge
         terms = np.exp(-gaps / temperatures)
         low, high = terms[:-1], terms[1:]
         widths = np.diff(edges)[:, None] / temperatures
-        # The chord lies above the curve; lowered by this, line and curve have the same mean over the bin.
+        # The chord lies above the curve. Lowered by this much, it has the same mean over the bin as the curve.
         lowering = np.maximum((low + high) / 2 - low * -np.expm1(-widths) / widths, 0)
         self._coefficients = torch.from_numpy(np.concatenate([low - lowering, high - low]).T.copy()).to(device)
         start = (self._offset - edges[0]) / (edges[1] - edges[0])
@@ -134,12 +136,12 @@ class Binned:
 
         others = num_classes - 1
         error = (others * lowering / (1 + others * high) ** 2).max(0)
-        # Four roundings of 2^-24 times an exponent whose mean is below log K + 1; see `Interpolated`.
+        # Four roundings, each 2^-24 times an exponent whose mean is below log K + 1; see `Interpolated`.
         error += 3e-7 * (math.log(num_classes) + 1)
         self.error = torch.from_numpy(error).to(device)
 
     def __call__(self, gaps: Tensor) -> Tensor:
-        # Counting is fastest with few samples, whose bins stay in a CPU's cache, the matrix product with many.
+        # Counting is fastest with few samples, whose bins stay in a CPU's cache; the matrix product, with many.
         size = max(1, _CPU_BLOCK // gaps.shape[1]) if gaps.device.type == "cpu" else len(gaps)
         packed = torch.zeros(len(gaps), self._num_bins, dtype=torch.int64, device=gaps.device)
         for block, target in zip(gaps.split(size), packed.split(size), strict=True):
@@ -155,22 +157,23 @@ class Interpolated:
     """S(1/T) for few classes: `S(1/T_i) ≈ Σ_j W_ij S(β_j)` from a few nodes β_j, or exactly for a short grid.
 
     exp(-β d) as a function of log β is equally smooth for every gap d. So a polynomial through the nearest of a few
-    nodes per octave approximates it to about 1e-9 for any logits, and S, a sum of K of these, to K times that.
-    Confidence is 1/S with S >= 1, so it is at least as accurate.
+    nodes per octave approximates exp(-β d) to about 1e-9 for any logits, and S, a sum of K such terms, to K times
+    1e-9. The confidence is 1/S with S >= 1, so it is at least as accurate as S.
 
-    error (T,): how far a confidence can be off. Its second part is the float32 rounding of S at the nodes. Relative to
-    S, exp2, sum and product contribute 1e-6 (generously), and the exponents three roundings of 2^-24 times the mean
-    exponent, which is below the largest entropy, log K. (Squaring doubles both the exponent and its error.) S(rβ) <=
-    S(β)^r K^(1-r) for r < 1 (Hölder) bounds S at a smaller β.
+    `error` (G,) is how far a confidence can be off at each temperature. Its last part is the float32 rounding of S at
+    the nodes. Relative to S, exp2, sum, and product contribute 1e-6 (a generous bound), and the exponents contribute
+    three roundings, each 2^-24 times the mean exponent, which is below the largest entropy, log K. (Squaring doubles
+    both the exponent and its error.) At a smaller β, S is bounded by Hölder's inequality, S(rβ) <= S(β)^r K^(1-r) for
+    r < 1.
     """
 
-    block_elements = None  # as many as stay in cache
+    block_elements = None  # the default number, which fits a CPU's cache
 
     def __init__(self, temperatures: np.ndarray, num_classes: int, device: torch.device) -> None:
         self.block_width = len(temperatures)
         float32_error = 1e-6 + 2e-7 * math.log(num_classes)
         octaves = -np.log2(temperatures) * _NODES_PER_OCTAVE
-        # As many nodes of the stencil are below T as above it.
+        # The stencil has as many nodes below 1/T as above it.
         lowest, highest = math.floor(octaves.min()) - _STENCIL // 2 + 1, math.floor(octaves.max()) + _STENCIL // 2
         nodes = np.arange(lowest, highest + 1)
         if len(nodes) >= len(temperatures):
@@ -187,7 +190,7 @@ class Interpolated:
                 weights[np.arange(len(temperatures)), first + point] = lagrange
             betas = 2.0 ** (nodes / _NODES_PER_OCTAVE)
 
-            # A dense scan over all gaps at which the terms change; the factor covers the gaps between its points.
+            # A dense scan over all gaps at which the terms change; the factor 1.1 covers what lies between its points.
             gaps = np.geomspace(1e-4 * temperatures.min(), 200 * temperatures.max(), 600)
             terms = np.exp(-gaps / temperatures[:, None])
             truncation = 1.1 * np.abs(weights @ np.exp(-betas[:, None] * gaps) - terms).max(1)
@@ -205,7 +208,10 @@ class Interpolated:
         self._weights, self.error = torch.from_numpy(weights).to(device), torch.from_numpy(error).to(device)
 
     def __call__(self, gaps: Tensor) -> Tensor:
-        """S(1/T), (T, n) float32, of gaps (n, K) float32. Along a chain β doubles, and squaring replaces exp2."""
+        """Return S(1/T), (G, n), for `gaps` (n, K), both float32.
+
+        From one node of a chain to the next, β doubles, so squaring the terms replaces a call of exp2.
+        """
         terms = torch.empty_like(gaps)
         sums = gaps.new_empty(len(self.betas), len(gaps))
         for chain in self.chains:
@@ -215,5 +221,5 @@ class Interpolated:
                 if node != chain[0]:
                     terms.square_()
                 torch.sum(terms, 1, out=sums[node])
-        # In float64, because a float32 product has three digits under TF32 or autocast.
+        # In float64, because a float32 product has only three digits under TF32 or autocast.
         return (self._weights @ sums.double()).float()

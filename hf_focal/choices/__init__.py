@@ -1,4 +1,4 @@
-"""Multiple choice by causal language models."""
+"""Multiple-choice questions answered by causal language models."""
 
 from .option_scores import answer_indices, score_choices
 

@@ -1,4 +1,4 @@
-"""Scores of the options of questions, by a causal language model."""
+"""Scores that a causal language model gives to the options of multiple-choice questions."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ _TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\n
 
 
 class _Question(NamedTuple):
-    """Token ids that end with what is scored: of the prompt and a letter, or with each option in turn."""
+    """A question as token ids: the prompt with the first letter, or the prompt with each option's text."""
 
     sequences: list[list[int]]
     starts: list[int]  # where the scored tokens of each sequence start
@@ -26,15 +26,15 @@ class _Question(NamedTuple):
 
 
 class EncodedQuestions(NamedTuple):
-    """Questions as tokens, and the tokens of the letters, none if texts are scored."""
+    """Questions as token ids, and the token ids of the options' letters (empty if the options' texts are scored)."""
 
     asked: list[_Question]
     letter_ids: list[int]
 
     def score(self, model: Any, batch_size: int, folder: str | Path | None) -> Tensor:
-        """What `score_choices` returns."""
+        """Score the options of all questions. The arguments and the result are those of `score_choices`."""
         asked, letter_ids = self
-        # The longest first, so that memory runs out at once or never.
+        # The longest first, so that memory runs out right away or never.
         order = sorted(range(len(asked)), key=lambda row: -max(map(len, asked[row].sequences)))
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         file = None if folder is None else Path(folder) / f"scores-{_key(model, self, batch_size)}.jsonl"
@@ -69,35 +69,36 @@ def score_choices(
     batch_size: int = 16,
     folder: str | Path | None = None,
 ) -> Tensor:
-    """Score the options of each question. The softmax over a question's scores is the model's belief in each option.
+    """Score the options of each question. The softmax of a question's scores gives the probabilities of the options.
 
-    The scores are what `CalibrationMetrics` and `fit_temperature` take as logits, with `answer_indices` as labels. In
-    a forward pass only the positions before the scored tokens get logits.
+    The scores are what `CalibrationMetrics` and `fit_temperature` take as logits, with `answer_indices` as labels. A
+    forward pass computes logits only at the positions that predict the scored tokens.
 
     Args:
         model: a causal language model of Transformers, on any device.
         tokenizer: its tokenizer.
         questions: N texts.
-        choices: two or more options of each question; their number may differ.
+        choices: two or more options for each question; questions may differ in their number of options.
         score: "letters": the log-probability of each option's letter after the prompt. "text": the mean
             log-probability of the tokens of the option's text [Brown et al. 2020, section 2.4].
-        letters: of the first, second, ... option; each must be one token after the prompt.
-        template: the prompt, with the fields {question} and {options}, which are lines such as "A. Paris". By default
-            the question, the options (only to score letters) and "Answer:". What is scored comes after it, and after a
-            space unless the prompt ends in white space.
+        letters: the letters of the first, second, ... option; after the prompt, each must be a single token.
+        template: the prompt, with the fields {question} and {options}; the options are lines such as "A. Paris". The
+            default is the question, the options (only if letters are scored), and "Answer:". The scored letter or text
+            follows the prompt, after a space unless the prompt ends in whitespace.
         chat: pass the prompt through the tokenizer's chat template, as the user's message.
-        batch_size: questions in a forward pass.
-        folder: where to append the scores of each batch, in a file of this model, these questions and settings. A call
-            that finds the file continues after its last batch.
+        batch_size: questions per forward pass.
+        folder: the folder of a file to which the scores of each batch are appended. The file is specific to this
+            model, these questions, and these settings. A call that finds it continues after the last batch in it.
 
     Returns:
-        (N, K) log-probabilities on the CPU, float32, or float64 of a float64 model; K is the largest number of
-        options, and -inf stands for those that a question does not have.
+        (N, K) log-probabilities on the CPU, float32 (float64 for a float64 model). K is the largest number of options.
+        If a question has fewer options, its remaining scores are -inf.
 
     Raises:
-        ValueError: before anything is scored: unequal numbers of questions and choices, fewer than two options, a
-            letter that is not one token, a prompt longer than the model's positions, an unknown field of the template.
-        TypeError: a model without a head that calculates its logits from hidden states, position by position.
+        ValueError: before anything is scored, if the numbers of questions and choices differ, a question has fewer
+            than two options, a letter is not a single token, a prompt is longer than the model's positions, or the
+            template has an unknown field.
+        TypeError: the model has no head that computes the logits from hidden states, position by position.
     """
     asked = encode_choices(model, tokenizer, questions, choices, score, letters, template, chat)
     return asked.score(model, batch_size, folder)
@@ -106,10 +107,10 @@ def score_choices(
 def answer_indices(
     answers: Sequence[int | str], choices: Sequence[Sequence[str]], letters: Sequence[str] = string.ascii_uppercase
 ) -> Tensor:
-    """Return the index of each question's right option, (N,) int64.
+    """Return the index of each question's correct option, (N,) int64.
 
-    An answer is an index from 0 on, the option's letter or its text. Raises ValueError for any other, and for a text
-    that is the letter of another option.
+    An answer is the correct option's index (counted from 0), letter, or text. Raises ValueError for any other answer,
+    and for a text that is also the letter of a different option.
     """
     indices = []
     for row, (answer, options) in enumerate(zip(answers, choices, strict=True)):
@@ -138,7 +139,7 @@ def encode_choices(
     template: str | None,
     chat: bool,
 ) -> EncodedQuestions:
-    """Encode the questions. Arguments and errors are those of `score_choices`, which calls this first."""
+    """Convert questions to token ids. Arguments and errors are those of `score_choices`, which calls this first."""
     if score not in SCORES:
         raise ValueError(f"score must be {' or '.join(map(repr, SCORES))}, got {score!r}")
     if len(questions) != len(choices) or not len(questions):
@@ -163,7 +164,7 @@ def encode_choices(
         texts.append(text)
 
     def encoded(parts: list[str]) -> list[list[int]]:
-        if chat:  # the template has the special tokens already
+        if chat:  # the chat template has already added the special tokens
             return tokenizer(parts, add_special_tokens=False)["input_ids"]
         ends = [tokenizer.eos_token_id]  # which some tokenizers add to each text
         return [ids[:-1] if ids[-1:] == ends else ids for ids in tokenizer(parts)["input_ids"]]
@@ -176,7 +177,7 @@ def encode_choices(
         asked = []
         for row, (prompt, size) in enumerate(zip(prompts, sizes, strict=True)):
             sequences = [next(whole) for _ in range(size)]
-            # A tokenizer may join the end of the prompt with the option; then their token is scored, too.
+            # A tokenizer may merge the end of the prompt with the option's start; then the merged token is scored too.
             pairs = (zip(prompt, ids, strict=False) for ids in sequences)
             starts = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], of_both)) for of_both in pairs]
             if any(not 0 < start < len(ids) for start, ids in zip(starts, sequences, strict=True)):
@@ -200,7 +201,7 @@ def encode_choices(
                 )
         asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # no token follows the last one
+    lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # the last token is not an input
     if positions is not None and max(lengths) > positions:
         row = lengths.index(max(lengths))
         raise ValueError(
@@ -212,7 +213,7 @@ def encode_choices(
 
 @torch.inference_mode()
 def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) -> list[list[float]]:
-    """The scores of the options of each question."""
+    """Return the scores of each question's options."""
     sequences = [torch.tensor(ids) for question in asked for ids in question.sequences]
     starts = [start for question in asked for start in question.starts]
     targets = [ids[start:] for ids, start in zip(sequences, starts, strict=True)]
@@ -231,16 +232,19 @@ def _score_batch(model: Any, asked: Sequence[_Question], letter_ids: list[int]) 
 
 
 def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positions: Tensor) -> Tensor:
-    """Log-probabilities (n, V) of the token after each of n positions of the sequences `rows`, at least float32."""
+    """Return the log-probabilities (n, V), at least float32, of the token that follows each of n positions.
+
+    The i-th position is `positions[i]` in the sequence `sequences[rows[i]]`.
+    """
     head = model.get_output_embeddings()
     if head is None:
         raise TypeError(f"model must have a head, its output embeddings, got {type(model).__name__}")
-    # What pads on the right is behind all positions that a causal model reads for these.
+    # Padding is on the right, after all positions that a causal model reads to predict the scored tokens.
     inputs = pad_sequence(sequences, batch_first=True).to(model.device)
     mask = pad_sequence([torch.ones_like(ids) for ids in sequences], batch_first=True).to(model.device)
 
     def needed(_: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-        virtual = args[0].shape[1] - inputs.shape[1]  # tokens that prompt tuning puts in front
+        virtual = args[0].shape[1] - inputs.shape[1]  # tokens that prompt tuning prepends
         return (args[0][rows.to(args[0].device), virtual + positions.to(args[0].device)][None],)
 
     hook = head.register_forward_pre_hook(needed)
@@ -250,13 +254,13 @@ def _log_probabilities(model: Any, sequences: list[Tensor], rows: Tensor, positi
         hook.remove()
     if logits.shape[:2] != (1, len(rows)):
         raise TypeError(
-            f"model must calculate its logits by its head, position by position, got {type(model).__name__}"
+            f"model must compute its logits with its head, one position at a time, got {type(model).__name__}"
         )
     return logits[0].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
 def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
-    """A name for all that the scores depend on; of the weights, for some of each parameter."""
+    """Return a hash of everything that the scores depend on. Of each weight tensor, only some values are hashed."""
     adapter = str(getattr(model, "active_adapter", None))
     settings = [questions, batch_size, str(model.dtype), model.config.to_json_string(), adapter]
     digest = hashlib.sha256(json.dumps(settings).encode())
@@ -267,7 +271,7 @@ def _key(model: Any, questions: EncodedQuestions, batch_size: int) -> str:
 
 
 def _finished(file: Path) -> list[dict[str, Any]]:
-    """The batches in a file, from which a last line that was not written to its end is cut off."""
+    """Return the finished batches in a file of scores, and cut off a last line that was not completely written."""
     file.parent.mkdir(parents=True, exist_ok=True)
     content = file.read_bytes() if file.is_file() else b""
     whole = content[: content.rfind(b"\n") + 1]

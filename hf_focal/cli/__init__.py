@@ -1,1 +1,1 @@
-"""The `hf-focal` command, and its evaluation and calibration of trained models."""
+"""The `hf-focal` command, including evaluation and calibration of trained models."""

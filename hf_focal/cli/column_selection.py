@@ -1,4 +1,4 @@
-"""Checked selection of the columns of a dataset that hold inputs and labels."""
+"""Selection of the columns of a dataset that hold inputs and labels, with checks of what they hold."""
 
 import difflib
 import logging
@@ -11,10 +11,10 @@ from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
 
 _logger = logging.getLogger(__name__)
 
-# File formats disagree on the width of the same column.
+# File formats read the same column with different types. Each type here is converted to a common one.
 _WIDEST = {"large_string": "string", "int8": "int64", "int16": "int64", "int32": "int64"}
 _STRINGS = Value("string")
-# What a column can be required to hold, as errors say it, and whether a feature of `datasets` is that.
+# What a column can be required to hold, in the words of the errors, and whether a `datasets` feature holds that.
 _HOLDS: dict[str, Callable[[Any], bool]] = {
     "strings": lambda feature: feature == _STRINGS,
     "images": lambda feature: isinstance(feature, Image),
@@ -24,29 +24,30 @@ _HOLDS: dict[str, Callable[[Any], bool]] = {
     "lists of ClassLabel or strings": lambda feature: (
         feature == List(_STRINGS) or isinstance(getattr(feature, "feature", None), ClassLabel)
     ),
-    "labels": lambda feature: True,  # checked by what numbers them
+    "labels": lambda feature: True,  # labels are checked when they are converted to numbers
 }
 
 
 class Column(NamedTuple):
     """A column to select."""
 
-    argument: str  # that names the column
+    argument: str  # the argument that names the column
     column: str  # its name in the data
     name: str  # its name in the selection
     holds: str  # what it must hold, a key of `_HOLDS`
 
 
 def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
-    """Select and rename columns. Strings, integers and lists get the same types whatever the file format.
+    """Select and rename columns. Strings, integers, and lists get the same types whatever the file format.
 
     Args:
-        source: what errors call the split.
-        split: the split; images may be a column of `Image`, structs of bytes, or paths. They are left undecoded.
-        columns: the columns.
+        source: the name of the split in errors.
+        split: the split. Images may be a column of `Image`, of structs of bytes, or of paths, and stay undecoded.
+        columns: the columns to select.
 
     Raises:
-        ValueError: a column is missing, named twice, has nulls or holds something else; or there are no samples.
+        ValueError: a column is missing, is named by two arguments, has nulls, holds the wrong type, or has only blank
+            texts; or there are no samples.
     """
     arguments: dict[str, str] = {}
     for argument, column, _, _ in columns:
@@ -57,7 +58,7 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
                 f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
             )
         if (other := arguments.setdefault(column, argument)) != argument:
-            raise ValueError(f"{argument} must be another column than {other}, got {column!r} for both")
+            raise ValueError(f"{argument} must be a different column from {other}, got {column!r} for both")
     if len(split) == 0:
         raise ValueError(f"{source} must have rows, got none")
     selected = split.select_columns(list(arguments))
@@ -95,7 +96,10 @@ def _plain(feature: Any) -> Any:
 
 
 def flatten_translations(split: Dataset, column: str) -> Dataset:
-    """Turn a column "translation" of mappings into one column per key, unless the split has `column` already."""
+    """Turn the column "translation", which holds a mapping per row, into one column per key of the mappings.
+
+    A split without "translation", or one that already has `column`, is returned unchanged.
+    """
     if "translation" not in split.column_names or column in split.column_names:
         return split
     split = split.select_columns("translation").flatten()
@@ -103,11 +107,11 @@ def flatten_translations(split: Dataset, column: str) -> Dataset:
 
 
 def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Dataset:
-    """Drop the samples whose label in `name` is negative: -1 of a `ClassLabel`, or -100.
+    """Drop unlabeled samples, whose label in the column `name` is negative (-1 in a `ClassLabel`, or -100).
 
     Raises:
-        ValueError: no sample is labeled; the message names `source` and `column`, the user's names of the data and of
-            its label column.
+        ValueError: no sample is labeled. The message names the data (`source`) and the label column of the user's file
+            (`column`).
     """
     labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
     if not labeled.any():
@@ -119,7 +123,7 @@ def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Da
 
 
 def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
-    """One sortable key per sample of the columns `names`; equal samples have equal keys."""
+    """Return one sortable key per sample, made from the columns `names`; equal samples have equal keys."""
 
     def key(value: Any) -> Hashable:
         if isinstance(value, dict):  # an image
@@ -130,7 +134,7 @@ def sample_keys(samples: Dataset, *names: str) -> list[tuple[Hashable, ...]]:
 
 
 def some_of(labels: Iterable) -> str:
-    """The first five labels, for an error, and how many there are if more. Sets are sorted."""
+    """Return a text for errors: the first five labels (of a set, the smallest), and the total if there are more."""
     labels = sorted(labels) if isinstance(labels, set) else list(labels)
     shown = ", ".join(repr(label) for label in labels[:5])
     return f"{shown}, ... ({len(labels)} labels)" if len(labels) > 5 else shown

@@ -1,4 +1,4 @@
-"""Loading of one split from a file, a folder or the Hub."""
+"""Loading of one split of a dataset from a file, a folder, or the Hub."""
 
 import glob
 import os
@@ -15,7 +15,10 @@ SUFFIXES = ", ".join(_FORMATS)
 
 
 class DatasetLocation(NamedTuple):
-    """A file, or a dataset with its configuration and its split; "" stands for none."""
+    """The location of a file or of a dataset's split.
+
+    `config` is "" for a dataset without a configuration. Both `config` and `split` are "" for a file.
+    """
 
     path: str
     config: str
@@ -23,22 +26,25 @@ class DatasetLocation(NamedTuple):
 
 
 def is_file(name: str | Path) -> bool:
-    """Whether `load_file` takes a name, as opposed to a dataset with splits."""
+    """Return whether `name` stands for a file, which `load_file` loads, rather than for a dataset with splits."""
     return Path(name).suffix.lower() in _FORMATS or Path(name).is_file()
 
 
 def dataset_location(argument: str, name: str, split: str | None, default: str) -> DatasetLocation:
-    """Locate the split of a name, with `default` if neither `name` nor `split` gives one.
+    """Return the location of a file or of a dataset's split: the split in `name`, or else `split` or `default`.
+
+    `argument` is the name of the user's argument in errors.
 
     Raises:
-        InputError: a split of a file, two splits, or more parts than dataset[:configuration[:split]].
+        InputError: `split` is given for a file or differs from the split in `name`, or `name` has more parts than
+            dataset[:configuration[:split]].
     """
     if is_file(name):
         if split is not None:
             raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
         return DatasetLocation(str(Path(name).resolve()), "", "")
     parts = name.split(":")
-    # The path of a folder that exists may have colons.
+    # The path of an existing folder may contain colons.
     end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
     path, rest = ":".join(parts[:end]), parts[end:]
     if len(rest) > 2:
@@ -47,22 +53,22 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
         raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
     config, own = [*rest, "", ""][:2]
     if own and split not in (None, own):
-        raise InputError(f"{argument} must have the split that is also given, {split!r}, got {name!r}")
+        raise InputError(f"{argument} must name the same split as the split argument, {split!r}, got {name!r}")
     return DatasetLocation(path, config, own or split or default)
 
 
 def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
-    """Load a split without changing it.
+    """Load a file or one split of a dataset without changing the samples.
 
     Args:
-        argument: the argument that errors name.
-        name: a csv, json, jsonl or parquet file; a dataset on the Hub or a folder that `load_dataset` understands,
-            with its configuration and its split if it has several: ``imdb``, ``glue:sst2:validation``; or
-            ``digits``, see `load_digits`.
-        split: the split of a dataset whose name has none.
+        argument: the name of the user's argument in errors.
+        name: a csv, json, jsonl, or parquet file; a dataset on the Hub or a folder that `load_dataset` understands,
+            with the configuration and the split if there are several (``imdb``, ``glue:sst2:validation``); or
+            ``digits`` (see `load_digits`).
+        split: the split to load if `name` is a dataset without a split.
 
     Raises:
-        FileNotFoundError, ValueError: there is no such file, or it cannot be read.
+        FileNotFoundError, ValueError: the file does not exist or cannot be read.
     """
     if is_file(name):
         return load_file(argument, Path(name))
@@ -76,16 +82,17 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
 
 
 def load_digits(seed: int = 42) -> DatasetDict:
-    """Load the 1,797 handwritten digits of 8 × 8 gray values that come with scikit-learn [Alpaydin and Kaynak 1998].
+    """Load the 1,797 images of handwritten digits that come with scikit-learn [Alpaydin and Kaynak 1998].
 
     Returns:
-        797 "train", 500 "validation" and 500 "test" samples of "image" (undecoded) and "label" (`ClassLabel`).
+        The splits "train" (797 samples), "validation" (500), and "test" (500), with the columns "image" (undecoded, 8
+        × 8 gray values) and "label" (`ClassLabel`).
     """
     from PIL import Image as PILImage
     from sklearn.datasets import load_digits as sklearn_digits
 
     digits = sklearn_digits()
-    pixels = (digits.images * 255 / 16).round().astype("uint8")  # from 0 to 16
+    pixels = (digits.images * 255 / 16).round().astype("uint8")  # gray values are from 0 to 16
     samples = {"image": [PILImage.fromarray(image) for image in pixels], "label": digits.target.tolist()}
     features = Features(image=Image(decode=False), label=ClassLabel(names=[str(digit) for digit in range(10)]))
     rest = Dataset.from_dict(samples, features).train_test_split(500, stratify_by_column="label", seed=seed)
@@ -94,12 +101,12 @@ def load_digits(seed: int = 42) -> DatasetDict:
 
 
 def load_id_or_folder(argument: str, name: str, config: str | None, split: str | None = None) -> Any:
-    """Load a dataset from a folder, or from the Hub if no such path exists."""
+    """Load a dataset from the folder `name`, or from the Hub if there is no such path. Load all splits by default."""
     check_id_or_folder(argument, name)
     if is_file(name):
         raise ValueError(f"{argument} must be a Hub id or a folder, got the file {name!r}")
     if Path(name).exists():
-        # The absolute path, because `load_dataset` takes a folder "csv" for the format.
+        # The absolute path, because `load_dataset` would take a folder named "csv" for the format.
         name = str(Path(name).resolve())
         if any(special in name for special in ("*", "?", "[", "$", "::")):
             raise ValueError(
@@ -110,7 +117,7 @@ def load_id_or_folder(argument: str, name: str, config: str | None, split: str |
 
 
 def load_file(argument: str, file: Path) -> Dataset:
-    """Load exactly this file. Special characters in its path are taken literally."""
+    """Load exactly this file: `datasets` does not treat characters such as * in the path as patterns."""
     kind = _FORMATS.get(file.suffix.lower())
     if kind is None:
         raise ValueError(f"{argument} must end in {SUFFIXES}, got {str(file)!r}")
@@ -127,6 +134,6 @@ def load_file(argument: str, file: Path) -> Dataset:
     try:
         return load_dataset(kind, data_files=glob.escape(path), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
-        reason = " ".join(str(error.__cause__ or error).split())  # of the parser: a line, a byte
+        reason = " ".join(str(error.__cause__ or error).split())  # often the parser's, with a line or byte
         message = f"{argument} must be {kind} with rows, got {str(file)!r}"
         raise ValueError(f"{message}: {reason}" if reason else message) from error

@@ -22,12 +22,16 @@ from ..trainer import FocalTrainer, FocalTrainingArguments
 
 _LOSSES = ("cross_entropy", "flsd53")
 _TOPICS = ["art", "food", "music", "sports"]
-_NUM_WORDS = 30  # of a text
+_NUM_WORDS = 30  # per text
 _WORDS = [f"w{i}" for i in range(1000)] + [f"{topic}{i}" for topic in _TOPICS for i in range(60)]
 
 
 def generate_texts(num_texts: int, seed: int) -> Dataset:
-    """Texts of random words, three in ten of them from the vocabulary of a topic. Of the labels 15% are random."""
+    """Generate texts of random words, with the columns "text" and "labels".
+
+    About 30% of a text's words come from the vocabulary of the text's topic. The label is the topic, except that about
+    15% of the labels are drawn at random.
+    """
     rng = np.random.default_rng(seed)
     topics = rng.integers(len(_TOPICS), size=num_texts)
     shape = (num_texts, _NUM_WORDS)
@@ -39,13 +43,14 @@ def generate_texts(num_texts: int, seed: int) -> Dataset:
 
 
 def run_demo(output_dir: str | Path, num_texts: int = 2000, num_epochs: int = 8) -> list[RunResult]:
-    """Train a tiny BERT with cross-entropy and with FLSD-53, fit a temperature for each, and print their test results.
+    """Train a tiny BERT with cross-entropy and one with FLSD-53, calibrate both, and print and return their results.
 
-    It takes less than a minute on one CPU core.
+    The demo takes less than a minute on one CPU core.
 
     Args:
-        output_dir: gets a folder per loss, with the model and its report, and a folder ``report`` with the comparison.
-        num_texts: size of the training, the validation and the test set.
+        output_dir: the folder to write to. It gets a subfolder for each loss, with the model and its report, and a
+            subfolder ``report`` with the comparison.
+        num_texts: number of texts in each of the training, validation, and test sets.
         num_epochs: epochs of each training run.
     """
     disable_progress_bar()
@@ -103,7 +108,7 @@ def _run(args: FocalTrainingArguments, splits: dict[str, Dataset], tokenizer: Pr
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer),
     )
-    trainer.remove_callback(PrinterCallback)  # a line of timings
+    trainer.remove_callback(PrinterCallback)  # it prints a line of timings
     trainer.train()
     temperature = trainer.fit_temperature()
     test = trainer.predict(splits["test"])

@@ -1,4 +1,4 @@
-"""Evaluation and calibration of trained models, with what is saved and published."""
+"""Evaluation and calibration of trained models, and saving and publishing of the results."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ from .multiple_choice import ChoiceModel
 
 
 class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved or published. `result` is its result."""
+    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
 
     def __init__(self, message: str, result: RunResult):
         super().__init__(message)
@@ -54,24 +54,24 @@ def evaluate_model(
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    """Measure the calibration of a trained model. With several processes, all must call this.
+    """Measure the calibration of a trained model, and return the result. With several processes, each must call this.
 
     Args:
         model: a Hub id or a folder.
-        dataset: a file, folder or Hub dataset as `load_one_split` takes it.
+        dataset: a file, a folder, or a Hub dataset, named as for `load_one_split`.
         split: the split of a dataset; "test" by default.
-        task: one of `TASKS`, if the model's config does not say it.
-        batch_size: per device.
+        task: one of `TASKS`; needed only if the model's config does not determine the task.
+        batch_size: samples per batch on each device.
         num_bins: bins of the calibration errors.
-        output: a new folder for the report, which is written to ``report`` in it.
-        precision, coverage: find the confidence from which on the model answers, so that its precision or coverage is
-            at least this; see `CalibrationMetrics.threshold_for`.
-        threshold_dataset, threshold_split: the data to choose it on, by default `dataset` and "validation".
-        on_result: called with the result in every process before anything is written.
+        output: a new or empty folder; the report is written to its subfolder ``report``.
+        precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
+            least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
+        threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
+        on_result: a function that every process calls with the result before anything is written.
         **options: the fields of `InputOptions`.
 
     Raises:
-        NotPublishedError: the report could not be written; the error has the result.
+        NotPublishedError: the report could not be written; the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
     wants_threshold = (precision, coverage) != (None, None)
@@ -79,15 +79,15 @@ def evaluate_model(
     if wants_threshold:
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
-                raise InputError("threshold_dataset must hold other samples than dataset, got the same ones")
+                raise InputError("threshold_dataset must hold different samples from dataset, got the same ones")
     elif given := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(f"{argument} must come with precision or coverage, got {given!r} without")
+        raise InputError(f"{argument} must come with precision or coverage, got {given!r} alone")
     with _new_folder(output):
         trained = _trained(model, task, batch_size, num_bins, options)
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
-        notes = trained.calibration_notes(": measured as it is", ": measured without it")
+        notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without T")
         if wants_threshold:
             chosen_on, held_out = trained.load(*threshold_data)
             notes += _overlap_notes(trained.task, samples, held_out, "threshold", "test")
@@ -131,27 +131,29 @@ def calibrate_model(
     on_result: Callable[[RunResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
-    """Fit the temperature of a trained model to data it was not trained on, and save the corrected model.
+    """Fit a correction to data that a model was not trained on, save the corrected model, and return the result.
 
-    With several processes, all must call this; the main process writes.
+    With several processes, each must call this; only the main process writes files.
 
     Args:
         model, task, batch_size, num_bins, on_result, **options: as in `evaluate_model`.
-        dataset, split: the data to fit the temperature to; the split "validation" by default.
-        test_dataset, test_split: the data to measure on. If only one is given, the other is `dataset` or "test". If
-            neither is given, the data that the temperature is fitted to is measured, and its results are optimistic.
-        objective: "nll" or "ece", of a temperature.
-        calibration: "temperature"; "vector", "matrix" or "auto" fit a classifier by NLL, see `fit_calibration`.
-        per_label: of a model of several labels, fit one temperature a label, by NLL.
-        output: a new folder for the model with its temperature folded in, its tokenizer or image processor, the
-            model card, ``temperature.json`` and ``report``. If T cannot be folded into a language model, its config
-            has T, for `apply_calibrated_generation`.
-        push_to_hub: the id of a repository to publish that folder in. It is created before anything is measured.
-        private: whether a new repository is private; by default as the account's settings say.
+        dataset, split: the data to fit the correction to; `split` is "validation" by default.
+        test_dataset, test_split: the data to measure on. By default, `test_dataset` is `dataset`, and `test_split` is
+            "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
+            results are optimistic.
+        objective: what a temperature minimizes, "nll" or "ece".
+        calibration: the correction: "temperature"; or, for classifiers, "vector", "matrix", or "auto", which are
+            fitted by NLL (see `fit_calibration`).
+        per_label: for a multi-label model, fit one temperature per label, by NLL.
+        output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
+            the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
+            language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
+        push_to_hub: the id of a Hub repository to publish these files in; it is created before anything is measured.
+        private: whether a new repository is private; by default, the account's settings decide.
 
     Raises:
-        NotPublishedError: the model could not be corrected, saved or pushed. The folder stays; the error has the
-            result.
+        NotPublishedError: the model could not be corrected, saved, or published. Files that were already written are
+            kept, and the error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
     with explained():
@@ -162,7 +164,7 @@ def calibrate_model(
             given = f"objective {objective!r} and calibration {calibration!r}"
             raise InputError(f"per_label must come with objective 'nll' and calibration 'temperature', got {given}")
     if private is not None and push_to_hub is None:
-        raise InputError(f"private must be absent where push_to_hub is, got {private}")
+        raise InputError("push_to_hub must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
     if test_dataset is not None or test_split is not None:
         test_data = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
@@ -170,7 +172,7 @@ def calibrate_model(
     with explained():
         locations = dataset_location(*fit_data), dataset_location(*test_data)
     if has_test and locations[0] == locations[1]:
-        raise InputError(f"test_dataset must hold other samples than dataset, got the same ones of {dataset!r}")
+        raise InputError(f"test_dataset must hold different samples from dataset, got the same ones of {dataset!r}")
     with _new_folder(output):
         trained = _trained(model, task, batch_size, num_bins, options)
         trained.check_fit(calibration, per_label)
@@ -180,7 +182,7 @@ def calibrate_model(
         notes = _overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task == "multiple-choice" and trained.options.score == "text":
             raise InputError(
-                "output and push_to_hub must be absent where score is 'text': no weights can hold the T of texts"
+                "output and push_to_hub must be absent if score is 'text': no weights can hold the T of texts"
             )
         if saves and not trained.generates:
             _check_foldable(trained)
@@ -228,7 +230,7 @@ def _trained(*arguments: Any) -> TrainedModel:
 
 @contextmanager
 def _new_folder(output: str | Path | None) -> Iterator[None]:
-    """Create and lock a folder, or raise `InputError` if it is not empty or not writable."""
+    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable."""
     if output is None:
         yield
         return
@@ -264,19 +266,20 @@ def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
 
 
 def _overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
-    """A note if `samples`, those of `use`, contain some inputs of `others`, those of the argument "<kind>_dataset".
+    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
 
-    Raises `InputError` if they contain all.
+    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
+    `samples`, raise an `InputError` that names the argument "<kind>_dataset".
     """
     known = set(input_keys(task, samples))
     shared = sum(key in known for key in input_keys(task, others))
     if shared == len(others):
-        raise InputError(f"{kind}_dataset must hold samples of its own, got only samples that dataset has too")
+        raise InputError(f"{kind}_dataset must hold samples that dataset does not have, got only shared ones")
     return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
 
 
 def _check_foldable(trained: TrainedModel) -> None:
-    """Raise `InputError` if no temperature can be folded into a classifier's head."""
+    """Raise `InputError` if temperatures cannot be folded into this classifier's head; the weights do not change."""
     try:
         fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
@@ -288,9 +291,10 @@ def _check_foldable(trained: TrainedModel) -> None:
 
 
 def _correct(trained: TrainedModel, result: RunResult) -> bool:
-    """Fold the temperature into the weights, or put it in the config. Returns whether it is in the weights.
+    """Fold the fitted correction into the weights, and return True; or store T in the config, and return False.
 
-    Raises `NotPublishedError` if the dtype of the weights cannot represent the result.
+    T is stored in the config of a language model into which it cannot be folded. Raises `NotPublishedError` if the
+    dtype of the weights cannot represent the corrected weights.
     """
     notes = result.details["notes"]
     with warnings.catch_warnings(record=True) as caught:
@@ -320,16 +324,17 @@ def _save(
     locations: tuple[DatasetLocation, DatasetLocation],
     folded: bool,
 ) -> None:
-    """Save the corrected model, its temperature, report and card, which calls the model `name`.
+    """Save the corrected model, its temperature, its report, and its model card, which calls the model `name`.
 
-    `locations` are those of the data that T was fitted to, and that it is measured on.
+    `locations` are the locations of the data for fitting the correction and of the data for measuring it.
+    `folded` says whether the correction is in the model's weights.
     """
     trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     fitted_on, measured_on = locations
-    # A card has one dataset.
+    # A model card can name only one dataset.
     dataset = fitted_on.path if fitted_on.path == measured_on.path else None
     card = model_card(
         result,

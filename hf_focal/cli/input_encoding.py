@@ -30,9 +30,9 @@ _UNLIMITED = 10**9  # tokens
 
 
 def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> int | None:
-    """The number of tokens that a pretrained model has positions for; None if its configuration sets no limit.
+    """Return the number of tokens that a pretrained model has positions for; None if its configuration sets no limit.
 
-    Raises `ValueError` if `max_length` is larger, or if no model can be built from the configuration.
+    Raises `ValueError` if `max_length` is larger than that number, or if no model can be built from the configuration.
     """
     positions = getattr(config, "max_position_embeddings", None)
     try:
@@ -46,7 +46,7 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
             f"config.json of {config.name_or_path!r} must describe a model, got one that raises {reason}"
         ) from error
     for name, module in model.named_modules():
-        # RoBERTa and its relatives count positions from the one after the padding's.
+        # RoBERTa and its relatives count positions from the one after the padding index.
         is_positions = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
         if is_positions and module.padding_idx is not None:
             positions = min(positions, module.num_embeddings - module.padding_idx - 1)
@@ -60,14 +60,15 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
 def input_length(
     name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, revision: str = "main"
 ) -> int:
-    """The number of tokens after which inputs are truncated: `max_length`, or the limit of tokenizer and model.
+    """Return the number of tokens after which inputs are truncated.
 
-    Raises `ValueError` if `max_length` is larger than the model has positions for.
+    This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
+    has a limit. Raises `ValueError` if `max_length` exceeds the number of the model's positions.
     """
     positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
     if max_length is not None:
         return max_length
-    # The limit of a tokenizer without one is 10^30.
+    # A tokenizer without a limit reports 10^30.
     limits = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None and limit < 10**6]
     return min(limits, default=1000)
 
@@ -75,18 +76,19 @@ def input_length(
 def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
     """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
-    A tagged sentence, or a text for a language model, is dropped if it has no label left to measure, such as a blank
-    line.
+    A tagged sentence, or a text for a causal language model, is dropped if, like a blank line, it has no label to
+    measure.
 
     Args:
-        max_length: tokens after which a text is truncated, or either side of a translation.
-        prefix: text before each source of a translation.
+        max_length: the number of tokens after which a text, or either side of a translation, is truncated.
+        prefix: text to put before each source of a translation.
 
     Returns:
-        The samples, the longest first, and how many of them were truncated.
+        The encoded samples, the longest first, and how many of them were truncated. Images and sounds keep their
+        order, and their row numbers are added as the column "row".
 
     Raises:
-        InputError: no label is left; texts of a single token have none for a language model.
+        InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
     """
     if task in ("image-classification", "audio-classification"):
         return samples.add_column("row", np.arange(len(samples))), 0
@@ -109,7 +111,11 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
         return tokenize([prefix + source for source in batch["source"]], text_target=batch["target"])
 
     def encoded_to(max_length: int, part: Dataset) -> tuple[Dataset, list[int]]:
-        """The part, and the number of tokens of each text, or of the longest of a question's or a translation's."""
+        """Return `part` encoded, and the number of tokens of each sample.
+
+        For a question, this is the number of tokens of the question with its longest option; for a translation, that
+        of the longer side.
+        """
         options = {"fn_kwargs": {"max_length": max_length}, "remove_columns": part.column_names, "desc": "tokenizing"}
         encoded = part.map(encode, batched=True, **options)
         sides = ["input_ids", "labels"] if task == "seq2seq-lm" else ["input_ids"]
@@ -121,7 +127,7 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
     full = [row for row, length in enumerate(lengths) if length >= max_length]
     whole = encoded_to(_UNLIMITED, samples.select(full))[1] if full else []
     if task in ("token-classification", "causal-lm"):
-        first = 1 if task == "causal-lm" else 0  # no token predicts the first one
+        first = 1 if task == "causal-lm" else 0  # no token predicts the first token
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
         if not any(measured):
             argument = "text_column" if task == "causal-lm" else "tag_column"
@@ -134,11 +140,11 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
 
 
 def first_token_labels(tokens: Any, labels: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Labels of tokens: that of its word for a word's first token, -100 for all other tokens.
+    """Return labels of tokens: a word's first token gets the word's label, and all other tokens get -100.
 
     Args:
         tokens: what a fast tokenizer returned for a batch of lists of words.
-        labels: of each word.
+        labels: the labels of the words in each list.
     """
     result = []
     for row, of_words in enumerate(labels):
@@ -149,7 +155,7 @@ def first_token_labels(tokens: Any, labels: Sequence[Sequence[int]]) -> list[lis
 
 
 def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[list[dict]], dict]:
-    """The collator for batches of what `encode_inputs` returned."""
+    """Return a function that makes a batch of samples that `encode_inputs` returned."""
     if task == "image-classification":
         return partial(_collate_images, processor=processor)
     if task == "audio-classification":
@@ -166,7 +172,7 @@ def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[
 
 
 def _collate_images(samples: list[dict], processor: Any) -> dict[str, torch.Tensor]:
-    with explained():  # images are not opened before they are measured
+    with explained():  # images are opened only here, while the model is measured
         images = [open_image(sample["image"], sample["row"]) for sample in samples]
     pixels = processor(images, return_tensors="pt")["pixel_values"]
     return {"pixel_values": pixels, "labels": torch.tensor([sample["labels"] for sample in samples])}
@@ -176,14 +182,14 @@ def _collate_sounds(samples: list[dict], extractor: Any) -> dict[str, torch.Tens
     if empty := [sample["row"] for sample in samples if not len(sample["audio"])]:
         raise InputError(f"audio_column must hold lists of numbers, got an empty one in row {empty[0]}")
     sounds = [np.asarray(sample["audio"], np.float32) for sample in samples]
-    # Spectrograms have the length that their models take; waves are padded to the longest one.
+    # Spectrograms already have the length that their models take; waveforms are padded to the longest one.
     padding = {"padding": True} if extractor.model_input_names[0] == "input_values" else {}
     inputs = extractor(sounds, sampling_rate=extractor.sampling_rate, return_tensors="pt", **padding)
     return {**inputs, "labels": torch.tensor([sample["labels"] for sample in samples])}
 
 
 def open_image(image: dict[str, Any], row: int) -> PILImage.Image:
-    """Open an undecoded image as RGB and upright; `row` is its number in errors."""
+    """Open an undecoded image as RGB, in upright orientation. Raises `ValueError`, which names the image's `row`."""
     try:
         if image["bytes"] is None and image["path"] is None:
             raise OSError("neither bytes nor a path")

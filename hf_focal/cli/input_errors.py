@@ -1,4 +1,4 @@
-"""One-line errors for what the user can correct."""
+"""Errors that the user can correct, with messages of one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 _USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.
 _CLEAR = (*_USER_ERRORS, RuntimeError, SafetensorError, UnpicklingError)
-# Why a model or dataset could not be loaded, if one of these is among the causes.
+# Types of errors -> why a model or dataset could not be loaded, if an error of these types is among the causes.
 _REASONS: dict[tuple[type[Exception], ...], str] = {
     (GatedRepoError,): "is gated: ask for access on its page on the Hub, then log in with `hf auth login`",
     (RepositoryNotFoundError, HFValidationError): (
@@ -36,7 +36,7 @@ class InputError(ValueError):
 
 
 def check_id_or_folder(argument: str, name: str) -> None:
-    """Raise `ValueError` if a name is a path that does not exist. The Hub is not asked for it."""
+    """Raise a `ValueError` that names `argument` if `name` is a path that does not exist. The Hub is not queried."""
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and "://" not in name and not Path(name).exists():
         raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")

@@ -16,10 +16,10 @@ def _option(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """The columns of a model's inputs and labels, and how much of the data is used.
+    """Options for a model's data: columns of inputs and labels, languages, prompts, and limits on the amount of data.
 
     Raises:
-        ValueError: `max_length` or `max_samples` below 1.
+        ValueError: `max_length` or `max_samples` is below 1.
     """
 
     max_length: int | None = _option(
@@ -59,6 +59,6 @@ class InputOptions:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The options that differ from their defaults, without paths."""
+        """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""
         kept = [f for f in fields(self) if f.name != "scores_folder"]
         return {f.name: getattr(self, f.name) for f in kept if getattr(self, f.name) != f.default}

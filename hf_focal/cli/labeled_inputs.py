@@ -1,4 +1,4 @@
-"""Inputs for each kind of trained model, with their labels numbered as the model numbers its classes."""
+"""Inputs for each kind of trained model, with labels converted to the numbers of the model's classes."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from .column_selection import Column, drop_unlabelled, flatten_translations, sam
 from .input_options import InputOptions
 
 _DEFAULTS = InputOptions()
-# The inputs of each task: the option that names the column, its name here, and what it holds.
+# Task -> for each column of inputs, the option that names the column, its name in the selection, and what it holds.
 _INPUTS = {
     "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "pair", "strings")],
     "image-classification": [("image_column", "image", "images")],
@@ -32,18 +32,19 @@ _INPUTS = {
 
 
 def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
-    """Select a model's inputs from a split and, for classifiers, their "labels" as the model numbers them.
+    """Select a model's inputs from a split, with "labels" unless the task is "causal-lm" or "seq2seq-lm".
 
-    `source` is what errors call the split, and `config` the model's. Texts, images and sounds without a label are
-    dropped.
+    `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
+    a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
 
     Returns:
-        Columns "text" and perhaps "pair", "image" (undecoded), "audio", "tokens", "question" and "choices", or
-        "source" and "target".
+        The columns of the task: "text" and perhaps "pair"; "image" (undecoded); "audio"; "tokens"; "question" and
+        "choices"; or "source" and "target". Labels are the model's label numbers, except that the task
+        "multiple-choice" has the answers as they are in the data.
 
     Raises:
-        ValueError: a column is missing or holds something else, there are no samples or no labels, or the model does
-            not have a label.
+        ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
+            label that the model does not have.
     """
     if task == "seq2seq-lm":
         split = flatten_translations(split, options.source_column)
@@ -71,12 +72,12 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
 
 
 def input_keys(task: str, samples: Dataset) -> list[tuple[Hashable, ...]]:
-    """The `sample_keys` of the inputs that `select_inputs` returned, without their labels."""
+    """Return the `sample_keys` of samples that `select_inputs` returned, made from the inputs without the labels."""
     return sample_keys(samples, *(name for _, name, _ in _INPUTS[task] if name in samples.column_names))
 
 
 def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:
-    """The options (N, K). Raises `ValueError` unless all questions have as many, and at least 2."""
+    """Return `choices`; raise `ValueError` unless all questions have the same number of options, at least 2."""
     sizes = {len(options) for options in choices}
     if len(sizes) > 1 or min(sizes) < 2:
         raise ValueError(
@@ -86,7 +87,7 @@ def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:
 
 
 def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> None:
-    """Raise `ValueError` unless each word has one tag."""
+    """Raise `ValueError` unless each sentence has as many tags as words."""
     for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
         if len(words) != len(of_words):
             raise ValueError(
@@ -98,21 +99,24 @@ def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> Non
 def labels_of(
     config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions = _DEFAULTS
 ) -> torch.Tensor:
-    """Number the labels of a split as the model does.
+    """Convert the labels of a split to the model's label numbers.
 
     Args:
-        config: the model's. The names of labels must all be in its `id2label`, in any case. Integers without names are
-            taken as they are, and so is a `ClassLabel` if the model's labels have no names ("LABEL_0", ...). Integers
-            are names if the model's names are integers other than their numbers, or if `options.label_map` maps one.
-        source: what errors call the split.
-        split: has the column `options.label_column`, which holds a `ClassLabel`, strings or integers.
-        options: their `label_map` maps names in the data to the model's names where they differ.
+        config: the model's config. Label names in the data must be in `config.id2label`, ignoring case. Integers are
+            taken as the model's label numbers, and so are those of a `ClassLabel` if the model's labels have no names
+            ("LABEL_0", ...) and there is no `options.label_map`. Integers in a plain column count as label names if
+            the model's label names are integers that differ from its label numbers (such as ratings from 1 to 5), or
+            if `options.label_map` maps one of the integers.
+        source: the name of the split in errors.
+        split: has the column `options.label_column`, which holds a `ClassLabel`, strings, or integers.
+        options: `label_map` maps label names in the data to the model's label names where the two differ.
 
     Returns:
         int64, (N,); -100 for samples without a label (marked -100 in the data, or -1 in a `ClassLabel`).
 
     Raises:
-        ValueError: no such column, nulls, names that the model does not have, or numbers out of its range.
+        ValueError: the column is missing, or has nulls, label names that the model does not have, or label numbers
+            outside the model's range.
     """
     selected = Column("label_column", options.label_column, "label", "labels")
     split = select_columns(source, split, selected)
@@ -121,10 +125,11 @@ def labels_of(
 
 
 def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions) -> list[list[float]]:
-    """The labels of each sample as 0 or 1, in the order of the model's labels; NaN for null.
+    """Return a 0 or 1 for each sample and label, in the order of the model's labels; null becomes NaN.
 
-    `options.label_column` holds lists of labels as `labels_of` numbers them; or it names one column of 0 and 1 for
-    each label, see `column_order`; or, of a model with one logit, it is that column itself.
+    `options.label_column` is the name of a column of lists of labels, which are converted as by `labels_of`; or the
+    names, separated by commas, of one column of 0 and 1 per label (see `column_order`). A model with one logit needs
+    only one such column.
     """
     columns = options.label_column.split(",")
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
@@ -136,7 +141,7 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
             f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}"
         )
     columns = [columns[number] for number in np.argsort(column_order(config, options) or range(len(columns)))]
-    wrong = f"label_column must hold 0 and 1, got others in {options.label_column!r} of {source}"
+    wrong = f"label_column must hold 0 and 1, got other values in {options.label_column!r} of {source}"
     try:
         values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
     except (TypeError, ValueError) as error:  # texts or lists
@@ -147,13 +152,14 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
 
 
 def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] | None:
-    """The model's number of each column of `options.label_column`, which are separated by commas.
+    """Return the model's label number for each of the comma-separated columns in `options.label_column`.
 
     Returns:
-        None if no column has the name of a label: the columns are then in the order of the model's labels.
+        The label numbers, or None if no column has the name of a label. In that case, the columns are in the order of
+        the model's labels.
 
     Raises:
-        ValueError: only some columns have the names of labels, or a column or label is there twice.
+        ValueError: only some columns have the names of labels, or a column or label appears twice.
     """
     columns = options.label_column.split(",")
     order = _numbers_of(config, columns, options.label_map)
@@ -171,7 +177,10 @@ def tags_of(
     options: InputOptions = _DEFAULTS,
     argument: str = "tag_column",
 ) -> list[list[int]]:
-    """Number the labels of words as `labels_of` does; the option `argument` names a column of lists of labels."""
+    """Convert lists of labels to lists of label numbers, as `labels_of` does for single labels.
+
+    `argument` is the name of the option ("tag_column" or "label_column") that says which column has the lists.
+    """
     selected = Column(argument, getattr(options, argument), "tags", "lists")
     split = select_columns(source, split, selected)
     lists = split.with_format("arrow")[:].column("tags").combine_chunks()
@@ -182,8 +191,8 @@ def tags_of(
 
 
 def _numbers_of(config: PreTrainedConfig, names: Sequence[str], label_map: Mapping[str, str] | None) -> list[int]:
-    """The model's numbers of labels with these names in the data; -1 for names that it does not have."""
-    # From `id2label`, because a config may lack `label2id`, or have "LABEL_0", ... there beside the names.
+    """Return the model's label numbers for label names in the data, with -1 for names that the model does not have."""
+    # From `id2label`, because `label2id` may be missing, or may contain "LABEL_0", ... in addition to the names.
     exact = {name: number for number, name in sorted(config.id2label.items())}
     any_case = {name.strip().casefold(): number for name, number in exact.items()}
     if len(any_case) < len(exact):  # some names differ only in case
@@ -198,7 +207,7 @@ def _numbers_of(config: PreTrainedConfig, names: Sequence[str], label_map: Mappi
 
 
 def _has_other_integers(config: PreTrainedConfig) -> bool:
-    """Whether the names of a model's labels are integers, but not their numbers: ratings from 1 to 5, say."""
+    """Return whether a model's labels are named by integers other than their numbers, such as ratings from 1 to 5."""
     try:
         return any(int(name) != number for number, name in config.id2label.items())
     except ValueError:
@@ -213,7 +222,7 @@ def _numbered(
     labels: np.ndarray,
     label_map: Mapping[str, str] | None,
 ) -> np.ndarray:
-    """Number labels (N,) of a feature as the model does, int64; -100 for no label."""
+    """Convert labels (N,) of type `feature` to the model's label numbers, int64 (N,), with -100 for missing labels."""
     where = f"{selected.column!r} of {source}"
     of_classes, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
     if not (are_integers or feature == Value("string")):

@@ -18,19 +18,23 @@ from .input_options import TASKS, InputOptions
 class OneLineParser(argparse.ArgumentParser):
     """An `ArgumentParser` that reports an error without its usage text, which may list a hundred options."""
 
-    where = ""  # the arguments come from, besides the command line
+    where = ""  # text appended to errors, such as the name of a file from which arguments also come
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}{self.where} (see {self.prog} --help)\n")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line. Returns the exit code: 2 after a user error, 130 after Ctrl-C; both print one line."""
+    """Run a command line, by default that of this process, and return the exit code.
+
+    The code is 0 after success, 2 after an error that the user can correct, and 130 after Ctrl-C. In the last two
+    cases, one line says what happened. Errors in the arguments themselves raise SystemExit(2).
+    """
     given = sys.argv[1:] if argv is None else argv
     known, unknown = _parser().parse_known_args([_underscored(token) for token in given])
     arguments = vars(known)
     command = arguments.pop("command")
-    if unknown:  # reported by the command's own parser, whose help lists the options
+    if unknown:  # reported in the name of the command, whose --help lists the options
         OneLineParser(prog=f"hf-focal {command}").error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _one_gpu():
@@ -52,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(command: str, arguments: dict[str, Any]) -> None:
-    """Run a command. The imports are here because they take seconds."""
+    """Run a command. Modules are imported only in the command that needs them, because importing takes seconds."""
     if command == "env":
         print(describe_environment())
     elif command == "losses":
@@ -76,7 +80,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
 
 
 def describe_losses() -> str:
-    """A text that lists the losses with their formulas, sources and options."""
+    """Return a text that lists the losses with their formulas, sources, and options."""
     from ..losses import LOSSES
     from ..losses.loss_config import format_value
 
@@ -90,7 +94,7 @@ def describe_losses() -> str:
 
 
 def describe_environment() -> str:
-    """The versions and the platform that a bug report should name."""
+    """Return a text with the package versions, the platform, and the GPU, which a bug report should name."""
     import torch
 
     packages = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "numpy", "scipy")
@@ -108,7 +112,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from ..reports.text_summary import summary
     from .input_errors import InputError
 
-    logging.set_verbosity_error()  # no message for each failed attempt
+    logging.set_verbosity_error()  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:
         pairs = arguments["label_map"]
         arguments["label_map"] = dict(pairs)
@@ -121,7 +125,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
             print(f"\n{summary(result)}", flush=True)
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the fitted T")  # the summary says so
+        warnings.filterwarnings("ignore", message="the fitted T")  # the summary reports it
         result = measure(**arguments, on_result=show)
     if _is_main_process():
         if "output" in arguments:
@@ -134,9 +138,9 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
 
 @contextmanager
 def _one_gpu() -> Iterator[None]:
-    """Hide all GPUs but one, since PyTorch would split batches among them, which `FocalTrainer` refuses.
+    """Hide all GPUs but one during the block. With several, PyTorch would split batches, which `FocalTrainer` refuses.
 
-    A launcher assigns each process its own GPU.
+    If a launcher such as torchrun started this process, nothing is hidden, because each process has its own GPU.
     """
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if "LOCAL_RANK" not in os.environ:
@@ -154,7 +158,10 @@ def _is_main_process() -> bool:
 
 
 def _underscored(token: str) -> str:
-    """`--text-column=text` as `--text_column=text`, as Transformers' parsers accept both."""
+    """Replace hyphens in an option's name, so that `--text-column=text` means the same as `--text_column=text`.
+
+    Transformers' parsers also accept both spellings.
+    """
     name, equals, value = token.partition("=")
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if token.startswith("--") else token
 
@@ -177,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
 
-    # Arguments that are not given are absent: the defaults are those of the functions.
+    # Arguments that the user does not give are absent from the parsed ones, so the functions' own defaults apply.
     options: dict[str, Any] = {"parents": [_model_and_data()], "argument_default": argparse.SUPPRESS}
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
     evaluate.add_argument("--split", help="the split of a dataset [test]")
@@ -203,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _model_and_data() -> argparse.ArgumentParser:
-    """The arguments that `evaluate` and `calibrate` share."""
+    """Return a parser of the arguments that `evaluate` and `calibrate` share."""
     parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("model", metavar="MODEL", help="a Hub id or a folder")
     data = "a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"

@@ -1,4 +1,4 @@
-"""Loading of a trained model and its data, and the trainer that measures it."""
+"""Loading of a trained model and its data, and the trainer that measures the model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +38,7 @@ from ..metrics import CalibrationMetrics
 from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_results import known_loss
+from ..reports.text_summary import UNITS
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
@@ -58,25 +59,25 @@ _AUTO = {
     "multiple-choice": AutoModelForCausalLM,
     "seq2seq-lm": AutoModelForSeq2SeqLM,
 }
-# The processors of inputs that are no texts.
+# The processors of inputs other than text.
 _PROCESSORS: dict[str, Any] = {
     "image-classification": AutoImageProcessor,
     "audio-classification": AutoFeatureExtractor,
 }
-# A truncated text of these is measured, as a whole.
+# Tasks in which a truncated text is still measured, because the whole text has one prediction.
 _WHOLE_SAMPLES = ("text-classification", "multiple-choice-head")
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
-# Default for language models, because the logits of each token are as long as the vocabulary.
+# Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
 _LANGUAGE_MODEL_LENGTH = 1024
 
 
 def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
-    """The task of a model, one of `TASKS`: `task` if given, or else that of its architecture.
+    """Return the task of a model, one of `TASKS`: `task` if given, or else the task of its architecture.
 
     Raises:
-        ValueError: an unknown task, or an architecture for another task.
+        ValueError: `task` is unknown, or the architecture is for none of `TASKS`.
     """
     if task is not None:
         if task not in TASKS:
@@ -93,7 +94,7 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
         return "seq2seq-lm"
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return "causal-lm"
-    if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # also ...ForSequenceClassification
+    if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # some are called ...ForSequenceClassification
         return "audio-classification"
     if name.endswith(_NEXT_SENTENCE):
         return "text-classification"
@@ -116,10 +117,12 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
 
 
 def loss_of(model: str | Path) -> str:
-    """The loss that the report in a model's folder names, or the model's name ("model brier" if that names a loss).
+    """Return the loss that the report in a model's folder names.
+
+    Without a report, return the last part of `model`, with "model" in front if that part is also the name of a loss.
 
     Raises:
-        ValueError: report/loss.yaml does not hold a loss.
+        ValueError: the file report/loss.yaml in the folder does not hold a loss.
     """
     path = Path(model) / "report" / "loss.yaml"
     if not path.is_file():
@@ -132,14 +135,15 @@ def loss_of(model: str | Path) -> str:
 
 
 def public_name(name: str) -> str:
-    """The name of a model or a dataset in reports, which may be published: a Hub id, or the last part of a path."""
+    """Return a model's or dataset's name for reports, which may be published: a Hub id, or the last part of a path."""
     return Path(name).resolve().name if Path(name).exists() else name
 
 
 class TrainedModel:
-    """A trained model with its tokenizer or image processor and its trainer. User errors are raised as `InputError`.
+    """A trained model with its tokenizer or other processor, and a trainer that measures the model.
 
-    The arguments are those of `evaluate_model`; `options` are the fields of `InputOptions`.
+    `name` is a Hub id or a folder. The other arguments are those of `evaluate_model`; `options` maps names of fields
+    of `InputOptions` to values. Errors that the user can correct are raised as `InputError`.
     """
 
     def __init__(self, name: str | Path, task: str | None, batch_size: int, num_bins: int, options: dict[str, Any]):
@@ -173,13 +177,13 @@ class TrainedModel:
 
     @cached_property
     def processor(self) -> Any:
-        """The tokenizer, image processor or feature extractor as it was saved."""
+        """The tokenizer, image processor, or feature extractor as it was saved with the model."""
         with explained("model", self.name):
             return _PROCESSORS.get(self.task, AutoTokenizer).from_pretrained(self.name)
 
     @cached_property
     def encoder(self) -> Any:
-        """The processor for encoding. A tokenizer is a second one, because padding and languages change it."""
+        """The processor that encodes inputs. For texts, a copy of the tokenizer with other padding and languages."""
         if self.task in _PROCESSORS:
             return self.processor
         spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
@@ -212,9 +216,9 @@ class TrainedModel:
         return encoder
 
     def _set_languages(self, tokenizer: Any) -> None:
-        """Set the languages of a multilingual tokenizer, whose defaults would be wrong."""
+        """Set the source and target languages of a multilingual tokenizer, whose default languages would be wrong."""
         is_multilingual = hasattr(tokenizer, "tgt_lang")
-        # Special tokens mark a language; those of M2M100 are in a table.
+        # Special tokens mark the language. M2M100 lists these tokens in a table of its own.
         table = getattr(tokenizer, "lang_code_to_id", {})
         marks = {*tokenizer.all_special_ids, *table.values()} - {tokenizer.unk_token_id}
         for argument, attribute, side in (
@@ -275,7 +279,7 @@ class TrainedModel:
         return trainer
 
     def load(self, argument: str, name: str, split: str | None, default: str) -> tuple[str, Dataset]:
-        """Load what `dataset_location` finds. Returns its name in reports, and what `select_inputs` returns."""
+        """Load a file or split (`dataset_location`). Return its name in reports, and what `select_inputs` returns."""
         with explained():
             path, config, part = dataset_location(argument, name, split, default)
         source = f"{argument} {':'.join(filter(None, (public_name(path), config)))!r}"
@@ -292,7 +296,10 @@ class TrainedModel:
         return source, samples
 
     def encode(self, source: str, samples: Dataset) -> Any:
-        """Encode samples for the trainer, and note in `data_notes` what of `source` is not measured, or truncated."""
+        """Encode samples for the trainer, and note in `data_notes` how many are truncated or not measured.
+
+        `source` is the name of the data in the notes.
+        """
         encoder, max_length = self.encoder, 0 if self.task in _PROCESSORS else self.max_length
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
@@ -312,7 +319,7 @@ class TrainedModel:
         return encoded
 
     def check_fit(self, calibration: str, per_label: bool) -> None:
-        """Raise `InputError` for a correction that this kind of model does not have."""
+        """Raise `InputError` for a correction that this kind of model does not support."""
         labels = self.config.problem_type == MULTI_LABEL
         choices = self.task == "multiple-choice-head"
         if calibration != "temperature" and (self.generates or labels or choices):
@@ -324,7 +331,7 @@ class TrainedModel:
             raise InputError(f"per_label needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
 
     def fit(self, encoded: Any, objective: str, calibration: str, per_label: bool) -> Temperature | None:
-        """Fit a correction, which is the trainer's from now on; returns the temperature if it is one."""
+        """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None."""
         with self._measured():
             if calibration == "temperature":
                 return self.trainer.fit_temperature(encoded, objective, per_label)
@@ -337,7 +344,7 @@ class TrainedModel:
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
-        """Turn errors about the model's logits, and about too few labels, into an `InputError`."""
+        """Turn errors about the model's logits, or about too few labeled samples, into an `InputError`."""
         try:
             yield
         except ValueError as error:
@@ -357,7 +364,7 @@ class TrainedModel:
         after: CalibrationMetrics | None,
         **details: Any,
     ) -> RunResult:
-        """The result of what `fit` and `measure` returned, with details of the model."""
+        """Make a `RunResult` from what `fit` and `measure` returned, and from details of the model and the data."""
         details |= {
             "model": public_name(self.name),
             "task": self.task,
@@ -366,20 +373,26 @@ class TrainedModel:
             "num_processes": self.args.world_size,
         }
         names = [] if self.task == "multiple-choice-head" else label_names_of(self.model)
-        return RunResult.of(self.loss, temperature, before, after, details=details, label_names=names)
+        independent = UNITS.get(self.task) not in ("tokens", "words")
+        return RunResult.of(
+            self.loss, temperature, before, after, details=details, intervals=independent, label_names=names
+        )
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
-        """A note on the temperature that the model already has, with the ending that applies; empty if it has none."""
+        """Return a list with a note on the temperature that the model's config already has; empty if there is none.
+
+        The note ends in `if_folded` if that temperature is in the model's weights, or else in `if_not_folded`.
+        """
         if "temperature" not in self.calibration:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"
         if folded_temperature(self.calibration, self.generates) is not None:
-            return [f"the model is already calibrated, by {value} in its weights{if_folded}"]
-        return [f"the model's config has {value}, which is not in its weights{if_not_folded}"]
+            return [f"the model is already calibrated ({value} is folded into its weights){if_folded}"]
+        return [f"the model's config has {value}, which is not folded into its weights{if_not_folded}"]
 
 
 def _check_labels(config: PreTrainedConfig) -> None:
-    """Raise `ValueError` unless a config names its labels in order, which Transformers does not check."""
+    """Raise `ValueError` unless a config names the labels 0, 1, ... in order, which Transformers does not check."""
     labels = config.id2label
     if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")

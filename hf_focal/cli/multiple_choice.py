@@ -1,4 +1,4 @@
-"""A language model that answers multiple-choice questions, as `hf-focal` evaluates and calibrates it."""
+"""Evaluation and calibration of language models that answer multiple-choice questions."""
 
 import string
 from collections.abc import Callable
@@ -19,20 +19,20 @@ from .model_loading import TrainedModel
 
 @dataclass
 class Questions:
-    """Questions, and the indices of their right options (N,)."""
+    """N questions: `labels` (N,) are the indices of the correct options, and `score` scores all options."""
 
     labels: Tensor
     score: Callable[[], Tensor]
 
     @cached_property
     def scores(self) -> Tensor:
-        """The scores of the options (N, K), calculated when they are first used."""
+        """The scores (N, K) of the options, computed when they are first used."""
         with explained():
             return self.score()
 
 
 class ChoiceTrainer:
-    """What `TrainedModel` needs of a trainer, for scores of options instead of a model's logits."""
+    """Stand-in for `FocalTrainer` in a `TrainedModel`: it takes the scores of options instead of a model's logits."""
 
     calibration_fit = None
 
@@ -45,7 +45,7 @@ class ChoiceTrainer:
         return self.correction
 
     def measure(self, questions: Questions) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        # An option's place is no class.
+        # An option's position in the list is not a class, so a classwise error would mean nothing.
         before, after = (CalibrationMetrics(self.num_bins, classwise=False) for _ in range(2))
         before.update(questions.scores, questions.labels)
         if self.correction is None:
@@ -55,7 +55,7 @@ class ChoiceTrainer:
 
 
 class ChoiceModel(TrainedModel):
-    """A `TrainedModel` whose samples are questions, with a softmax over the scores of their options."""
+    """A `TrainedModel` whose samples are questions, with a softmax over the scores of each question's options."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)

@@ -1,1 +1,1 @@
-"""What the papers' experiments and the recipes share. The rest of `hf_focal` never imports it."""
+"""Code shared by the papers' experiments and the recipes; the rest of `hf_focal` never imports it."""

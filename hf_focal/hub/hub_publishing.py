@@ -1,4 +1,4 @@
-"""Upload of a model's folder to the Hub, with an allow-list of files and one-line errors."""
+"""Uploading a model's folder to the Hub, with an allow-list of files and one-line errors."""
 
 import glob
 import json
@@ -13,8 +13,8 @@ from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# Published in any folder. Everything else stays local: training state, arguments, paths of this machine, logs, and
-# whatever shows samples of the data.
+# The files to publish, also from subfolders. Everything else stays local: training state, arguments, paths on this
+# machine, logs, and whatever shows samples of the data.
 _PUBLISHED = (
     *("README.md", "temperature.json", "config.json", "generation_config.json", "adapter_config.json"),
     *("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
@@ -41,7 +41,7 @@ class HubError(OSError):
 
 
 def repository_of(args: "TrainingArguments") -> str:
-    """Return where a run is published: `hub_model_id`, or its folder's name, as in `transformers.Trainer`."""
+    """Return a run's repository: `hub_model_id` or, as in `transformers.Trainer`, the name of the output folder."""
     return args.hub_model_id or Path(args.output_dir).absolute().name
 
 
@@ -51,14 +51,14 @@ def create_repository(repo_id: str, *, private: bool | None = None, token: str |
     Args:
         repo_id: "user/name", or "name" for the token's user.
         private: whether to hide a new repository; the account's default if None.
-        token: the user's token; that of `hf auth login` or `HF_TOKEN` if None.
+        token: the user's token; if None, the one from `hf auth login` or `HF_TOKEN`.
 
     Raises:
         HubError: missing or read-only token, malformed id, or Hub unreachable.
     """
     try:
         return HfApi(token=token).create_repo(repo_id, private=private, exist_ok=True).repo_id
-    except Exception as error:  # errors of the transport share no base class with those of the Hub
+    except Exception as error:  # transport errors share no base class with the Hub's errors
         raise HubError(f"the repository {repo_id!r} could not be created: {_reason(error)}") from error
 
 
@@ -71,7 +71,7 @@ def publish(
     revision: str | None = None,
     commit_message: str = "Upload a calibrated model",
 ) -> CommitInfo:
-    """Upload the `published_files` of a model's folder to the Hub in one commit; the report replaces an earlier one.
+    """Upload the `published_files` of a model's folder to the Hub in one commit, which also deletes an earlier report.
 
     Args:
         repo_id, private, token: see `create_repository`. A missing repository is created.
@@ -82,7 +82,7 @@ def publish(
 
     Raises:
         FileNotFoundError: the folder does not exist or holds nothing to publish.
-        HubError: see `create_repository`, or the upload failed. The message has the command to try again.
+        HubError: see `create_repository`, or the upload failed. The message has a command that repeats the upload.
     """
     if not published_files(folder):
         raise FileNotFoundError(f"folder must be an existing folder with a model, got {str(folder)!r}")
@@ -101,7 +101,7 @@ def upload(
     revision: str | None,
     commit_message: str,
 ) -> CommitInfo:
-    """Upload `published_files` to an existing repository, or raise `HubError`."""
+    """Upload the `published_files` of a folder to an existing repository; raise `HubError` if this fails."""
     try:
         return HfApi(token=token).upload_folder(
             repo_id=repo_id,
@@ -116,10 +116,11 @@ def upload(
 
 
 def published_files(folder: str | Path) -> list[str]:
-    """Return the files of a folder to publish, as relative paths.
+    """Return the paths, relative to `folder`, of those of its files that are to be published.
 
-    These are files with known names, and the modules that a configuration's `auto_map` names. Checkpoint
-    folders ("checkpoint-6") and folders that start with "_" or "." are skipped.
+    These are files with known names, the Python modules that a configuration's `auto_map` names, and the modules that
+    such modules import from their own folder. Checkpoint folders ("checkpoint-6") and folders whose names start with
+    "_" or "." are skipped.
     """
     folder = Path(folder)
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -130,12 +131,15 @@ def published_files(folder: str | Path) -> list[str]:
 
 
 def _own_code(config: Path) -> set[Path]:
-    """The modules beside a configuration that its `auto_map` names, and those that they import."""
+    """Return the files of the modules that a configuration's `auto_map` names, and of those that such modules import.
+
+    Only modules in the folder of the configuration file count.
+    """
     try:
         named = json.loads(config.read_text(encoding="utf-8")).get("auto_map", {})
     except (ValueError, OSError):
         return set()
-    # A tokenizer has a slow and a fast class, None where it lacks one.
+    # A tokenizer lists a slow and a fast class, with None for one that it lacks.
     classes = [name for value in named.values() for name in ([value] if isinstance(value, str) else value) if name]
     pending = [config.with_name(f"{name.partition('.')[0]}.py") for name in classes if "--" not in name]
     modules: set[Path] = set()
@@ -149,7 +153,7 @@ def _own_code(config: Path) -> set[Path]:
 
 
 def how_to_push(folder: str | Path, repo_id: str, private: bool | None = None, revision: str | None = None) -> str:
-    """Return a sentence with the command that pushes the folder by hand; arguments as in `publish`."""
+    """Return a message with the command that uploads the folder by hand. The arguments are those of `publish`."""
     options = [f"--include={glob.escape(file)}" for file in published_files(folder)]
     options += ["--private"] * bool(private) + [f"--revision={revision}"] * bool(revision)
     command = shlex.join(["hf", "upload", repo_id, str(folder), ".", *options])
@@ -166,7 +170,7 @@ def _reason(error: Exception) -> str:
         return f"the token has no permission to write there; {grant}"
     if isinstance(error, HFValidationError):
         return f"the id must be 'name' or 'user/name' ({message})"
-    # ValueError (the Hub refuses the card) and OSError (an unreadable file) explain themselves.
+    # ValueError (the Hub rejects the card) and OSError (an unreadable file) explain themselves.
     if isinstance(error, ValueError | TypeError | OSError) and not isinstance(error, ConnectionError):
         return message
     return f"the Hub, {constants.ENDPOINT}, cannot be reached or broke the connection ({message})"

@@ -20,10 +20,10 @@ from ..reports.text_summary import UNITS, metrics_table
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
 
-# Key of `CalibrationMetrics.compute()`, name of the metric.
+# Key of `CalibrationMetrics.compute()` -> name of the metric.
 _METRICS = {"accuracy": "Accuracy", "ece": "ECE", "adaece": "AdaECE", "nll": "NLL", "brier": "Brier score"}
 _METRICS |= {"macro_ece": "Macro ECE", "smooth_ece": "Smooth ECE", "aurc": "AURC", "bleu": "BLEU"}
-# A temperature helps if it lowers both.
+# The metrics that a temperature should lower: key -> name.
 _LOWERED = {"ece": "ECE", "nll": "NLL"}
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
@@ -81,31 +81,31 @@ def model_card(
     same_rows: bool = False,
     earlier: float | None = None,
 ) -> "ModelCard":
-    """Write the card of a model: its loss, its results before and after T, and how to use it.
+    """Return the card of a model: its loss, its results before and after T, and how to use it.
 
-    The metadata hold the results, except NaN. A dataset or base model that is not a Hub id appears only in the text,
-    with the last part of its path.
+    The card's metadata contain the results that are finite. A dataset or base model that is not given as a Hub id
+    appears only in the text, under the last part of its path.
 
     Args:
         result: the test set's results.
         model_name: the model's Hub id or folder, for the code that loads it.
         task: the Hub's pipeline tag, such as `"text-classification"`.
-        base_model: the model that was fine-tuned, or None for a model from scratch.
-        dataset: the training data or, of a model that was only corrected, the calibration data; a Hub id or a path.
+        base_model: the model that was fine-tuned, or None for a model trained from scratch.
+        dataset: the training data or, for a model that was only corrected, the calibration data; a Hub id or a path.
         language: ISO 639 codes.
         license: the Hub's name of the license.
-        settings: training settings to list, name -> value.
+        settings: training settings to list, by name.
         figures: paths of reliability diagrams, as `write_report` names them, relative to the card.
-        folded: whether T is in the weights (`fold_temperature`). Otherwise the card shows how to apply it.
-        fine_tuned: whether `base_model` was trained, and not only measured and corrected with `dataset`.
+        folded: whether T is in the weights (`fold_temperature`). If not, the card shows how to apply T.
+        fine_tuned: whether `base_model` was trained, rather than only measured and corrected with `dataset`.
         own_code: whether loading the model requires `import hf_focal.models`.
-        loadable: whether Transformers can load it.
-        adapter: whether it is a PEFT adapter, and num_labels how many classes it has.
-        sft: whether FocalSFTTrainer trained it.
-        measured_on, fitted_on: the splits of the results and of the temperature; fitted_on may be a file.
-        test_dataset: the data of the results, a Hub id or a path, if not `dataset`.
-        same_rows: whether T was fitted on the samples of the results, which are optimistic then.
-        earlier: a temperature already in the weights; `result.temperature` is then an unfitted one.
+        loadable: whether Transformers can load the model.
+        adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
+        sft: whether FocalSFTTrainer trained the model.
+        measured_on, fitted_on: the splits on which the model was measured and T was fitted; fitted_on may be a file.
+        test_dataset: the data that the model was measured on, as a Hub id or a path; `dataset` if None.
+        same_rows: whether T was fitted on the samples that were measured, which makes the results optimistic.
+        earlier: a temperature that is already in the weights; `result.temperature` is then not a fitted one.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -176,7 +176,7 @@ def model_card(
 
 
 def citations(sources: Sequence[str]) -> str:
-    """Return the BibTeX entries of papers such as "Guo et al. 2017", each once; a blog post has none."""
+    """Return the BibTeX entries of `sources` such as "Guo et al. 2017", each once; a blog post has no entry."""
     text = Path(__file__).with_name("citations.bib").read_text(encoding="utf-8")
     entries = {re.findall(r"{(\D+\d+)\w*,", entry)[0]: entry.strip() for entry in text.split("\n\n")}
     keys = dict.fromkeys(f"{source.split()[0].lower()}{source.split()[-1]}" for source in sources)
@@ -203,7 +203,7 @@ def _eval_results(
 
 
 def _hub_id(name: str | None) -> str | None:
-    """Return the name if it is a Hub id; None for a path and for data that comes with a library."""
+    """Return `name` if it is a Hub id, or None if it is a path or the name of data that come with a library."""
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     if not name or name in _BUILT_IN or name.lower().endswith(_DATA_FILES) or Path(name).exists():
@@ -216,5 +216,5 @@ def _hub_id(name: str | None) -> str | None:
 
 
 def _display_name(name: str | None) -> str | None:
-    """Return a Hub id unchanged, and the last part of a path."""
+    """Return `name` unchanged if it is a Hub id, or its last part if it is a path."""
     return _hub_id(name) or (PureWindowsPath(name).name if name else None) or None

@@ -1,6 +1,6 @@
-"""The task of a model, from the name of its class, and the Hub's name for that task."""
+"""The tasks of models: which task the name of a model's class implies, and what the Hub calls it."""
 
-# Suffix of the class name -> task, here as on the Hub. Masked language models classify tokens.
+# Suffix of the class name -> task, as named here and on the Hub. Masked language models classify tokens.
 _CLASSIFIERS = {
     "ForSequenceClassification": "text-classification",
     "ForImageClassification": "image-classification",
@@ -14,5 +14,5 @@ PIPELINES["multiple-choice-head"] = "multiple-choice"
 
 
 def classifier_task(class_name: str) -> str | None:
-    """Return the task of a classifier's class, or None for any other class."""
+    """Return the task that the name of a classifier's class implies, or None for the name of any other class."""
     return next((task for ending, task in _CLASSIFIERS.items() if class_name.endswith(ending)), None)

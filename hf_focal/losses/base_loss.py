@@ -1,4 +1,4 @@
-"""Base classes, options and registry of the losses."""
+"""Base class, options, and registry of the losses."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_transform, get_type_hints
@@ -11,9 +11,11 @@ IGNORE_INDEX = -100
 
 
 class Option(NamedTuple):
-    """An option of a loss. `unless` names options that replace it; `always_shown` keeps a default in the short form.
+    """An option of a loss.
 
-    `kind` is its type: float, int, bool, ``tuple[float, ...]`` or a `Literal` of choices, perhaps ``| None``.
+    `kind` is the type of its value: float, int, bool, ``tuple[float, ...]``, or a `Literal` of choices; with
+    ``| None``, the value may also be None. `unless` names the options that replace this one and cannot be given with
+    it. If `always_shown`, the short form of a `LossConfig` shows the option even if it has its default value.
     """
 
     kind: Any
@@ -24,18 +26,19 @@ class Option(NamedTuple):
 
 
 def option(default: Any, help: str, *, unless: tuple[str, ...] = (), always_shown: bool = False) -> Any:
-    """A field of a loss class that users can set; see `Option`."""
+    """Declare a field of a loss class that users can set; see `Option`."""
     return field(default=default, metadata={"help": help, "unless": unless, "always_shown": always_shown})
 
 
 class Loss(nn.Module):
-    """A loss over classes. Subclasses define `elementwise`; this class reduces its values.
+    """Base class of the losses. Subclasses define `elementwise`; this class reduces the values that it returns.
 
     Attributes:
-        name, summary, source: what `build_loss` calls the loss, its formula and its paper.
-        options: its options by name, which `register` collects from the fields.
-        changes_during_training: whether values from different epochs are not comparable.
-        trainer_duty: what the loss does that needs a trainer's help, in words; None if nothing.
+        name, summary, source: the name by which `build_loss` finds the loss, its formula, and its paper.
+        options: the options of the loss by name, which `register` collects from the fields of the class.
+        changes_during_training: whether the loss function itself changes during training, so that its values from
+            different epochs are not comparable.
+        trainer_duty: a phrase that says what the loss does with a trainer's help; None if it needs no help.
     """
 
     name: ClassVar[str]
@@ -46,37 +49,38 @@ class Loss(nn.Module):
     trainer_duty: str | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Loss":
-        # The `__init__` that `dataclass` writes for a subclass does not call that of nn.Module.
+        # The `__init__` that `dataclass` generates for a subclass does not call that of nn.Module.
         loss = super().__new__(cls)
         nn.Module.__init__(loss)
         return loss
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """One value per label, 0 where the label is -100, for logits (..., K) and labels (...) or soft ones (..., K).
+        """Return the loss of each sample, (...), for logits (..., K) and labels (...) or soft targets (..., K).
 
-        float32, or float64 for float64 logits.
+        Where the label is -100, the loss is 0. Losses are float32, or float64 for float64 logits.
         """
         raise NotImplementedError
 
     def forward(
         self, logits: Tensor, labels: Tensor, reduction: str = "mean", num_items: int | Tensor | None = None
     ) -> Tensor:
-        """The reduced loss.
+        """Compute the loss and reduce it.
 
         Args:
             logits: (..., K), any floating dtype.
-            labels: (...) integers in [0, K), or -100 to be ignored. Cross-entropy, focal loss with one γ for all
-                samples, label smoothing and the Brier score also take soft targets: floating, of the logits' shape, a
-                distribution per sample or -100 throughout.
-            reduction: "mean" over the labels that are not ignored (0 if all are), "sum", or "none".
-            num_items: divide the sum by this number instead, as trainers do that accumulate gradients; numbers below 1
-                count as 1. A tensor's value is not checked, because reading it would wait for its device.
+            labels: (...), integers in [0, K), or -100 for samples to ignore. Cross-entropy, focal loss with one γ for
+                all samples, label smoothing, and the Brier score also accept soft targets: a floating-point tensor
+                (..., K) that has a distribution, or -100 for every class, for each sample.
+            reduction: "mean" over the labels that are not ignored (0 if all labels are ignored), "sum", or "none".
+            num_items: with "mean", divide the sum by this number instead of the number of labels that are not ignored,
+                as trainers that accumulate gradients do. Numbers below 1 count as 1. The value of a tensor is not
+                checked, because reading it would wait for the device.
 
         Returns:
-            A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 logits).
+            A scalar, or for "none" a tensor (...): float32 (float64 for float64 logits).
 
         Raises:
-            TypeError, ValueError: arguments of a wrong type, dtype, shape or range.
+            TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range.
         """
         check_reduction(reduction, num_items)
         if reduction == "none":
@@ -84,7 +88,7 @@ class Loss(nn.Module):
         return self.total(logits, labels, 1 if reduction == "sum" else num_items)
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
-        """The sum of `elementwise` over `divisor`, by default the number of labels that are not ignored."""
+        """Divide the sum of the losses by `divisor`; None stands for the number of labels that are not ignored."""
         values = self.elementwise(logits, labels)
         if divisor is None:
             soft = labels.shape != values.shape
@@ -92,16 +96,16 @@ class Loss(nn.Module):
         return divide(values.sum(), divisor)
 
     def set_progress(self, fraction: float) -> None:
-        """Tell the loss which fraction of the training is done. Scheduled γ depends on it."""
+        """Tell the loss what fraction of the training is done. A scheduled γ depends on this fraction."""
 
     def end_step(self) -> None:
-        """Tell the loss, in every process, that an optimizer step was taken. Averages of recall depend on it."""
+        """Tell the loss, in every process, that an optimizer step was taken. `RecallLoss` then updates its average."""
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.options)
 
     def __prepare_scriptable__(self) -> NoReturn:
-        # `torch.jit.script` calls this method; its own error would name one of many things that it does not support.
+        # `torch.jit.script` calls this method. TorchScript's own error would name only one of its missing features.
         raise NotImplementedError(
             f"torch.jit.script must be given no loss, got {type(self).__name__}: TorchScript has no autograd "
             "functions; use torch.compile"
@@ -118,13 +122,14 @@ LossType = TypeVar("LossType", bound=type[Loss])
 def register(loss: LossType) -> LossType:
     """Turn a loss class into a dataclass and let `build_loss` find it by its `name`.
 
-    Raises ValueError if another class has the name. Defining the same class again, as in a notebook, replaces it.
+    Raises ValueError if a different class has that name. If the same class is defined again, as in a notebook, the new
+    definition replaces the old one.
     """
     known = LOSSES.get(loss.name, loss)
     same = (known.__module__, known.__qualname__) == (loss.__module__, loss.__qualname__)
     require(same, f"name must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")
     dataclass(eq=False, repr=False)(loss)
-    hints = get_type_hints(loss)  # also where annotations are strings
+    hints = get_type_hints(loss)  # resolves annotations that are strings
     loss.options = {
         item.name: Option(hints[item.name], item.default, **item.metadata)
         for item in fields(loss)  # type: ignore[arg-type]  # by now it is a dataclass
@@ -140,15 +145,15 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
         require(valid, f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
         if not isinstance(num_items, Tensor):
             at_least_0("num_items", num_items)
-        else:  # Trainer makes it one number per GPU where a process has several
+        else:  # if a process has several GPUs, Trainer passes one number per GPU
             require(num_items.numel() == 1, f"num_items must be one number, got {num_items.numel()}")
 
 
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:
-    """The total over `num_items`, at least 1: without items it is 0/1, not 0/0."""
+    """Divide `total` by `num_items`, but at least by 1: without items, the result is 0/1, not 0/0."""
     if not isinstance(num_items, Tensor):
         return total / num_items if num_items > 1 else total
-    # A scalar on the CPU divides as it is; copying it to the device would wait for the device.
+    # A scalar on the CPU can be used as it is; copying it to the device would wait for the device.
     if num_items.device.type != "cpu":
         num_items = num_items.to(total.device)
     return total / num_items.reshape(()).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Hits, counts and weights of classes."""
+"""Hits, counts, and weights of classes."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,13 @@ from .number_checks import require, within_0_1
 
 
 def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[float]:
-    """``w_c ∝ 1 / E_c`` with the effective number of samples ``E_c = (1 - β^n_c) / (1 - β)`` (Cui et al. 2019).
+    """Compute class weights ``w_c ∝ 1 / E_c``; `counts` are the numbers n_c of samples per class (Cui et al. 2019).
 
-    β = 1 is the limit E_c = n_c, inverse frequency; β = 0 weights all classes equally. A class without samples gets
-    weight 0. The mean weight of the training samples is 1. (In the paper, it is the mean over the classes: on a long
-    tail, most samples then have a weight far below 1.) Raises ValueError without samples, for negative counts, and for
-    β outside [0, 1].
+    ``E_c = (1 - β^n_c) / (1 - β)`` is the effective number of samples of class c. For β = 1, E_c is the limit n_c, so
+    the weights are inversely proportional to the counts; for β = 0, all classes with samples have the same weight. A
+    class without samples gets weight 0. The mean weight of the samples is 1. (In the paper, the mean weight of the
+    classes is 1; if many classes are rare, most samples then have a weight far below 1.) Raises ValueError if there
+    are no samples, a count is negative, or β is outside [0, 1].
     """
     within_0_1("beta", beta)
     n = torch.as_tensor(counts, dtype=torch.float64)
@@ -28,33 +29,33 @@ def class_balanced_weights(counts: Sequence[int], beta: float = 1.0) -> list[flo
 
 @torch.no_grad()
 def hits_and_counts(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many samples of each class are predicted correctly, and how many there are: (2, K) int64.
+    """Return (2, K), int64: the numbers of correctly predicted samples and of all samples of each class.
 
-    Logits are (..., K), labels (...) integers in [0, K) or -100 to be left out.
+    Logits are (..., K). Labels (...) are integers in [0, K), or -100 for samples to leave out.
     """
     index, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels))
     num_classes = logits.shape[-1]
     right = (logits.reshape(-1, num_classes).argmax(-1) == index) & ~ignored
-    # Not bincount, which waits for the device to learn the largest label.
+    # Not bincount, which waits for the device to find the largest label.
     counts = torch.zeros(2 * num_classes, dtype=torch.int64, device=logits.device)
     counts = counts.scatter_add(0, torch.cat([index, index + num_classes]), torch.cat([right, ~ignored]).long())
     return counts.view(2, num_classes)
 
 
 def recall_of(hits_and_counts: Tensor) -> Tensor:
-    """Recall of each class (K,) in `sum_dtype`; 0 for a class without samples."""
+    """Return the recall of each class, (K,) in `sum_dtype`; it is 0 for a class without samples."""
     hits, counts = hits_and_counts
     return hits.to(sum_dtype(counts.device)) / counts.clamp(min=1)
 
 
 def num_processes() -> int:
-    """World size of `torch.distributed`, 1 if it is not in use."""
+    """Return the number of processes of `torch.distributed`, or 1 if `torch.distributed` is not in use."""
     initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
     return torch.distributed.get_world_size() if initialized else 1
 
 
 def sum_over_processes(counts: Tensor) -> Tensor:
-    """Sum over the processes of `torch.distributed`, which all must call; `counts` itself if there is only one."""
+    """Sum `counts` over all processes, each of which must call this; a single process gets `counts` itself back."""
     if num_processes() == 1:
         return counts
     counts = counts.clone()

@@ -1,4 +1,4 @@
-"""Losses that weight samples by their class: by its recall, or by how rare it is."""
+"""Losses that weight samples by their class: by the recall of the class, or by how rare it is."""
 
 from collections.abc import Sequence
 
@@ -16,16 +16,17 @@ from .number_checks import at_least_0, finite, require, within_0_1
 
 @register
 class RecallLoss(Loss):
-    """Cross-entropy or focal loss times ``w_y = 1 - R_y``, with R_c the recall of class c (Tian et al. 2021).
+    """Cross-entropy or focal loss times ``1 - R_y``, where R_y is the recall of the label's class (Tian et al. 2021).
 
-    The weights carry no gradient; as in the paper, a class that is always predicted correctly has weight 0. Without
-    `ema`, R is the recall of the micro-batch over all processes. With `ema`, it starts at 0 and is averaged at the end
-    of each optimizer step (`end_step`): ``R_c ← α · hits_c / samples_c + (1 - α) · R_c`` for each class with samples,
-    counted over all micro-batches and processes, however the step is split. Samples count only in training mode with
-    gradients enabled; otherwise each process uses its own batch without waiting for the others.
+    The weights carry no gradient; as in the paper, a class that is always predicted correctly has weight 0. With
+    `ema` = α, R starts at 0 and is updated at the end of each optimizer step (`end_step`) by ``R_c ← α · hits_c /
+    samples_c + (1 - α) · R_c`` for each class c with samples. Hits and samples are counted over all micro-batches and
+    processes of the step, but only in training mode with gradients enabled. Without `ema`, R is the recall in the
+    current micro-batch: in training mode with gradients enabled, over the samples of all processes; otherwise, over
+    those of this process only, without waiting for the other processes.
 
     Attributes:
-        recall: (K,), the average recall; None before the first logits and without `ema`.
+        recall: (K,), the average recall R with `ema`; None without `ema`, and before the first logits.
     """
 
     name, summary = "recall", "(1 - recall of the class) · -log p, or · focal"
@@ -39,7 +40,7 @@ class RecallLoss(Loss):
         self.gamma = at_least_0("gamma", self.gamma)
         self.trainer_duty = None if self.ema is None else "averages recall over the steps of the training"
         self.recall: Tensor | None = None
-        self._counts: Tensor | None = None  # (2, K), of this process since the last step
+        self._counts: Tensor | None = None  # hits and samples (2, K) of this process since the last step
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         trains = self.training and torch.is_grad_enabled()
@@ -56,7 +57,7 @@ class RecallLoss(Loss):
         return _weighted_focal(logits, labels, self.gamma, 1 - recall)
 
     def _average(self, logits: Tensor) -> Tensor:
-        """`recall` on the device of these logits; 0 if they are the first."""
+        """Return `recall` on the device of `logits`; for the first logits, start it at 0."""
         num_classes, dtype = logits.shape[-1], sum_dtype(logits.device)
         if self.recall is None:
             self.recall = torch.zeros(num_classes, dtype=dtype, device=logits.device)
@@ -73,7 +74,7 @@ class RecallLoss(Loss):
         self.recall = torch.where(counts[1] > 0, moved, self.recall)
 
     def get_extra_state(self) -> dict:
-        """The average recall as JSON values; PyTorch puts it into `state_dict`."""
+        """Return the average recall as JSON values, which PyTorch puts into `state_dict`."""
         return {} if self.recall is None else {"recall": self.recall.tolist()}
 
     def set_extra_state(self, state: dict) -> None:
@@ -84,13 +85,15 @@ class RecallLoss(Loss):
 
 @register
 class ClassBalanced(Loss):
-    """Cross-entropy or focal loss times the `class_balanced_weights` of the training samples (Cui et al. 2019).
+    """Cross-entropy or focal loss times the weight of the label's class, by default from `class_balanced_weights` of
+    the numbers of training samples (Cui et al. 2019).
 
-    `FocalTrainer` counts the samples when training begins; elsewhere call `set_class_counts` first.
+    `FocalTrainer` counts the samples when training begins; without it, call `set_class_counts` first.
 
     Attributes:
-        weights: the weights in use, one per class, or None.
-        alike: weight all classes equally while there are no weights, to evaluate without training samples.
+        weights: the weight of each class, or None until the samples are counted.
+        alike: whether all classes have weight 1 while `weights` is None, for evaluation without training samples. If
+            False, the loss raises ValueError while `weights` is None.
     """
 
     name, source = "class_balanced", "Cui et al. 2019"
@@ -104,7 +107,7 @@ class ClassBalanced(Loss):
         self.gamma = at_least_0("gamma", self.gamma)
         self.given = self.weights is not None
         self.weights = None if self.weights is None else [at_least_0("weights", weight) for weight in self.weights]
-        self.trainer_duty = None if self.given else "weighs classes by their numbers of training samples"
+        self.trainer_duty = None if self.given else "weights classes by their numbers of training samples"
         self.alike = False
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -114,10 +117,10 @@ class ClassBalanced(Loss):
         return _weighted_focal(logits, labels, self.gamma, weights)
 
     def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        return focal_sigmoid_form(entries, self.gamma)  # `SigmoidLoss` multiplies it by the weights
+        return focal_sigmoid_form(entries, self.gamma)  # `SigmoidLoss` multiplies the results by the weights
 
     def weights_of_classes(self, logits: Tensor) -> Tensor | None:
-        """The weights of the logits' classes (K,), None if all are alike."""
+        """Return the weights (K,) of the K classes of `logits`, or None if all classes have weight 1."""
         if self.weights is None:
             how = "given or counted from the training samples (FocalTrainer counts them, or call set_class_counts)"
             require(self.alike, f"weights must be {how}, got None")
@@ -135,17 +138,17 @@ class ClassBalanced(Loss):
         self.weights = class_balanced_weights(counts, self.beta or 0.0)
 
     def set_label_counts(self, counts: Sequence[int]) -> None:
-        """Set the weights from the number of ones of each label of a sigmoid head, with mean 1 over the labels."""
+        """Set the weights of a sigmoid head's labels from the number of ones of each label; the mean weight is 1."""
         weights = class_balanced_weights(counts, self.beta or 0.0)
         self.weights = [weight * len(weights) / sum(weights) for weight in weights]
 
     @property
     def needs_class_counts(self) -> bool:
-        """Whether `set_class_counts` is still to be called."""
+        """Whether `set_class_counts` must still be called."""
         return self.weights is None
 
     def get_extra_state(self) -> dict:
-        """The weights as JSON values; PyTorch puts them into `state_dict`."""
+        """Return the weights as JSON values, which PyTorch puts into `state_dict`."""
         return {} if self.weights is None else {"weights": list(self.weights)}
 
     def set_extra_state(self, state: dict) -> None:
@@ -154,9 +157,9 @@ class ClassBalanced(Loss):
 
 
 def _weighted_focal(logits: Tensor, labels: Tensor, gamma: float, weights: Tensor) -> Tensor:
-    """Focal loss times the weight of the label's class; 0 with gradient 0 where the weight is 0."""
+    """Return focal losses times the weights of the labels' classes; a weight of 0 gives loss and gradient 0."""
     values = focal_losses(logits, labels, gamma)
     index = labels.long()
     weight = weights.to(values.dtype)[index.where(index >= 0, 0)]
-    # Infinite cross-entropy (a label that is masked by -inf) times weight 0 would be NaN.
+    # Infinite cross-entropy (of a label masked by -inf) times weight 0 would be NaN.
     return values.masked_fill(weight == 0, 0.0) * weight

@@ -1,13 +1,15 @@
-"""Losses with a closed-form gradient, and how it is computed.
+"""Losses with a closed-form gradient, and the code that computes this gradient.
 
-With ``e_k = exp(z_k - max z)`` and Z their sum, the gradient of such a loss with respect to logit k is
+Let z be the logits of a sample, ``e_k = exp(z_k - max z)``, and Z the sum of all e_k. The gradient of such a loss with
+respect to z_k is
 
     e_k · (linear + quadratic · (e_k - pivot)) + constant     for the classes k that are not the label,
     label                                                     for the label,
 
-with five coefficients per sample. Eager code keeps one buffer of the logits' size that holds e_k and becomes the
-gradient in place. Under `torch.compile`, `torch.func`, and ``create_graph=True`` (of at most 2^20 logits) the same
-formula is made of plain operations.
+where linear, quadratic, pivot, constant, and label are coefficients of the sample. Eager code keeps one buffer of the
+logits' size, which holds e_k after the forward pass and is turned into the gradient in place by the backward pass.
+Under `torch.compile`, under `torch.func`, and with ``create_graph=True`` (for at most 2^20 logits), the same formula
+is computed with plain operations, which autograd can differentiate again.
 """
 
 import math
@@ -26,99 +28,102 @@ from .dtypes_and_label_checks import accumulation_dtype, index_and_ignored, is_t
 
 LOG2_E = 1 / math.log(2)
 
-# Logits in a block of samples: few enough to stay in a CPU's cache from one operation to the next, many enough that
-# the cost of a call does not count.
+# Number of logits in a block of samples: few enough to stay in a CPU's cache from one operation to the next, but many
+# enough that the overhead of each call is negligible.
 _BLOCK_ELEMENTS_CPU = 1 << 20
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
 
-# float16 buffers hold e_k times this, or a sample of confidence 0.9999 would lose digits that a gradient scaler needs.
+# Buffers in float16 hold e_k times this factor. Without the factor, the e_k of a sample with confidence 0.9999 would
+# lose digits that a gradient scaler needs.
 _FLOAT16_SCALE = 2.0**15
 
-# A private function of PyTorch. Without it buffers are always copied.
+# This private PyTorch function tells whether backward keeps the graph. If PyTorch lacks it, buffers are always copied.
 _backward_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
-Formula = Callable[[Tensor, Any], tuple[Tensor, Tensor]]
+Formula = Callable[[Tensor, Any], tuple[Tensor, Tensor]]  # see `with_gradient`
 
 
 class SampleStatistics(NamedTuple):
-    """Statistics of samples, each (N,) in the accumulation dtype (float32, or float64 for float64 logits)."""
+    """Statistics of N samples: unless noted, (N,) in the accumulation dtype (float32; float64 for float64 logits)."""
 
     ce: Tensor  # cross-entropy, -log p
-    p: Tensor  # softmax of the label, 1/K to the last bit if all logits are equal
-    one_minus_p: Tensor  # exact even where p rounds to 1
-    normalizer: Tensor  # Z
-    label_logit: Tensor  # z_y - max z
-    moment: Any  # a tensor, see `ClosedFormLoss`, or None
+    p: Tensor  # probability of the label; the correctly rounded 1/K if all logits are equal
+    one_minus_p: Tensor  # 1 - p, accurate even where p rounds to 1
+    normalizer: Tensor  # Z of the module's docstring
+    label_logit: Tensor  # z_y - max z, where y is the label
+    moment: Any  # (N,), (N, 2), or None; see `ClosedFormLoss.moment`
     num_classes: int
 
     @classmethod
     def of(cls, label_logit: Tensor, others: Tensor, moment: Tensor | None, num_classes: int) -> "SampleStatistics":
-        """Statistics from z_y - max z and the sum of e_k over all classes but the label."""
+        """Compute the statistics from three of them and `others`, the sum of e_k over all classes except the label."""
         label = label_logit.exp()
         normalizer = others + label
-        # log Z, with all digits even where the label holds nearly all of Z: then z_y is the maximum, its expm1 0.
+        # log1p returns log Z. Where the label makes up nearly all of Z, expm1 returns 0, so `others` keeps all digits.
         ce = torch.log1p(others + label_logit.expm1()) - label_logit
         return cls(ce, label / normalizer, others / normalizer, normalizer, label_logit, moment, num_classes)
 
 
-@dataclass(frozen=True)  # a property of a named tuple does not compile with PyTorch 2.7
+@dataclass(frozen=True)
 class Entries:
-    """Statistics of the entries of a sigmoid head, of one shape and in the accumulation dtype.
+    """Statistics of the entries of a sigmoid head: tensors of one shape, float32 (float64 for float64 logits).
 
-    A loss that has a sigmoid link maps them to its values and their gradient by u, in its method `sigmoid_form`.
+    An entry is one logit z with its label. A loss that supports sigmoid heads has a method `sigmoid_form`, which maps
+    these statistics to the loss values and the gradient of these values with respect to u.
     """
 
-    u: Tensor  # the logit of what is not true: -z where the label is 1, z where it is 0
+    u: Tensor  # the logit of the wrong answer: -z where the label is 1, z where the label is 0
     ce: Tensor  # cross-entropy, -log p
-    p: Tensor
-    one_minus_p: Tensor  # σ(u), exact even where p rounds to 1
+    p: Tensor  # σ(-u), the probability of the label
+    one_minus_p: Tensor  # σ(u), accurate even where p rounds to 1
 
     @classmethod
     def of(cls, u: Tensor) -> "Entries":
-        """Entries whose derivatives by u exist."""
-        # Beyond the threshold softplus is the identity, to the last digit of float64.
+        """Compute the statistics from `u` with operations that autograd can differentiate."""
+        # Above the threshold, softplus equals the identity to the last digit of float64.
         return cls(u, F.softplus(u, threshold=40.0), torch.sigmoid(-u), torch.sigmoid(u))
 
     @classmethod
     def without_graph(cls, u: Tensor) -> "Entries":
-        """The same values, in two thirds of the time on CPUs, where softplus costs as much as five sigmoids."""
+        """Compute the same as `of`, for callers that need no autograd graph; on CPUs, in two thirds of the time."""
+        # On CPUs, softplus costs as much as five sigmoids.
         p, one_minus_p = u.neg().sigmoid_(), torch.sigmoid(u)
         log_larger = torch.minimum(p, one_minus_p).neg_().log1p_()
         return cls(u, u.clamp(min=0).sub_(log_larger), p, one_minus_p)
 
 
 class ClosedForm(NamedTuple):
-    """Value of each sample and coefficients of its gradient (see the module's docstring); None stands for 0."""
+    """Losses (N,) and the coefficients (N,) of their gradients (see the module). A coefficient None stands for 0."""
 
-    value: Tensor
+    value: Tensor  # the losses
     linear: Tensor
     label: Tensor
     quadratic: Tensor | None = None
-    pivot: Tensor | None = None  # given with `quadratic`
+    pivot: Tensor | None = None  # must be given if `quadratic` is given
     constant: Tensor | None = None
 
 
 class ClosedFormLoss(Loss):
-    """A loss of each sample alone, with a closed-form gradient; `linear_loss` takes it too.
+    """A loss with a closed-form gradient, whose value for a sample depends on no other sample.
 
-    Subclasses define `closed_form`.
+    Subclasses define `closed_form`. `linear_loss` accepts only such losses.
 
     Attributes:
-        moment: what `SampleStatistics.moment` sums over all classes but the label: "sum", of z_k - max z; "squares",
-            of e_k² and of e_k (1 - e_k), shape (N, 2); or None.
+        moment: what `SampleStatistics.moment` holds. "sum": the sum of z_k - max z over all classes except the label,
+            (N,). "squares": the sums of e_k² and of e_k (1 - e_k) over these classes, (N, 2). None: nothing.
     """
 
     moment: str | None = None
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        """Values and gradient coefficients of samples, each (N,)."""
+        """Return the losses of the samples and the coefficients of their gradients, each (N,)."""
         raise NotImplementedError
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
         overridden = type(self).elementwise is not ClosedFormLoss.elementwise
         if overridden or labels.is_floating_point() or torch.compiler.is_compiling() or is_transformed(logits, labels):
             return super().total(logits, labels, divisor)
-        # One function in the graph instead of three: small batches notice.
+        # This adds one function to the autograd graph instead of three, which is noticeably faster for small batches.
         index, ignored = index_and_ignored(logits, labels)
         if divisor is None:
             divisor = index.numel() if ignored is None else (~ignored).sum()
@@ -129,7 +134,7 @@ class ClosedFormLoss(Loss):
         return self.soft_elementwise(logits, labels) if soft else self._of_classes(logits, labels)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Values (...) for soft targets (..., K). A loss that is not defined on them raises TypeError."""
+        """Return the losses (...) for soft targets (..., K). Unless overridden, this method raises TypeError."""
         return self._of_classes(logits, targets)
 
     def _of_classes(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -143,7 +148,10 @@ def elementwise_losses(
     moment: str | None = None,
     ignore_index: int = IGNORE_INDEX,
 ) -> Tensor:
-    """Elementwise losses of labels (...), 0 without gradient where they are `ignore_index`, for logits (..., K)."""
+    """Return the losses (...) for logits (..., K) and labels (...).
+
+    Where a label is `ignore_index`, loss and gradient are 0. `closed_form` and `moment` are as in `ClosedFormLoss`.
+    """
     index, ignored = index_and_ignored(logits, labels, ignore_index)
     if torch.compiler.is_compiling() or is_transformed(logits, index):
         formula = partial(values_and_gradient, closed_form=closed_form, moment=moment)
@@ -153,7 +161,7 @@ def elementwise_losses(
 
 
 def _in_place(logits: Tensor, index: Tensor, ignored: Tensor | None, *others: Any) -> Tensor:
-    """`_InPlace` of logits (..., K): values (...), or their sum."""
+    """Apply `_InPlace` to logits (..., K); return the losses (...), or, given a divisor, their sum divided by it."""
     if logits.ndim != 2:
         logits, shape = logits.reshape(-1, logits.shape[-1]), index.shape
         result = _in_place(logits, index.reshape(-1), None if ignored is None else ignored.reshape(-1), *others)
@@ -164,7 +172,10 @@ def _in_place(logits: Tensor, index: Tensor, ignored: Tensor | None, *others: An
 def values_and_gradient(
     logits: Tensor, index: Tensor, closed_form: Callable, moment: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Values (...) and their gradient (..., K) by the logits (..., K), in plain operations."""
+    """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations.
+
+    `index` (...) has the labels, all of them within [0, K). `closed_form` and `moment` are as in `ClosedFormLoss`.
+    """
     shifted = logits.to(accumulation_dtype(logits))
     shifted = shifted - shifted.detach().amax(-1, keepdim=True)
     index = index.unsqueeze(-1)
@@ -174,7 +185,7 @@ def values_and_gradient(
     if moment is not None:
         of_sample = shifted.scatter(-1, index, 0.0).sum(-1) if moment == "sum" else _square_sums(e)
     form = closed_form(SampleStatistics.of(label_logit, e.sum(-1), of_sample, logits.shape[-1]))
-    # A plain tuple, as PyTorch 2.7 does not compile a slice of a named one.
+    # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
     columns: list[Any] = [None if c is None else c.unsqueeze(-1) for c in tuple(form)[1:]]
     linear, label, quadratic, pivot, constant = columns
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
@@ -183,11 +194,11 @@ def values_and_gradient(
 
 
 def with_gradient(formula: Formula, x: Tensor, given: Any) -> Tensor:
-    """Return the values (...) of ``formula(x, given)``, whose gradient is the one (..., K) that `formula` returns with
-    them.
+    """Return `value` of ``value, gradient = formula(x, given)``, with `gradient` as its derivative with respect to x.
 
-    It is made of plain operations: `torch.compile` traces it, transforms of `torch.func` compose, and gradients have
-    gradients.
+    `value` is (...), and `x` and `gradient` are (..., K); `given` gets no gradient. `formula` must consist of plain
+    operations. Then `torch.compile` can trace this function, transforms of `torch.func` can be nested, and the
+    gradient can be differentiated again.
     """
     function = _WithGradient if torch.compiler.is_compiling() else _WithGradientAndJvp
     return function.apply(x, given, formula)
@@ -211,7 +222,7 @@ class _WithGradient(torch.autograd.Function):
         return (grad.unsqueeze(-1) * ctx.formula(x, given)[1]).to(x.dtype), None, None
 
 
-class _WithGradientAndJvp(_WithGradient):  # torch.compile takes no function with a jvp
+class _WithGradientAndJvp(_WithGradient):  # torch.compile does not support an autograd function that defines jvp
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _WithGradient.setup_context(ctx, inputs, output)
@@ -223,9 +234,9 @@ class _WithGradientAndJvp(_WithGradient):  # torch.compile takes no function wit
 
 
 class _InPlace(torch.autograd.Function):
-    """Keeps one buffer of the size of the logits (N, K), which becomes their gradient in backward.
+    """Losses that keep one buffer of the size of the logits (N, K), which backward turns into the logits' gradient.
 
-    Returns the values (N,), or their sum over `divisor` if that is not None.
+    The output is the losses (N,), or, if `divisor` is not None, their sum divided by `divisor`.
     """
 
     @staticmethod
@@ -243,9 +254,9 @@ class _InPlace(torch.autograd.Function):
         form = closed_form(sample_statistics(logits, column, buffer, moment))
         if buffer is not None:
             ctx.buffer, ctx.index, ctx.ignored, ctx.divisor = buffer, column, ignored, divisor
-            # Without the values: they may be the output, which refers to ctx, and would keep the buffer alive.
+            # Do not keep the losses: they may be the output, which refers to ctx and would keep the buffer alive.
             ctx.form = form._replace(value=buffer[:0])
-            if logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed before backward
+            if logits.numel() <= _BLOCK_ELEMENTS_CPU:  # for create_graph=True; larger logits cost too much memory
                 ctx.of_loss = closed_form, moment
                 ctx.save_for_backward(logits, index)
         values = form.value if ignored is None else form.value.masked_fill_(ignored, 0.0)
@@ -271,7 +282,10 @@ class _InPlace(torch.autograd.Function):
 
 
 def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Tensor) -> None:
-    """Replace the e_k in `buffer` by the logits' gradient, given the gradient (N,) of the values."""
+    """Replace the e_k in `buffer` (N, K) with `grad` (N,) times the gradient of the losses with respect to the logits.
+
+    `sample_statistics` must have filled `buffer`. `index` (N, 1) has the labels, and `form` has the coefficients.
+    """
     scale = _scale(buffer)
 
     def coefficient(of_sample: Tensor | None, power: int = 0) -> Tensor | None:
@@ -288,7 +302,7 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Te
         block = target.to(label.dtype)
         if quadratic is None:
             block.mul_(linear)
-        else:  # not addcmul, which is several times slower when it broadcasts
+        else:  # not addcmul, because addcmul is several times slower when it broadcasts
             block.mul_(torch.sub(block, pivot).mul_(quadratic).add_(linear))
         if constant is not None:
             block.add_(constant)
@@ -298,7 +312,11 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Te
 
 
 def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None) -> SampleStatistics:
-    """Statistics of logits (N, K) and labels (N, 1). `buffer`, perhaps the logits, receives e_k, 0 at the label."""
+    """Compute the statistics of logits (N, K) with labels `index` (N, 1).
+
+    If `buffer` is not None, write e_k (times `_FLOAT16_SCALE` in float16), with 0 at the label, to `buffer`, which may
+    be the same tensor as `logits`. `moment` is as in `ClosedFormLoss`.
+    """
     parts = [_block_statistics(z, y, e, moment) for z, y, e in _blocks(logits, index, buffer)]
     columns: Any = parts[0]
     if len(parts) > 1:
@@ -310,7 +328,7 @@ def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, mome
 def _block_statistics(
     logits: Tensor, index: Tensor, buffer: Tensor | None, moment: str | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(n,) each: z_y - max z, the sum of e_k without the label, and the moment."""
+    """Return the first three arguments of `SampleStatistics.of` for a block; write e_k to `buffer` (if not None)."""
     dtype = accumulation_dtype(logits)
     if logits.dtype == dtype:
         block = torch.sub(logits, logits.amax(-1, keepdim=True), out=buffer)
@@ -319,9 +337,9 @@ def _block_statistics(
         block.sub_(block.amax(-1, keepdim=True))
     label_logit = block.gather(-1, index).squeeze(-1)
     of_block = block.scatter_(-1, index, 0.0).sum(-1) if moment == "sum" else None
-    # exp2 is several times faster than exp on CPUs, where exp also slows down as it underflows.
+    # On CPUs, exp2 is several times faster than exp, which also slows down when its results underflow.
     block.mul_(LOG2_E).exp2_()
-    # Without the label the sum keeps all digits of 1 - p, however confident the sample is.
+    # This sum is (1 - p) Z. Leaving out the label keeps all digits of 1 - p, however confident the sample is.
     others = block.scatter_(-1, index, 0.0).sum(-1)
     if moment == "squares":
         of_block = _square_sums(block)
@@ -331,13 +349,13 @@ def _block_statistics(
 
 
 def _square_sums(e: Tensor) -> Tensor:
-    """(..., 2): the sums of e_k² and of e_k (1 - e_k)."""
+    """Return a tensor (..., 2) with the sums over the classes of e_k² and of e_k (1 - e_k), for `e` (..., K)."""
     spread = torch.addcmul(e, e, e, value=-1).sum(-1)
     return torch.stack([torch.linalg.vector_norm(e, dim=-1).square(), spread], -1)
 
 
 def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """The tensors, split into blocks of samples. At least one block, perhaps an empty one."""
+    """Split the tensors that are not None into blocks of samples; there is at least one block, which may be empty."""
     elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
     if logits.numel() <= elements:
         return [(logits, *others)]
@@ -350,17 +368,19 @@ def _scale(buffer: Tensor) -> float:
 
 
 def needed_again(kept: Any) -> bool:
-    """Whether what was kept for backward must survive it (retain_graph=True); raises if it did not survive an earlier
-    one."""
+    """Return whether backward must leave `kept`, stored by forward, intact for a later backward (retain_graph=True).
+
+    Raises RuntimeError if `kept` is None, that is, if an earlier backward used it up.
+    """
     if kept is None:
         raise RuntimeError("the loss was differentiated twice: the first backward needs retain_graph=True")
     return _backward_keeps_graph()
 
 
 def refuse_second_derivative() -> None:
-    """Raise in backward under create_graph=True, the only case in which gradients are enabled there.
+    """Raise RuntimeError if backward runs with create_graph=True, that is, with gradients enabled.
 
-    `once_differentiable` would return a gradient that silently counts as a constant.
+    With PyTorch's decorator `once_differentiable`, the gradient would silently be treated as a constant instead.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(

@@ -15,22 +15,22 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _SOFT = "soft targets need logits, and cross-entropy, focal loss of one gamma, label smoothing or the Brier score"
 
-# Not public. Without it values are checked at once.
+# Not public. If it is missing, values are checked at once.
 _assert_async = getattr(torch, "_assert_async", None)
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """Dtype of sums of few numbers: float64 if the device has it."""
+    """Return the dtype for sums of a few numbers: float64, or float32 if the device has no float64."""
     return torch.float32 if device.type in _APPLE else torch.float64
 
 
 def accumulation_dtype(logits: Tensor) -> torch.dtype:
-    """Dtype in which losses of these logits are computed."""
+    """Return the dtype in which losses are computed: float64 for float64 logits, otherwise float32."""
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
 def is_transformed(*tensors: Tensor) -> bool:
-    """Whether any of them belongs to a transform of `torch.func`: such tensors have no memory of their own."""
+    """Return whether any tensor belongs to a transform of `torch.func`; such tensors have no storage of their own."""
     if torch.compiler.is_compiling():
         return False
     try:
@@ -42,14 +42,14 @@ def is_transformed(*tensors: Tensor) -> bool:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether its values can be looked at without waiting for a device or ending a trace."""
+    """Return whether the values of the tensor can be read without waiting for a device or breaking a trace."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transformed(tensor)
 
 
 def constant(numbers: tuple[float, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The numbers as a tensor on the device of `like`, by default of its dtype.
+    """Return the numbers as a tensor on the device of `like`; its dtype is `dtype`, by default that of `like`.
 
-    The tensor is kept, because the host waits for an accelerator when it copies numbers to it. Traced code (compiled,
+    The tensor is cached, because copying numbers to an accelerator makes the host wait. Traced code (compiled,
     torch.func, fake tensors) must neither fill the cache nor take real tensors from it.
     """
     traced = torch.compiler.is_compiling() or type(like) not in (Tensor, nn.Parameter) or is_transformed(like)
@@ -60,28 +60,28 @@ def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.devi
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
-# The numbers are part of the key: whoever changes them, no stale tensor is used.
+# The numbers are part of the cache key, so a stale tensor is never used after they change.
 _cached_constant = lru_cache(maxsize=64)(_constant)
 
 
 def check_logits(logits: Tensor, name: str = "logits") -> None:
-    """Raise unless losses support the dtype."""
+    """Raise TypeError unless the dtype of the logits is float16, bfloat16, float32, or float64."""
     if logits.dtype not in _DTYPES:
         hint = ": give at least 16 bits" if logits.is_floating_point() else ""
         raise TypeError(f"{name} must be floating, got {logits.dtype}{hint}")
 
 
 def check_labels(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
-    """Labels (...) as int64 with 0 for `ignore_index`, and where they are `ignore_index`.
+    """Return labels (...) as int64, with 0 in place of `ignore_index`, and a mask (...) of the ignored labels.
 
-    Raises unless labels are class indices (or `ignore_index`) for floating logits (..., K).
+    Raises TypeError or ValueError unless labels are class indices (or `ignore_index`) for floating logits (..., K).
     """
     index, ignored = index_and_ignored(logits, labels, ignore_index)
     return index, torch.zeros_like(index, dtype=torch.bool) if ignored is None else ignored
 
 
 def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor | None]:
-    """As `check_labels`, but None where a look at the labels shows that none is ignored."""
+    """Do what `check_labels` does, but return None as the mask if the labels are readable and none is ignored."""
     check_logits(logits)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         soft = labels.is_floating_point() and labels.shape == logits.shape
@@ -113,15 +113,16 @@ def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) 
 
 
 def _outside(index: Tensor, num_classes: int) -> int | None:
-    """An extreme of the indices if it is not a class."""
+    """Return an index that is not in [0, num_classes), or None if there is no such index."""
     extremes = [int(extreme) for extreme in torch.aminmax(index)] if index.numel() else []
     return next((extreme for extreme in extremes if not 0 <= extreme < num_classes), None)
 
 
 def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
-    """Soft targets (..., K) in the dtype of the losses, 0 where ignored, and which samples (...) are ignored.
+    """Return the soft targets (..., K) in the dtype of the losses, and a mask (...) of the ignored samples.
 
-    Raises unless targets are a distribution for each sample of floating logits (..., K), or `ignore_index` throughout.
+    A sample whose K targets are all `ignore_index` is ignored; its targets are returned as 0. Raises TypeError unless
+    the logits are floating, and ValueError unless the targets of every other sample are a distribution.
     """
     check_logits(logits)
     shapes = f"{tuple(logits.shape)}, got {tuple(targets.shape)}"
@@ -137,9 +138,10 @@ def check_soft_targets(logits: Tensor, targets: Tensor, ignore_index: int = -100
 
 
 def raise_unless(condition: Tensor, message: str) -> None:
-    """Raise a ValueError, or, without waiting for a device and in compiled code, a later RuntimeError.
+    """Raise ValueError unless the condition, one bool, holds.
 
-    Under `torch.func` nothing is raised here: there, indexing refuses wrong labels.
+    In compiled code and on accelerators other than Apple's, a RuntimeError follows later instead, so that the host
+    does not wait for the device. Under `torch.func`, this raises nothing; wrong labels then fail as indices.
     """
     if is_transformed(condition):
         return

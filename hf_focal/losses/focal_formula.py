@@ -15,13 +15,14 @@ from .number_checks import at_least_0
 def focal_value_and_slope(
     ce: Tensor, p: Tensor, one_minus_p: Tensor, gamma: float | Tensor, some_negative: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Focal loss φ(ce) for γ ≥ 0, inverse focal loss for γ < 0, and its derivative φ'(ce).
+    """Compute the focal loss φ(ce) for γ ≥ 0, or the inverse focal loss for γ < 0, and its derivative φ'(ce).
 
-    Focal: φ = u^γ · ce and φ' = u^γ (1 + γ p ce / u) with u = 1 - p. Inverse focal, with m = |γ|: φ = (1+p)^m · ce and
-    φ' = (1+p)^m (1 - m p ce / (1+p)). Both are finite for every γ, even at p = 1 and p = 0.
+    `ce` is the cross-entropy -log p, where p is the probability of the label. Focal: φ = u^γ · ce and
+    φ' = u^γ (1 + γ p ce / u) with u = 1 - p. Inverse focal, with m = |γ|: φ = (1+p)^m · ce and
+    φ' = (1+p)^m (1 - m p ce / (1+p)). Where `ce` is finite, so are φ and φ', for every γ, even if p rounds to 1 or 0.
 
-    `gamma` is a number or a tensor of `ce`'s shape and dtype; it has no gradient. `some_negative` is False if no γ of
-    such a tensor is below 0.
+    `gamma` is a number, or a tensor with the shape and dtype of `ce`; no gradient flows to `gamma`. If no γ in the
+    tensor is negative, ``some_negative=False`` saves time.
     """
     exponent: Any = gamma
     if isinstance(gamma, Tensor):
@@ -33,7 +34,7 @@ def focal_value_and_slope(
     else:
         base, exponent = one_minus_p if gamma > 0 else 1 + p, abs(gamma)
     scale = _power(base, exponent)
-    # p ce / u is 1 at p = 1 and 0 at p = 0: the bounds keep both ends from 0/0 and 0 · inf.
+    # p ce / u tends to 1 as p → 1 and to 0 as p → 0; the clamps avoid 0/0 and 0 · inf at these ends.
     scaled_ratio = ce.clamp(1e-30, 1e3) * p / base.clamp_min(1e-30) * scale
     if isinstance(gamma, Tensor):
         return scale * ce, torch.addcmul(scale, scaled_ratio, gamma)
@@ -41,14 +42,14 @@ def focal_value_and_slope(
 
 
 def _power(base: Tensor, exponent: Any) -> Tensor:
-    """base^exponent with finite derivatives; that of 0^γ is infinite for γ < 1."""
+    """Compute base^exponent; for exponents below 1, a clamp keeps the derivative at base 0 finite."""
     if isinstance(exponent, Tensor) or exponent < 1:
         base = base.clamp_min(torch.finfo(base.dtype).tiny)
     return base.pow(exponent)
 
 
 def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> ClosedForm:
-    """The focal losses ``φ(ce; γ)``, with γ a number or chosen by a policy."""
+    """Return the focal losses and the coefficients of their gradient; `gamma` is γ or a policy that chooses γ."""
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
     value, slope = focal_value_and_slope(
         sample.ce, sample.p, sample.one_minus_p, policy(sample.p), policy.some_negative
@@ -57,11 +58,11 @@ def focal_closed_form(sample: SampleStatistics, gamma: GammaPolicy | float) -> C
 
 
 def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Tensor, Tensor]:
-    """The focal losses of entries and their gradient by u, with γ a number or chosen by a policy."""
+    """Return the focal losses and their gradient with respect to `Entries.u`; `gamma` is γ or a policy."""
     if isinstance(gamma, (ConstantGamma, ScheduledGamma)):  # PyTorch 2.7 does not compile a union here
-        gamma = gamma.gamma  # without p
+        gamma = gamma.gamma  # does not depend on p
     chosen = gamma(entries.p) if isinstance(gamma, GammaPolicy) else gamma
-    if not isinstance(chosen, Tensor) and chosen >= 0:  # nothing to divide by, and a third of the time
+    if not isinstance(chosen, Tensor) and chosen >= 0:  # this needs no division and only a third of the time
         if chosen == 0:
             return entries.ce, entries.one_minus_p
         scale = _power(entries.one_minus_p, chosen)
@@ -72,9 +73,10 @@ def focal_sigmoid_form(entries: Entries, gamma: GammaPolicy | float) -> tuple[Te
 
 
 def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
-    """Focal loss of elementwise cross-entropy that another kernel computed, with the exact gradient.
+    """Compute focal loss, with its exact gradient, from cross-entropy, such as the output of a fused kernel.
 
-    `ce` is float32 or float64, of any shape. `gamma` is a number, or a policy that chooses it from p = exp(-ce).
+    `ce` is a floating-point tensor of any shape with the cross-entropy of each sample; the losses have the same shape.
+    `gamma` is a number, or a policy that chooses γ from p = exp(-ce).
     """
     check_logits(ce, "ce")
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
@@ -91,16 +93,16 @@ def _focal_of_column(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]
 
 
 def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ignore_index: int = -100) -> Tensor:
-    """Focal loss against a distribution, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
+    """Compute focal loss for soft targets q, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
 
     Args:
         logits: (..., K), any floating dtype.
-        targets: (..., K) floating, a distribution over the K classes per sample, or `ignore_index` throughout.
-        gamma: γ ≥ 0 for all samples; 0 is the cross-entropy of soft targets.
-        ignore_index: samples whose targets all have this value have loss 0 and no gradient.
+        targets: (..., K), floating: q. Each sample has a distribution over the K classes, or K times `ignore_index`.
+        gamma: γ ≥ 0, the same for all samples; 0 gives cross-entropy with soft targets.
+        ignore_index: a sample whose targets are all equal to this number has loss 0 and no gradient.
 
     Returns:
-        Elementwise losses (...) in float32 (float64 for float64 logits).
+        The loss of each sample: (...), in float32 (float64 for float64 logits).
     """
     gamma = at_least_0("gamma", gamma)
     targets, _ = check_soft_targets(logits, targets, ignore_index)
@@ -108,9 +110,9 @@ def soft_target_focal(logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ig
 
 
 def cross_entropy_of_targets(logits: Tensor, targets: Tensor) -> Tensor:
-    """``-log softmax(logits)`` (..., K), in the dtype of the soft targets.
+    """Return ``-log softmax(logits)`` where the target is above 0, and 0 elsewhere: (..., K), in the targets' dtype.
 
-    A class of target 0 whose logit is masked has 0, not infinity; so has each class of an ignored sample.
+    Without these zeros, a class with target 0 that is masked (logit -inf) would contribute 0 · inf = NaN to the loss.
     """
     ce = -F.log_softmax(logits, dim=-1, dtype=targets.dtype)
     return torch.where(targets > 0, ce, torch.zeros_like(ce))

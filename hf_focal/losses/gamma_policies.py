@@ -1,6 +1,7 @@
 """Policies that choose γ from the probability p of the true class.
 
-γ ≥ 0 is focal loss, ``(1-p)^γ · ce``; γ < 0 is inverse focal loss, ``(1+p)^|γ| · ce``. The choice has no gradient.
+γ ≥ 0 gives focal loss, ``(1-p)^γ · ce``, and γ < 0 gives inverse focal loss, ``(1+p)^|γ| · ce``, with the
+cross-entropy ce = -log p. No gradient flows through the choice of γ.
 """
 
 import math
@@ -19,25 +20,25 @@ class GammaPolicy:
 
     Attributes:
         changes_during_training: whether γ changes as a model trains, so that a trainer must update the policy.
-        some_negative: whether a γ may be below 0; a policy that knows that none is saves time.
+        some_negative: whether any γ may be negative; False saves time.
     """
 
     changes_during_training: bool = False
     some_negative: bool = True
 
     def __call__(self, p: Tensor) -> float | Tensor:
-        """γ of each sample: one float for all, or a tensor of `p`'s shape and dtype."""
+        """Return γ: one float for all samples, or a tensor with the shape and dtype of `p`."""
         raise NotImplementedError
 
     def set_progress(self, fraction: float) -> None:
-        """Tell the policy which fraction of the training is done. Only `ScheduledGamma` depends on it."""
+        """Tell the policy what fraction of the training is done. Only `ScheduledGamma` depends on this fraction."""
 
     def state_dict(self) -> dict:
-        """What changes during training, as JSON values."""
+        """Return the part of the policy's state that changes during training, as JSON values."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
 
 
 class ConstantGamma(GammaPolicy):
@@ -51,11 +52,11 @@ class ConstantGamma(GammaPolicy):
 
 
 class ScheduledGamma(GammaPolicy):
-    """γ piecewise constant in training progress (FLSc of Mukhoti et al. 2020, section 4).
+    """γ that is constant within each stage of the training (FLSc of Mukhoti et al. 2020, section 4).
 
     Args:
-        stages: ``(start, gamma)`` pairs, the starts increasing from 0 within [0, 1): ``(0, 5), (100/350, 3), (250/350,
-            2)``.
+        stages: pairs ``(start, gamma)``, such as ``(0, 5), (100/350, 3), (250/350, 2)``. A stage begins when the
+            fraction `start` of the training is done. The starts increase, from 0 in the first pair, and are below 1.
     """
 
     changes_during_training = True
@@ -87,17 +88,18 @@ class ScheduledGamma(GammaPolicy):
 
 
 def _look_up(p: Tensor, edges: Sequence[float], values: Sequence[float]) -> Tensor:
-    """The value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
+    """Look up the value of each p's bin: ``values[i]`` where ``edges[i-1] <= p < edges[i]``."""
     bounds, of_bins = (constant(tuple(numbers), p) for numbers in (edges, values))
     return of_bins[torch.bucketize(p, bounds, right=True)]
 
 
 class SampleDependentGamma(GammaPolicy):
-    """γ by the sample's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
+    """γ that depends on the sample's true-class probability (FLSD of Mukhoti et al. 2020, section 4).
 
     Args:
-        thresholds: increasing, each in (0, 1).
-        gammas: one more than thresholds; ``gammas[i]`` is used where ``thresholds[i-1] <= p < thresholds[i]``.
+        thresholds: the values of p at which γ changes, each in (0, 1), in increasing order.
+        gammas: values of γ, one more than `thresholds`; ``gammas[i]`` applies where ``thresholds[i-1] <= p <
+            thresholds[i]``.
     """
 
     some_negative = False
@@ -118,15 +120,16 @@ class SampleDependentGamma(GammaPolicy):
 class AdaFocalGamma(GammaPolicy):
     """One γ per bin of probabilities (Ghosh et al. 2022).
 
-    In training, a sample gets the γ of the bin that its true-class probability falls into. Edges and γ are updated
-    from the top-1 confidences of held-out data (`adafocal_update`).
+    In training, a sample gets the γ of the bin that its true-class probability falls into. The edges of the bins and
+    their γ are updated from the top-1 confidences of held-out data (`adafocal_update`).
 
     Args:
-        bins: number of bins, at least 1. They start with γ = 1 and edges ``i / bins``.
-        lam: λ, how fast γ follows the calibration gap.
-        switch: S > 0; a γ closer to zero than this changes sign (focal ↔ inverse focal).
-        gamma_max: largest γ, at least 1.
-        gamma_min: smallest γ, at most ``-switch``.
+        bins: the number of bins, at least 1. At first, γ = 1 in each bin, and the edges are ``i / bins``.
+        lam: λ, which sets how fast γ follows the calibration gap; at least 0.
+        switch: S in (0, 1]; a positive γ that falls below S becomes -S (inverse focal), and a negative γ that rises
+            above -S becomes S (focal).
+        gamma_max: the largest γ allowed, at least 1.
+        gamma_min: the smallest γ allowed, at most ``-switch``.
     """
 
     changes_during_training = True
@@ -145,7 +148,7 @@ class AdaFocalGamma(GammaPolicy):
         self.edges = [i / bins for i in range(bins + 1)]
 
     def __call__(self, p: Tensor) -> Tensor:
-        # Only the inner edges matter: p below the first or above the last belongs to the outer bins.
+        # Only the inner edges matter: a p below the first or above the last of them belongs to an outer bin.
         return _look_up(p, self.edges[1:-1], self.gammas)
 
     @property
@@ -153,7 +156,7 @@ class AdaFocalGamma(GammaPolicy):
         return min(self.gammas) < 0
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """Update γ and edges by the calibration of held-out samples; see `adafocal_update`."""
+        """Update γ and the edges from the calibration of held-out samples; see `adafocal_update`."""
         limits = {name: getattr(self, name) for name in ("lam", "switch", "gamma_max", "gamma_min")}
         self.gammas, self.edges = adafocal_update(self.gammas, confidence, correct, **limits)
 
@@ -178,16 +181,18 @@ def adafocal_update(
     gamma_max: float = 20.0,
     gamma_min: float = -2.0,
 ) -> tuple[list[float], list[float]]:
-    """One step of AdaFocal's update rule (Ghosh et al. 2022, algorithm 1), in float64: the new γ and edges.
+    """Return M new γ and M + 1 edges after one step of AdaFocal's update (Ghosh et al. 2022, algorithm 1), in float64.
 
-    The confidences are split into as many equal-mass bins as there are γ, lowest confidence first; each bin's ``gap =
-    mean confidence - accuracy`` updates its γ. As in AdaECE, samples of equal confidence each count with their mean
-    accuracy, so the order of the samples does not matter, and a perfectly calibrated constant predictor keeps its γ.
+    The confidences are split into M bins of equal mass, lowest confidence first. The γ of each bin is multiplied by
+    ``exp(λ · gap)`` if γ > 0, or else by ``exp(-λ · gap)``, where gap is the bin's mean confidence minus its accuracy;
+    `switch` and the bounds then apply. As in AdaECE, each sample counts with the mean accuracy of all samples of its
+    confidence. The order of the samples therefore does not matter, and a perfectly calibrated constant predictor keeps
+    its γ.
 
     Args:
-        gammas: M values of γ.
+        gammas: M values of γ, one per bin.
         confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
-        correct: (N,) whether each prediction was right, bool or 0/1.
+        correct: (N,), bool or 0/1: whether each prediction is right.
         lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
     """
     num_bins, num_samples = len(gammas), confidence.numel()
@@ -207,13 +212,13 @@ def adafocal_update(
         require(bool(valid.all()), f"{message}, got values from {values.min()} to {values.max()}")
     confidence, order = torch.sort(confidence)
     _, tie, tie_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
-    accuracy = (torch.bincount(tie, weights=correct[order]) / tie_size)[tie]  # of the samples that tie with each
+    accuracy = (torch.bincount(tie, weights=correct[order]) / tie_size)[tie]  # of all samples with the same confidence
     confidence_bins = torch.tensor_split(confidence, num_bins)
     new_gammas = []
     for gamma, of_bin, hits in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
         gap = float(of_bin.mean() - hits.mean())
         exponent = lam * gap if gamma > 0 else -lam * gap
-        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, without overflow
+        moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, but no overflow
         if abs(moved) < switch:
             moved = -switch if gamma > 0 else switch
         new_gammas.append(min(max(moved, gamma_min), gamma_max))
@@ -222,24 +227,25 @@ def adafocal_update(
 
 
 def gamma_for_threshold(p0: float) -> float:
-    """The γ of focal loss whose gradient equals that of cross-entropy at probability `p0`.
+    """Return the γ for which the gradients of focal loss and cross-entropy are equal at probability `p0`.
 
-    Below `p0` focal loss then has the larger gradient, above it the smaller one (Mukhoti et al. 2020, proposition 2):
-    γ(0.2) = 4.85 and γ(0.25) = 3.07 are why FLSD-53 uses 5 and 3. γ falls to 0 as `p0` nears 0.5.
+    With this γ, focal loss has the larger gradient below `p0` and the smaller one above it (Mukhoti et al. 2020,
+    proposition 2). FLSD-53 uses 5 and 3 because γ(0.2) = 4.85 and γ(0.25) = 3.07. γ falls to 0 as `p0` nears 0.5.
 
     Raises:
-        ValueError: `p0` is not a number in (0, 0.5); no γ satisfies this for p0 ≥ 0.5.
+        ValueError: `p0` is not a number in (0, 0.5); for p0 ≥ 0.5, the gradients are equal for no γ > 0.
     """
     valid = 0 < finite("p0", p0) < 0.5
     require(valid, f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
-    # log g = log1p(x) - (1 - e) x for x = γ d, with d = -p0 log p0 / (1 - p0) and 1 - e = -log(1 - p0) / d.
+    # The ratio g of the gradients is 1 at p0. With d = -p0 log p0 / (1 - p0), x = γ d, and 1 - e = -log(1 - p0) / d:
+    # log g = log1p(x) - (1 - e) x.
     d = -p0 * math.log(p0) / (1 - p0)
     if p0 < 0.25:
         e = 1 + math.log1p(-p0) / d
-    else:  # e falls to 0 at 0.5; written in t, an exact difference, nothing cancels
+    else:  # e falls to 0 at p0 = 0.5; t is exact, so nothing cancels in this formula
         t = 1 - 2 * p0
         e = (math.atanh(t) + t * math.log1p(-t * t) / 2 - t * math.log(2)) / ((1 - p0) * d)
-    if e < 1e-3:  # W₋₁ loses its digits at the branch point, where x is this series
+    if e < 1e-3:  # W₋₁ loses its digits near the branch point; this series gives x there
         x = 2 * e * (1 + e * (4 / 3 + e * (14 / 9 + e * 232 / 135)))
     else:
         x = -float(lambertw((e - 1) * math.exp(e - 1), -1).real) / (1 - e) - 1

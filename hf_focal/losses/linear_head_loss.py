@@ -1,9 +1,10 @@
-"""Loss of a linear head, such as a language model's, from its hidden states, a chunk of tokens at a time.
+"""Loss of a linear head, such as a language model's, computed from hidden states one chunk of tokens at a time.
 
-PyTorch's own `linear_cross_entropy` (2.13) is not used: it has neither smoothing nor, without a fourth matrix product,
-a weight per token. It is no faster, and its gradients of confident tokens have ten times the error (see
-benchmarks/README.md). Nor are Liger's kernels: `make bench-gpu` measures the focal loss of the tokens of both beside
-this one, and until it shows that one is faster on a GPU, this one is used on every device.
+PyTorch's own `linear_cross_entropy` (2.13) is not used: it has no label smoothing, and it would need a fourth matrix
+product for a weight per token. It is no faster, and its gradients of confident tokens have 15 times the error of this
+code's gradients (see benchmarks/README.md). Liger's kernels are not used either. `make bench-gpu` compares this code
+with per-token focal loss that uses PyTorch's function or Liger's kernels; until it shows that one of the two is faster
+on a GPU, this code is used on every device.
 """
 
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ from .closed_form_gradients import (
 from .dtypes_and_label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
 from .number_checks import finite, require
 
-# Logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk reads and
-# writes the whole sum of the weight's gradient.
+# Number of logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk
+# reads and writes the whole accumulated gradient of the weight.
 _CHUNK_ELEMENTS = 1 << 25
 
 
@@ -42,33 +43,36 @@ def linear_loss(
     soft_cap: float | None = None,
     chunk_size: int | None = None,
 ) -> Tensor:
-    """``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without holding all logits.
+    """Compute ``loss(F.linear(hidden, weight, bias), labels, reduction, num_items)`` without storing all logits.
 
-    The logits of a chunk of tokens are turned into their gradient in place and multiplied by the head before the next
-    chunk reuses their memory. Reduced losses compute gradients in the forward pass; elementwise losses and float16
-    products compute the logits twice. Tokens with label -100 cost nothing. Under autocast the products have its dtype;
-    losses are float32, and the gradient of the weight is summed over the chunks in float32. Under `torch.compile` it
-    is a graph break.
+    The logits of a chunk of tokens are turned into their gradient in place and multiplied by `weight` before the next
+    chunk reuses their memory. With reduction "mean" or "sum", the forward pass computes the gradients. With "none", or
+    with matrix products in float16, the backward pass computes the logits a second time. Tokens with label -100 are
+    skipped. Under autocast, the matrix products use the autocast dtype; losses are float32, and the gradient of the
+    weight is summed over the chunks in float32. Under `torch.compile`, this function causes a graph break.
 
     Args:
-        loss: a `ClosedFormLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, label smoothing, Brier.
-        hidden: (..., H), any floating dtype: the head's input.
-        weight: (K, H), the head's, of hidden's dtype unless under autocast. May be shared with an embedding.
-        labels: (...) integers in [0, K), or -100 to be ignored.
-        bias: (K,) or (1, K) (as ``final_logits_bias`` of BART and Marian), of hidden's dtype unless under autocast.
+        loss: a `ClosedFormLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, label smoothing, or Brier.
+        hidden: (..., H), any floating dtype: the hidden states, which are the input of the head.
+        weight: (K, H), the weight of the head, which may be shared with an embedding. Except under autocast, its
+            dtype must be that of `hidden`.
+        labels: (...), integers in [0, K), or -100 for tokens to ignore.
+        bias: the bias of the head, (K,) or (1, K) (like ``final_logits_bias`` of BART and Marian). Except under
+            autocast, its dtype must be that of `hidden`.
         reduction, num_items: see `Loss.forward`.
-        logit_scale: factor of the logits.
-        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (as ``final_logit_softcapping`` of Gemma).
-        chunk_size: tokens whose logits exist at a time; by default as many as have 2^25 logits.
+        logit_scale: a factor by which the logits are multiplied.
+        soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (like ``final_logit_softcapping`` of Gemma).
+        chunk_size: the largest number of tokens whose logits are in memory at a time; by default, as many tokens as
+            together have 2^25 logits.
 
     Returns:
-        A scalar, or for "none" a tensor of labels' shape: float32 (float64 for float64 hidden states).
+        A scalar, or for "none" a tensor with the shape of `labels`: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong type, dtype, shape or range; a loss without a closed-form
-            gradient, such as MMCE.
-        RuntimeError: a second derivative.
-        NotImplementedError: a transform of `torch.func`.
+        TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range; a loss without a
+            closed-form gradient, such as MMCE.
+        RuntimeError: in backward, if a second derivative is requested.
+        NotImplementedError: under a transform of `torch.func`.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
@@ -84,7 +88,7 @@ def linear_loss(
             "hidden, weight, bias and labels must be plain tensors, got some of torch.func: use the loss on logits"
         )
     num_classes = len(weight)
-    # Logits that take no memory: their shape is checked.
+    # These logits take no memory; they only let `check_labels` compare shapes.
     index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], num_classes), labels)
     kept = (~ignored).reshape(-1).nonzero().squeeze(-1)
     head = _Head(
@@ -99,7 +103,7 @@ def linear_loss(
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
     apply = _Sum.apply if in_forward else _Elementwise.apply
-    if torch.compiler.is_compiling():  # as a decorator, it would import the compiler with this module
+    if torch.compiler.is_compiling():  # a decorator would import the compiler with this module
         apply = torch.compiler.disable(apply)
     values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
     if reduction == "none":
@@ -111,7 +115,7 @@ def linear_loss(
 
 
 def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The bias as (K,), or None."""
+    """Check the tensors of the head, and return the bias as (K,), or None if there is no bias."""
     check_logits(hidden, "hidden")
     if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         shapes = f"weight {tuple(weight.shape)} for hidden {tuple(hidden.shape)}"
@@ -136,7 +140,7 @@ def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
 
 
 class _Chunk(NamedTuple):
-    kept: Tensor  # (n,): indices of its hidden states
+    kept: Tensor  # (n,): indices of the chunk's tokens
     labels: Tensor  # (n, 1)
     hidden: Tensor  # (n, H)
     logits: Tensor  # (n, K)
@@ -144,7 +148,7 @@ class _Chunk(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """Everything but hidden states, weight and bias that the losses depend on."""
+    """Everything that the losses depend on except the hidden states, weight, and bias."""
 
     loss: ClosedFormLoss
     kept: Tensor  # (R,): indices of the hidden states whose labels are not ignored
@@ -155,7 +159,7 @@ class _Head(NamedTuple):
     chunk_size: int
 
     def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-        """At least one chunk, perhaps an empty one. They share one buffer for their logits."""
+        """Yield the chunks; there is at least one, which may be empty. All chunks share one buffer for the logits."""
         bias = None if bias is None else bias.to(self.dtype)
         num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
         buffer = None
@@ -179,7 +183,10 @@ class _Head(NamedTuple):
     def add_gradients(
         self, gradients: list[Tensor | None], chunk: _Chunk, form: ClosedForm, grad: Tensor, weight: Tensor
     ) -> None:
-        """Add the chunk's gradients of hidden states, weight and bias, and overwrite its e_k."""
+        """Add the chunk's gradients of the hidden states, weight, and bias to `gradients`.
+
+        `grad` is the gradient with respect to the chunk's losses. The e_k in `chunk.logits` are overwritten.
+        """
         turn_into_gradient(chunk.logits, chunk.labels, form, grad * self.logit_scale)
         if chunk.cap_slope is not None:
             chunk.logits.mul_(chunk.cap_slope)
@@ -196,7 +203,7 @@ class _Head(NamedTuple):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum of the losses, with its gradients computed in forward."""
+    """The sum of the losses. Forward also computes the gradients."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
@@ -247,7 +254,7 @@ class _Elementwise(torch.autograd.Function):
         gradients = _zeros(ctx, hidden, weight, bias)
         with torch.autocast(hidden.device.type, enabled=False):
             weight = weight.to(head.dtype)
-            # γ may have changed since: the coefficients are those of the losses that were returned.
+            # γ may have changed since forward, so use the coefficients of the losses that forward returned.
             for chunk, form in zip(head.chunks(hidden, weight, bias), ctx.forms, strict=True):
                 sample_statistics(chunk.logits, chunk.labels, chunk.logits, None)
                 head.add_gradients(gradients, chunk, form, grad_values[chunk.kept], weight)
@@ -255,8 +262,11 @@ class _Elementwise(torch.autograd.Function):
 
 
 def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
-    """Tensors for the gradients that are needed, float32 (or float64) if every chunk adds to them. Autograd casts what
-    backward returns to the inputs' dtypes."""
+    """Create zeros for the gradients of the hidden states, weight, and bias, or None where no gradient is needed.
+
+    Every chunk adds to the gradients of weight and bias, which are therefore float32 (or float64). Autograd casts the
+    gradients that backward returns to the dtypes of the inputs.
+    """
     dtypes = hidden.dtype, accumulation_dtype(weight), accumulation_dtype(weight)
     return [
         torch.zeros_like(tensor, dtype=dtype) if needed and tensor is not None else None

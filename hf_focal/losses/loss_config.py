@@ -1,4 +1,4 @@
-"""`LossConfig`: a loss and its options, read from text or a mapping and written back."""
+"""`LossConfig`: the name and options of a loss, converted from and to text and mappings."""
 
 import difflib
 import re
@@ -17,13 +17,13 @@ from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 
 @dataclass(frozen=True)
 class LossConfig:
-    """A loss and its options. Equal configs describe equal losses.
+    """The name and options of a loss. Equal configs describe equal losses.
 
     Attributes:
         name: a key of `LOSSES`.
-        options: every option of that loss, defaults filled in where it is missing or None, and those of
-            `SIGMOID_OPTIONS` that are given. Read-only.
-        link: "sigmoid" if an option is given that only a sigmoid head has, "softmax" otherwise.
+        options: the value of every option of that loss, plus any of `SIGMOID_OPTIONS` that are given. An option that
+            is not given, or given as None, has its default, or None if another given option replaces it. Read-only.
+        link: "sigmoid" if an option is given that only sigmoid heads have, "softmax" otherwise.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LossConfig:
             else:
                 values[key] = _convert(self.name, key, given[key], option)
         object.__setattr__(self, "options", MappingProxyType(values))
-        build_loss(self, self.link)  # options that do not fit together are refused now, not when training starts
+        build_loss(self, self.link)  # reject incompatible options now, not when training starts
 
     def _known_options(self) -> dict[str, Option]:
         loss = LOSSES[self.name]
@@ -65,16 +65,18 @@ class LossConfig:
 
     @classmethod
     def parse(cls, value: "str | Mapping[str, Any] | LossConfig") -> "LossConfig":
-        """A `LossConfig` from any of its forms.
+        """Create a `LossConfig` from any form in which a loss can be written.
 
         Args:
             value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping ``{"name": "focal",
-                "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file with it; or a
-                `LossConfig`.
+                "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file that contains it;
+                or a `LossConfig`.
 
         Raises:
-            ValueError: invalid YAML, an unknown loss or option (the closest one is suggested), or a value out of
-                range. TypeError, FileNotFoundError: any other type, or no such file.
+            ValueError: invalid YAML, an unknown loss or option (a similar name, if any, is suggested), or an option's
+                value out of range.
+            TypeError: `value` has another type.
+            FileNotFoundError: no file at the given path.
         """
         if isinstance(value, LossConfig):
             return value
@@ -115,12 +117,12 @@ class LossConfig:
         return cls(name.strip(), options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON and YAML values that `parse` reads back: the name and every option."""
+        """Return a mapping of the name and every option that is not None, as JSON values that `parse` reads back."""
         given = {key: value for key, value in self.options.items() if value is not None}
         return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}}
 
     def __str__(self) -> str:
-        """The short form, without most options that have their default; `parse` reads it back."""
+        """Return the short form (``focal:gamma=3``), which `parse` reads back and which omits most default values."""
         known = self._known_options()
         shown = [
             f"{key}={format_value(value)}"
@@ -137,12 +139,12 @@ class LossConfig:
 
 
 def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softmax") -> Loss:
-    """The loss module that a config describes, given in any form that `LossConfig.parse` takes.
+    """Build the loss module that a config describes.
 
     Args:
-        config: the loss.
-        link: "softmax" for one class per sample, see `Loss.forward`; "sigmoid" for several labels per sample or one
-            logit, see `SigmoidLoss`.
+        config: the loss, in any form that `LossConfig.parse` accepts.
+        link: "softmax" for one class per sample (see `Loss.forward`); "sigmoid" for several labels per sample or for a
+            single logit (see `SigmoidLoss`).
     """
     config = LossConfig.parse(config)
     if link not in ("softmax", "sigmoid"):
@@ -166,7 +168,7 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
 
 
 def format_value(value: Any) -> str:
-    """An option's value in the short form: ``5/3/2``, ``true``, ``2`` for 2.0."""
+    """Format an option's value for the short form: ``5/3/2``, ``true``, ``2`` for 2.0."""
     if isinstance(value, tuple):
         return "/".join(map(format_value, value))
     if isinstance(value, bool):
@@ -184,7 +186,7 @@ def _load(text: str) -> Any:
 
 
 def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
-    """A given value, perhaps text, as the option's type."""
+    """Convert a given value, which may be text, to the option's type."""
 
     def problem(expected: str) -> ValueError:
         return ValueError(f"loss {loss}: {key} must be {expected}, got {value!r}")
@@ -214,7 +216,7 @@ def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
             return tuple(map(_number, numbers))
     except ValueError:
         pass
-    raise problem("numbers separated by '/', as 5/3/2")
+    raise problem("numbers separated by '/', such as 5/3/2")
 
 
 def _number(value: Any) -> float:
@@ -222,7 +224,7 @@ def _number(value: Any) -> float:
 
 
 def _nearest(word: Any, known: Iterable[str]) -> str:
-    """A suggestion of the closest known word, or of the one with these initials, to end a message with."""
+    """Return a suggestion to append to a message: the known name with the initials `word`, or a similar name."""
     word, known = str(word).lower(), list(known)
     initials = {"".join(part[0] for part in name.split("_")): name for name in known if "_" in name}
     matches = [initials[word]] if word in initials else difflib.get_close_matches(word, known, n=1, cutoff=0.5)

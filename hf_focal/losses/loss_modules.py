@@ -1,4 +1,4 @@
-"""Losses that do not weight the classes; each is a module class of its own."""
+"""Losses that do not weight the classes, each as a module."""
 
 from functools import partial
 from typing import Literal
@@ -33,7 +33,7 @@ def focal_losses(
 
 
 class CrossEntropyFamily(ClosedFormLoss):
-    """Losses ``φ(ce; γ)`` of a sample's cross-entropy, with γ chosen by a policy."""
+    """Losses ``φ(ce; γ)`` that depend on the cross-entropy ce of a sample and on γ, which a policy chooses."""
 
     def __init__(self, policy: GammaPolicy):
         self.policy = policy
@@ -66,7 +66,7 @@ class CrossEntropyFamily(ClosedFormLoss):
         return "changes γ during training" if self.changes_during_training else None
 
     def get_extra_state(self) -> dict:
-        """The state of a changing γ as JSON values; PyTorch puts it into `state_dict`."""
+        """Return the state of the policy as JSON values, which PyTorch puts into `state_dict`."""
         return self.policy.state_dict()
 
     def set_extra_state(self, state: dict) -> None:
@@ -87,7 +87,7 @@ class CrossEntropy(CrossEntropyFamily):
 @register
 class LabelSmoothing(ClosedFormLoss):
     """Cross-entropy against a target that takes the share `alpha` from the label and spreads it over the classes
-    (Szegedy et al. 2016)."""
+    (Szegedy et al. 2016). See `functional.label_smoothing` for the conventions."""
 
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
@@ -103,11 +103,11 @@ class LabelSmoothing(ClosedFormLoss):
         require(known, f"convention must be 'torch' or 'paper', got {self.convention!r}")
 
     def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        if self.alpha == 0:  # 0 · inf where classes are masked
+        if self.alpha == 0:  # avoids 0 · inf where classes are masked
             return focal_closed_form(sample, 0.0)
         other_target = self._other_target(sample.num_classes)
         label_target = 1 - other_target * (sample.num_classes - 1)
-        # Three terms of one sign: log Z, and the two sums of target · (max z - z_k).
+        # Three terms of the same sign: log Z, and the sums of target · (max z - z_k) over the label and over the rest.
         value = torch.sub(sample.normalizer.log(), sample.label_logit, alpha=label_target)
         value = torch.sub(value, sample.moment, alpha=other_target)
         return ClosedForm(
@@ -120,7 +120,7 @@ class LabelSmoothing(ClosedFormLoss):
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         targets, ignored = check_soft_targets(logits, targets)
         other_target, num_classes = self._other_target(logits.shape[-1]), logits.shape[-1]
-        # The mean of the smoothed targets of the classes, of which class k has probability q_k.
+        # The mean of the smoothed one-hot targets of all classes k, weighted by the soft targets q_k.
         smoothed = other_target + (1 - other_target * num_classes) * targets
         smoothed = smoothed.masked_fill(ignored.unsqueeze(-1), 0.0)
         return (smoothed * cross_entropy_of_targets(logits, smoothed)).sum(-1)
@@ -135,7 +135,7 @@ class LabelSmoothing(ClosedFormLoss):
 
 @register
 class Brier(ClosedFormLoss):
-    """The squared distance of the probabilities to the one-hot label, summed over the classes (Brier 1950)."""
+    """The squared distance between the probabilities and the one-hot label, summed over the classes (Brier 1950)."""
 
     name, summary, source = "brier", "Σ (softmax - onehot)²", "Brier 1950"
     moment = "squares"
@@ -145,8 +145,8 @@ class Brier(ClosedFormLoss):
         twice_largest = largest + largest
         other_squares, spread = (sample.moment * largest.square().unsqueeze(-1)).unbind(-1)
         value = sample.one_minus_p.square() + other_squares
-        # The gradient is 2 p_k (p_k - c). If c is close to the largest p_k, that of a wrong class, the difference
-        # cancels: then p_k is measured from p_max, and p_max - c is a sum of positive terms.
+        # The gradient is 2 p_k (p_k - c). If c is close to p_max, the largest p_k, which then belongs to a wrong
+        # class, the difference cancels. So p_k is then measured from p_max, and p_max - c is a sum of positive terms.
         c = other_squares - sample.p * sample.one_minus_p  # ‖softmax‖² - p
         confident = c + c > largest
         below_largest = torch.expm1(sample.label_logit) * largest  # p - p_max
@@ -173,11 +173,11 @@ class Brier(ClosedFormLoss):
 class MMCE(Loss):
     """Cross-entropy plus λ · `mmce`.
 
-    MMCE is not a sum over samples: each sample gets its cross-entropy plus the whole term, so the mean is ``ce + λ ·
-    MMCE``. Over several micro-batches or processes the term is the average of the parts' own MMCE, weighted by their
-    samples. With ``gather=True`` it is the MMCE over the samples of all processes (`mmce_of_all_processes`), which
-    must then all compute the loss equally often while gradients are enabled; under `torch.no_grad` each process uses
-    its own samples.
+    MMCE is not a sum over samples. The loss of each sample is its cross-entropy plus the whole term λ · MMCE, so that
+    the mean loss is the mean cross-entropy plus λ · MMCE. With several micro-batches or processes, each computes its
+    own term, and these terms are averaged with the numbers of samples as weights. With ``gather=True``, there is one
+    term over the samples of all processes (`mmce_of_all_processes`). All processes must then compute the loss equally
+    often while gradients are enabled; under `torch.no_grad`, each process uses only its own samples.
     """
 
     name, summary = "mmce", "cross-entropy + λ · maximum mean calibration error"
@@ -278,10 +278,10 @@ class InverseFocal(CrossEntropyFamily):
 
 @register
 class DualFocal(Loss):
-    """-(1 - p + p_j)^γ log p, with p_j the largest probability below p, or 0 if there is none.
+    """Dual focal loss -(1 - p + p_j)^γ log p, with p_j the largest class probability that is below p, or else 0.
 
-    The gradient goes through p_j as well, as in the authors' code. So it is large where another class is close, which
-    counters the low confidence of focal loss.
+    The gradient flows through p_j as well, as in the authors' code. It is therefore large where another class is
+    nearly as probable as the label, which counters the underconfidence of focal loss.
     """
 
     name, summary = "dual_focal", "(1-p+p_j)^γ · -log p, p_j the largest probability below p"
@@ -293,14 +293,14 @@ class DualFocal(Loss):
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         index, ignored = check_labels(logits, labels)
-        # An ignored sample may mask class 0, which stands for its label: its gradient would be NaN.
+        # An ignored sample may mask class 0, which stands in for its label; the gradient would then be NaN.
         shifted = logits.to(accumulation_dtype(logits)).masked_fill(ignored.unsqueeze(-1), 0.0)
         shifted = shifted - shifted.detach().amax(-1, keepdim=True)
         label_logit, e = shifted.gather(-1, index.unsqueeze(-1)), shifted.exp()
         others = e.scatter(-1, index.unsqueeze(-1), 0.0).sum(-1)
         sample = SampleStatistics.of(label_logit.squeeze(-1), others, None, logits.shape[-1])
         p_j = e.masked_fill(shifted >= label_logit, 0.0).max(-1).values / sample.normalizer
-        # Where 1 - p is 0, so is the loss, and a power below 1 would have an infinite slope.
+        # Where 1 - p is 0, the loss is 0 too, but a power below 1 would have an infinite slope.
         distance = (sample.one_minus_p + p_j).clamp(min=torch.finfo(e.dtype).tiny)
         return (distance**self.gamma * sample.ce).masked_fill(ignored, 0.0)
 

@@ -10,29 +10,33 @@ _KERNEL_WIDTH = 0.4
 
 
 def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index: int = -100) -> Tensor:
-    """Maximum mean calibration error of the batch, a differentiable scalar (Kumar et al. 2018).
+    """Compute the maximum mean calibration error of the batch, a differentiable scalar (Kumar et al. 2018).
 
-    ``MMCE² = Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4)`` with top-1 confidences r and hits c of m samples, n of them right:
+    ``MMCE² = Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4)``, where r_i is the top-1 confidence of sample i. Of the m samples,
+    n are predicted correctly and have c_i = 1; the others have c_i = 0. There are two forms of the weights w_i:
 
     - plain (equation 4): ``w_i = (c_i - r_i) / m``,
-    - weighted (equation 6): ``w_i = (1 - r_i) / n`` for right samples, ``-r_i / (m - n)`` for wrong ones.
+    - weighted (equation 6): ``w_i = (1 - r_i) / n`` if c_i = 1, ``w_i = -r_i / (m - n)`` if c_i = 0.
 
-    Published code leaves out the root of the plain form and normalizes the weighted form differently; here an empty
-    group contributes nothing. A sort and a cumulative sum replace the m × m matrix.
+    Published code leaves out the square root of the plain form and normalizes the weighted form differently. If no
+    sample is right, or none is wrong, the weighted form leaves that group out. A sort and a cumulative sum replace the
+    m × m matrix of the kernel.
 
-    Logits are (..., K), labels (...) integers in [0, K) or `ignore_index`. The result is float32 (float64 for float64
-    logits), 0 if all labels are ignored.
+    Logits are (..., K), and labels (...) are integers in [0, K) or `ignore_index`. The result is float32 (float64 for
+    float64 logits); it is 0 if all labels are ignored.
     """
     return _mmce(*_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
 
 
 def mmce_of_all_processes(logits: Tensor, labels: Tensor, *, weighted: bool) -> Tensor:
-    """`mmce` over the samples of all processes, to be added to each sample of a loss; all must call it together.
+    """Compute `mmce` over the samples of all processes, as a term to add to the loss of each sample.
 
-    A process adds this term T to its n samples but differentiates T by its own confidences alone, weighted by its
-    share n / N of all samples. So the gradient here is N / n times that derivative, and the processes' gradients add
-    up to that of T. Every process must have the same number of one-dimensional labels, as Trainer's samplers ensure;
-    with more dimensions (tokens) the numbers may differ, and exchanging them makes the host wait for the device.
+    All processes must call this together. Each process adds this term T to the losses of its n samples but
+    differentiates T only with respect to its own confidences. In the mean over the N samples of all processes, the
+    gradient of a process counts with the share n / N. This function therefore multiplies the gradient by N / n, so
+    that the gradients of the processes add up to that of T. If labels are one-dimensional, every process must have the
+    same number of labels, as the samplers of `Trainer` ensure. With more dimensions (tokens), the numbers may differ;
+    exchanging them makes the host wait for the device.
     """
     own = torch.stack(_confidences(logits, labels, -100))
     size = own.shape[1]
@@ -47,14 +51,14 @@ def mmce_of_all_processes(logits: Tensor, labels: Tensor, *, weighted: bool) -> 
 
 
 def _all_gather(tensor: Tensor) -> list[Tensor]:
-    """The `tensor` of each process; all have the same shape."""
+    """Return the `tensor` of every process, in the order of ranks; all of these tensors must have the same shape."""
     parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, tensor)
     return parts
 
 
 def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(m,) each, in `sum_dtype`: top-1 confidences, hits (1 or 0), and which samples count (1 or 0)."""
+    """Return top-1 confidences, hits (1 or 0), and 0 for ignored samples or else 1, each (m,) in `sum_dtype`."""
     labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=accumulation_dtype(logits))
     confidence, prediction = probabilities.max(-1)
@@ -71,8 +75,8 @@ def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, weighted: bool) -
     confidence, order = confidence.sort()
     weight = weight[order]
     scaled = confidence / _KERNEL_WIDTH
-    # Σ_j w_j exp(-(r_i - r_j) / h) over r_j < r_i: confidences lie in [0, 1], so neither factor overflows. Ties are
-    # summed apart: their kernel is 1 with derivative 0, whatever order the sort left them in.
+    # Σ_j w_j exp(-(r_i - r_j) / h) over r_j < r_i, as two factors, which cannot overflow for confidences in [0, 1].
+    # Ties are summed separately: their kernel is 1 with derivative 0, in whatever order the sort left them.
     first = torch.searchsorted(confidence.detach(), confidence.detach())
     last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)
     below = torch.exp(-scaled) * _exclusive_cumsum(weight * torch.exp(scaled))[first]
@@ -83,5 +87,5 @@ def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, weighted: bool) -
 
 
 def _exclusive_cumsum(values: Tensor) -> Tensor:
-    """(m + 1,): the sum of the values before each, and of all."""
+    """Return (m + 1,): for each of the m values, the sum of the values before it; then, the sum of all values."""
     return F.pad(torch.cumsum(values, dim=0), (1, 0))

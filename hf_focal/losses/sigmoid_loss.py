@@ -1,4 +1,4 @@
-"""Losses of sigmoid heads, in which each logit is a binary classifier: several labels per sample, or one logit."""
+"""Losses of sigmoid heads: each logit is a binary classifier, for one of several labels or for a single label."""
 
 import math
 from collections.abc import Iterable
@@ -29,8 +29,8 @@ SIGMOID_OPTIONS = {
     ),
 }
 
-# Entries in a block: few enough that the intermediate results stay in a CPU's caches, many enough that the
-# cost of a call does not count.
+# Number of entries in a block: few enough that the intermediate results stay in a CPU's caches, but many enough that
+# the overhead of each call is negligible.
 _BLOCK_ELEMENTS_CPU = 1 << 17
 _BLOCK_ELEMENTS_ACCELERATOR = 1 << 24
 
@@ -42,20 +42,22 @@ def has_sigmoid(loss: type[Loss]) -> bool:
 
 
 class SigmoidLoss(Loss):
-    """A loss of the probability that the sigmoid of each logit gives its true label.
+    """A loss computed from the probability that the sigmoid of each logit assigns to the true label.
 
-    The formulas of the losses are those of the softmax, with p = σ(z) where the label is 1 and σ(-z) where it is 0;
-    the Brier score is (σ(z) - y)². Logits are (..., L), and so are the labels: 0 or 1 of any dtype, or -100 or NaN for
-    an unknown one, which has neither loss nor gradient. "mean" divides by the number of known labels.
+    For a logit z and its label y, the formulas are those of the softmax losses, with p = σ(z) if y = 1 and p = σ(-z)
+    if y = 0, except that the Brier score is (σ(z) - y)². Logits and labels are both (..., L). A label is 0 or 1, of
+    any dtype, or -100 or NaN if it is unknown. Where the label is unknown, loss and gradient are 0. The reduction
+    "mean" divides by the number of known labels.
 
     Args:
-        of_entries: the loss of an entry, which has a `sigmoid_form`. `ClassBalanced` weights labels: all entries of
-            a label, ones and zeros, share a weight set by its number of ones (Cui et al. 2019).
-        alpha: α in (0, 1), the weight of ones; zeros have weight 1 - α (Lin et al. 2017).
-        pos_weight: a factor of the loss of ones, for all labels or one per label, as in
-            `torch.nn.functional.binary_cross_entropy_with_logits`.
+        of_entries: the loss of each entry (a logit with its label); it must have a `sigmoid_form`. With
+            `ClassBalanced`, each of the L labels has one weight, for its ones and its zeros alike, which depends on
+            its number of ones (Cui et al. 2019).
+        alpha: α in (0, 1), the weight of entries with label 1; those with label 0 have weight 1 - α (Lin et al. 2017).
+        pos_weight: a factor for the loss of entries with label 1: one number for all L labels, or a number for each,
+            as in `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Raises ValueError for any other loss: recall, MMCE, and dual focal loss are defined for one label per sample.
+    Raises ValueError without a `sigmoid_form`: recall, MMCE, and dual focal loss need exactly one label per sample.
     """
 
     name: ClassVar[str] = "sigmoid"
@@ -78,7 +80,7 @@ class SigmoidLoss(Loss):
         return self._losses(logits, labels, summed=False)[0]
 
     def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
-        """The losses of the entries, or their sum, and the number of known entries."""
+        """Return the loss of each entry, or the sum of the losses if `summed`, and the number of known labels."""
         check_logits(logits)
         shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
         require(labels.shape == logits.shape, f"labels must have the shape of logits for a sigmoid, got {shapes}")
@@ -96,7 +98,7 @@ class SigmoidLoss(Loss):
         return losses.sum() if summed else losses, num_known
 
     def _weights(self, logits: Tensor) -> tuple[Any, Any] | None:
-        """The weight of zeros, and by how much that of ones is larger; numbers, (1,) or (L,). None if all are 1."""
+        """Return w₀ and w₁ - w₀, where w₀ and w₁ are the weights of labels 0 and 1; None if all weights are 1."""
         of_label: Any = None
         if isinstance(self.of_entries, ClassBalanced):
             of_label = self.of_entries.weights_of_classes(logits)
@@ -115,7 +117,7 @@ class SigmoidLoss(Loss):
     def entries(
         self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None, with_graph: bool = True
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """(..., L): values, their gradients by u, the sign of u, and where labels are unknown (None: nowhere)."""
+        """Return losses, their gradient with respect to u (see `Entries`), and du/dz and the mask of `read_labels`."""
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = read_labels(labels, z.dtype)
         entries = Entries.of(z * sign) if with_graph else Entries.without_graph(z * sign)
@@ -143,13 +145,16 @@ class SigmoidLoss(Loss):
 
 
 def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Labels y as 0 or 1, 1 - 2 y, and where labels are unknown (and y is 0); None for nowhere."""
+    """Return labels y (0 or 1, and 0 where unknown), 1 - 2 y, and a mask of the unknown labels.
+
+    The mask is None if the labels can be read at once and none of them is unknown.
+    """
     y = labels.to(dtype)
     if is_readable(labels):
         sign = _sign_of_known(y)
         if sign is not None:
             return y, sign, None
-    # PyTorch would compare unsigned integers with 156.
+    # An unsigned label cannot be -100, but PyTorch would compare uint8 labels with 156 instead.
     unknown = (labels == -100) | labels.isnan() if labels.dtype.is_signed else (labels != labels)
     raise_unless((unknown | (labels == 0) | (labels == 1)).all(), _NOT_0_OR_1)
     y = y.masked_fill(unknown, 0.0)
@@ -157,21 +162,25 @@ def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Ten
 
 
 def _sign_of_known(y: Tensor) -> Tensor | None:
-    """1 - 2 y, or None unless all y are 0 or 1."""
-    sign = torch.addcmul(y, y, y, value=-1)  # first y - y²: several times faster than comparisons
+    """Return 1 - 2 y, or None unless all y are 0 or 1."""
+    sign = torch.addcmul(y, y, y, value=-1)  # y - y² is 0 for known labels; several times faster than comparisons
     flat = sign.flatten()
     return torch.sub(constant((1.0,), y), y, alpha=2, out=sign) if float(flat.dot(flat)) == 0 else None
 
 
 def _cross_entropy_sum(z: Tensor, labels: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """The sum of cross-entropies, and its gradient in `gradient`; None if labels are unknown or the sum overflows."""
+    """Return the sum of the entries' cross-entropies; write its gradient with respect to `z` to `gradient` (if given).
+
+    The result is None if any label is unknown or the sum overflows.
+    """
     sign = _sign_of_known(labels.to(z.dtype))
     if sign is None:
         return None
     u = z * sign
     if gradient is not None:
         torch.sigmoid(u, out=gradient).mul_(sign)
-    # The sum of log(1 + e^u) is the logarithm of a product. Its factors are kept less 1, with all digits of small e^u.
+    # The sum of log(1 + e^u) is the logarithm of a product. Each factor is stored minus 1, to keep all digits of small
+    # e^u.
     factors = u.mul_(LOG2_E).exp2_().flatten()
     for _ in range(2):
         if factors.numel() % 2 == 0:
@@ -182,14 +191,14 @@ def _cross_entropy_sum(z: Tensor, labels: Tensor, gradient: Tensor | None) -> Te
 
 
 class _InPlace(torch.autograd.Function):
-    """Keeps the gradient of each entry, which is multiplied in backward: one buffer of the logits' size."""
+    """Losses whose forward also computes the gradient, kept for backward in one buffer of the logits' size."""
 
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, labels: Tensor, loss: SigmoidLoss, weights: Any, summed: bool
     ) -> tuple[Tensor, Tensor]:
         dtype = accumulation_dtype(logits)
-        # float16 has too few exponents for gradients that a gradient scaler has not multiplied yet.
+        # The range of float16 is too small for gradients that a gradient scaler has not multiplied yet.
         kept = dtype if logits.dtype == torch.float16 else logits.dtype
         gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
@@ -198,7 +207,7 @@ class _InPlace(torch.autograd.Function):
         only_sum = on_cpu and summed and logits.dtype == dtype and cross_entropy
 
         def of_block(z: Tensor, y: Tensor, into: Tensor | None, losses: Tensor | None) -> tuple[Tensor, Tensor]:
-            """The sum of the losses, unless they go into `losses`, and the number of unknown labels."""
+            """Return the sum of the losses, or 0 if they are written to `losses`, and the number of unknown labels."""
             total = _cross_entropy_sum(z, y, into) if only_sum else None
             if total is not None:
                 return total, none
@@ -209,13 +218,13 @@ class _InPlace(torch.autograd.Function):
                 losses.copy_(value)
             return none if losses is not None else value.sum(), none if unknown is None else unknown.sum()
 
-        # In a function, so that a block's intermediate results are freed before those of the next.
+        # `of_block` is a function so that a block's intermediate results are freed before the next block is computed.
         sums = starmap(of_block, _blocks(logits, labels, gradient, values))
         total, num_unknown = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
         ctx.gradient, ctx.dtype, ctx.given = gradient, logits.dtype, (loss, weights)
-        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits may be freed
+        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits are not kept
             ctx.save_for_backward(logits, labels)
         return total if values is None else values, num_known
 
@@ -237,7 +246,7 @@ class _InPlace(torch.autograd.Function):
 
 
 def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """The tensors (..., L) in blocks of rows (n, L); at least one block, perhaps an empty one."""
+    """Split the tensors (..., L) that are not None into blocks of rows (n, L), or into one block if they are small."""
     elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
     if logits.numel() <= elements or logits.ndim < 2:
         return [(logits, *others)]

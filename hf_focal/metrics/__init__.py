@@ -1,4 +1,4 @@
-"""Calibration metrics: a function for each, and an accumulator of all of them."""
+"""Calibration metrics: a function for each metric, and an accumulator that computes all of them."""
 
 from .calibration_errors import (
     adaece_from_confidences,

@@ -1,4 +1,4 @@
-"""Confidence intervals of the calibration errors, by resampling."""
+"""Confidence intervals for calibration errors, by resampling."""
 
 import numpy as np
 import torch
@@ -6,18 +6,18 @@ import torch
 from .equal_mass_bins import equal_mass_error, gaps, tie_starts, unpack
 from .equal_width_bins import bin_index, equal_width_errors
 
-# Numbers held at a time: 32 MiB of float64.
+# How many numbers are in memory at a time: 32 MiB of float64.
 _CHUNK = 2**22
 
 
 def resample_top_label_errors(
     keys: np.ndarray, num_bins: int, num_resamples: int, generator: np.random.Generator, calibrated: bool = False
 ) -> dict[str, np.ndarray]:
-    """ECE, MCE, ACE, RMSCE and AdaECE of resamples, with replacement, of the samples of `keys`; arrays (R,).
+    """Compute ECE, MCE, ACE, RMSCE, and AdaECE, each (R,), of R = `num_resamples` resamples of the samples in `keys`.
 
-    The samples are sorted once. A resample is how often each is drawn, so its bins, of equal width or of equal mass,
-    are contiguous ranges of the sorted samples. With `calibrated`, resamples have the same confidences, and hits drawn
-    with these probabilities.
+    Samples are drawn with replacement. They are sorted only once: a resample says how often each sample is drawn, so
+    its bins, of equal width or of equal mass, are contiguous ranges of the sorted samples. With `calibrated`, every
+    resample instead has each sample once, and its hits are drawn with the confidences as probabilities.
     """
     keys = np.sort(keys)
     size, gap, ties, confidence = len(keys), gaps(keys), tie_starts(keys), unpack(keys)[0]
@@ -39,15 +39,18 @@ def resample_top_label_errors(
 
 
 def gaps_if_calibrated(confidence: np.ndarray, draws: int, generator: np.random.Generator) -> np.ndarray:
-    """confidence - hit, (draws, N), of hits with the probabilities `confidence` (N,)."""
+    """Draw hits `draws` times, with the probabilities `confidence` (N,); return confidence - hit, (draws, N)."""
     return confidence.astype(np.float64) - (generator.random((draws, len(confidence))) < confidence)
 
 
 def debiased_interval(
     estimate: float, resampled: np.ndarray, calibrated: np.ndarray, level: float
 ) -> tuple[float, float]:
-    """The interval that `CalibrationMetrics.bootstrap` describes, of an error, its values in resamples, and those of a
-    calibrated model."""
+    """Compute the interval that `CalibrationMetrics.bootstrap` describes.
+
+    `estimate` is a calibration error of the samples, `resampled` has the values of this error in resamples, and
+    `calibrated` has values that this error would have if the model were calibrated.
+    """
     tail = (1 - level) / 2
     high, low = np.clip(2 * estimate - np.quantile(resampled, [tail, 1 - tail]), 0, 1)
     if estimate <= np.quantile(calibrated, 1 - tail):

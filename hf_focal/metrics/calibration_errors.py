@@ -1,15 +1,16 @@
 """Calibration errors and scores, one function each.
 
-All but the last three, which take confidences (N,) and hits (N,), take logits (..., K) of any floating dtype and
-integer labels (...), tensors on any device or arrays, and return a Python float. Samples with label `ignore_index` are
-left out; without samples the result is NaN. bfloat16 and float16 are computed in float32, float64 in float64.
-`inputs="probabilities"` takes probabilities instead of logits; logits that all lie in [0, 1] and sum to 1 for every
-sample are refused if this cannot be chance (from two samples on in float32, from more in half precision).
+The functions named `..._from_confidences` take confidences (N,) and hits (N,). All others take logits (..., K) of any
+floating dtype and integer labels (...). Inputs are tensors on any device or arrays; the result is a Python float.
+Samples with label `ignore_index` are left out; without samples, the result is NaN. Computations are in float64 for
+float64 inputs, otherwise in float32. With `inputs="probabilities"`, the first argument holds probabilities instead of
+logits. Logits that lie in [0, 1] and sum to 1 for every sample are taken for probabilities and rejected if there are
+enough samples to rule out chance (two in float32, more in half precision).
 
-Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers and a
-num_bins that is not an int; ValueError for shapes that do not match, labels out of range, probabilities given as
-logits, samples with NaN, +inf or no finite logit (-inf in some classes is probability 0), probabilities outside [0, 1]
-or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
+Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers, and a
+num_bins that is not an int. Raises ValueError for shapes that do not match, labels out of range, probabilities given
+as logits, samples with NaN, with +inf, or without a finite logit (-inf in some classes means probability 0),
+probabilities outside [0, 1] or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
 
 import torch
@@ -28,9 +29,11 @@ def expected_calibration_error(
 ) -> float:
     """ECE: Σ_b |B_b|/N · |accuracy_b - confidence_b| over equal-width bins ((b-1)/M, b/M] of the top-1 confidence.
 
-    Confidence 0 is in the first bin, 1 in the last. With two classes, too, the top label's confidence is binned, not
-    the second class's. Naeini et al., *Obtaining Well Calibrated Probabilities Using Bayesian Binning*, AAAI 2015;
-    Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017.
+    B_b are the samples in bin b of M = `num_bins`; accuracy_b is their accuracy, and confidence_b their mean
+    confidence. Confidence 0 is in the first bin, and 1 in the last. With two classes, too, the confidence of the top
+    label is binned, not the probability of the second class. Sources: Naeini et al., *Obtaining Well Calibrated
+    Probabilities Using Bayesian Binning*, AAAI 2015; Guo et al., *On Calibration of Modern Neural Networks*, ICML
+    2017.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -40,7 +43,7 @@ def expected_calibration_error(
 def maximum_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE. Naeini et al., AAAI 2015.
+    """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE (Naeini et al., AAAI 2015).
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -50,7 +53,7 @@ def maximum_calibration_error(
 def average_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """ACE: the mean |accuracy_b - confidence_b| of the non-empty bins of ECE. Neumann et al., *Relaxed Softmax*, 2018.
+    """ACE: the mean |accuracy_b - confidence_b| of ECE's non-empty bins (Neumann et al., *Relaxed Softmax*, 2018).
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -60,7 +63,7 @@ def average_calibration_error(
 def root_mean_squared_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE. Hendrycks et al., ICLR 2019.
+    """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE (Hendrycks et al., ICLR 2019).
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -70,11 +73,11 @@ def root_mean_squared_calibration_error(
 def adaptive_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """AdaECE: as ECE, over min(M, N) bins of equal mass: sizes differ by at most one, the larger bins come first.
+    """AdaECE: ECE over min(M, N) bins of equal mass, whose sizes differ by at most one; the larger bins come first.
 
-    If a bin edge falls among samples of equal confidence, they are shared between the two bins in proportion, each
-    with the mean gap of all samples of that confidence: the order of the samples does not matter. Nguyen and O'Connor,
-    EMNLP 2015; Mukhoti et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
+    If a bin edge falls among samples of equal confidence, each of these samples counts with the mean gap (confidence -
+    hit) of all of them, so the order of the samples does not matter. Sources: Nguyen and O'Connor, EMNLP 2015; Mukhoti
+    et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -84,9 +87,9 @@ def adaptive_calibration_error(
 def classwise_calibration_error(
     logits: Array, labels: Array, num_bins: int = 15, *, inputs: str = "logits", ignore_index: int = -100
 ) -> float:
-    """Classwise ECE: the ECE of each class's probability against "the label is this class", mean over all K classes.
+    """Classwise ECE: the ECE of P(class) against the share of samples with that label, averaged over all K classes.
 
-    Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
+    Sources: Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
@@ -102,9 +105,9 @@ def classwise_calibration_error(
 
 
 def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Smooth ECE: ECE with a kernel that smooths the gaps, instead of bins; the kernel's width is set to the result.
+    """Smooth ECE: ECE with a smoothing kernel instead of bins; the width of the kernel equals the resulting error.
 
-    Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
+    Source: Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -114,7 +117,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """AURC: the error rate of the k most confident samples, averaged over k by the trapezoidal rule.
 
-    See `RiskCoverageCurve.areas`. NaN for fewer than two samples.
+    The result is NaN for fewer than two samples. See `RiskCoverageCurve.areas` for the source.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -122,7 +125,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 
 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """E-AURC: the AURC minus that of the ideal order, in which all errors come last.
+    """E-AURC: the AURC minus the AURC of the ideal order, in which all errors come last.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -130,7 +133,9 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 
 
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """AUGRC: the share of wrong answers among all samples if the k most confident are answered, averaged as in `aurc`.
+    """AUGRC: the share of all samples that get a wrong answer if only the k most confident get one, averaged over k.
+
+    The average is taken as in `aurc`; see `RiskCoverageCurve.areas`.
 
     Returns a fraction in [0, 1/2]; see the module for shapes and errors.
     """
@@ -148,7 +153,7 @@ def negative_log_likelihood(
 
 
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2]. Brier, *Monthly Weather Review* 78, 1950.
+    """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2] (Brier, *Monthly Weather Review* 78, 1950).
 
     Returns a number in [0, 2]; see the module for shapes and errors.
     """
@@ -156,7 +161,7 @@ def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_
 
 
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
-    """The mean entropy -Σ_k p_k log p_k, in nats. The labels only say which samples to leave out.
+    """The mean of the entropy -Σ_k p_k log p_k, in nats. The labels only determine which samples to leave out.
 
     Returns nats per sample, in [0, log K]; see the module for shapes and errors.
     """
@@ -164,9 +169,9 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
 
 
 def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,) in [0, 1] (up to rounding, else ValueError).
+    """ECE of confidences (N,); raises ValueError unless they are in [0, 1] up to rounding.
 
-    correct (N,), booleans or 0 and 1, says which predictions are right.
+    `correct` (N,), which holds booleans or integers 0 and 1, says which predictions are right.
 
     Returns a fraction in [0, 1]; see the module for shapes and errors.
     """
@@ -199,7 +204,7 @@ def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: in
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Confidences and hits (N,) of all samples, on the CPU."""
+    """Return the confidences (N,) and hits (N,) of all samples, on the CPU."""
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
     none = torch.empty(0), torch.empty(0, dtype=torch.bool)
     confidence, correct = zip(none, *((block.confidence.cpu(), block.correct.cpu()) for block in blocks), strict=True)

@@ -1,4 +1,4 @@
-"""Confusion matrix of a stream of batches: mean IoU, mean accuracy, F1."""
+"""Confusion matrix of a stream of batches, and its mean IoU, mean accuracy, and F1."""
 
 import torch
 from torch import Tensor
@@ -9,8 +9,9 @@ from .input_checks import Array, check_largest, check_scores
 class ConfusionMatrix:
     """Counts of samples by label and prediction, summed over batches and processes.
 
-    `counts` is `(K, K)`, int64, label by prediction, on the device of the logits; None before the first batch. The
-    prediction is the first class with the largest logit. Objects pickle: gather them over ranks and `merge` them.
+    `counts` is `(K, K)`, int64, on the device of the logits, with a row per label and a column per prediction; it is
+    None before the first batch. The prediction is the first class with the largest logit. Objects can be pickled:
+    gather the objects from all ranks and `merge` them.
     """
 
     def __init__(self, *, ignore_index: int = -100) -> None:
@@ -20,19 +21,19 @@ class ConfusionMatrix:
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device.
 
-        Raises TypeError and ValueError as `CalibrationMetrics.update` does; ValueError for another number of classes
-        than before.
+        Raises TypeError and ValueError as `CalibrationMetrics.update` does, and ValueError if the number of classes
+        differs from that of earlier batches.
         """
         logits, labels = check_scores("logits", logits, labels, self.ignore_index)
         num_classes, ignored = logits.shape[1], labels == self.ignore_index
         largest, prediction = logits.max(1)
         check_largest(largest[~ignored])
-        cells = torch.where(ignored, num_classes**2, labels * num_classes + prediction)  # one more, which is dropped
+        cells = torch.where(ignored, num_classes**2, labels * num_classes + prediction)  # the extra cell is dropped
         counts = torch.bincount(cells, minlength=num_classes**2 + 1)[:-1].view(num_classes, num_classes)
         self._add(counts)
 
     def merge(self, other: "ConfusionMatrix") -> "ConfusionMatrix":
-        """Add the other's samples, and return this object. Raises ValueError if the settings or the classes differ."""
+        """Add the counts of `other` and return this object. Raises ValueError if the settings or classes differ."""
         if other.ignore_index != self.ignore_index:
             raise ValueError(f"ignore_index must be {self.ignore_index} in both, got {other.ignore_index}")
         if other.counts is not None:
@@ -48,11 +49,11 @@ class ConfusionMatrix:
         return self.__dict__ | {"counts": None if self.counts is None else self.counts.cpu()}
 
     def compute(self) -> dict[str, float]:
-        """Return means over classes, fractions; empty before the first batch, NaN if no sample counted.
+        """Return means over classes, as fractions: {} before the first batch, and NaN if all samples were ignored.
 
-        mean_accuracy: mean recall of the classes that labels have (also called balanced accuracy). mean_iou: mean
-        intersection over union of the classes that labels or predictions have [Everingham et al. 2010]. macro_f1: mean
-        over the same classes of 2·intersection / (labels + predictions).
+        mean_accuracy: the mean recall (also called balanced accuracy) of the classes that occur as labels. mean_iou:
+        the mean intersection over union of the classes that occur as labels or predictions (Everingham et al. 2010).
+        macro_f1: the mean of F1 = 2 · hits / (labels + predictions) over the same classes as for mean_iou.
         """
         if self.counts is None:
             return {}
@@ -62,9 +63,9 @@ class ConfusionMatrix:
         return {name: float(values.nanmean()) for name, values in means.items()}
 
     def by_class(self) -> dict[str, Tensor]:
-        """Return "accuracy" and "iou" of each class, float64, NaN where a class does not occur, and "count", the
-        number of samples with its label, int64: (K,) each, on the CPU. Raises ValueError before the first batch.
-        """
+        """Return tensors (K,) on the CPU: "accuracy" (float64, NaN for a class that no sample has as its label), "iou"
+        (float64, NaN for a class that is neither a label nor a prediction), and "count" (int64), the number of
+        samples that have the class as their label. Raises ValueError before the first batch."""
         if self.counts is None:
             raise ValueError("counts must be of at least one batch, got none")
         counts = self.counts.cpu()

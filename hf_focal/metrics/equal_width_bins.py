@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 def bin_edges(num_bins: int, dtype: torch.dtype) -> Tensor:
-    """The inner edges i/M, i = 1 … M-1, rounded down to `dtype`.
+    """Return the inner edges i/M of M = `num_bins` bins, for i = 1 … M-1, rounded down to `dtype`.
 
-    For x of that dtype, `x > edge` is then true exactly if x > i/M in float64. Rounding to nearest would move values
-    such as float32(1/15), which is just above 1/15, into the bin below.
+    For x of that dtype, `x > edge` is then true exactly if x > i/M in float64. If edges were rounded to nearest,
+    values such as float32(1/15), which is just above 1/15, would be put into the bin below.
     """
     exact = torch.arange(1, num_bins, dtype=torch.float64) / num_bins
     edges = exact.to(dtype)
@@ -17,23 +17,27 @@ def bin_edges(num_bins: int, dtype: torch.dtype) -> Tensor:
 
 
 def bin_index(values: Tensor, num_bins: int) -> Tensor:
-    """The bin of each value in [0, 1]: bin i holds (i/M, (i+1)/M], and bin 0 also holds 0. int64, same shape."""
+    """Return the bin, int64, of each value in [0, 1]; bin i of M holds (i/M, (i+1)/M], and bin 0 also holds 0."""
     if values.dtype == torch.float64:
         return torch.bucketize(values, bin_edges(num_bins, values.dtype).to(values.device))
-    # A float32 has 24 significant bits, so its product with M is exact in float64, and so is the ceil of it.
+    # A float32 has 24 significant bits, so its product with M is exact in float64, as is the product's ceiling.
     return values.double().mul_(num_bins).ceil_().sub_(1).clamp_(min=0).long()
 
 
 def bin_sums(index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: int) -> np.ndarray:
-    """The count, confidences and hits in each bin, float64 (3, M), of samples in the bins `index`, (N,) on the CPU."""
+    """Return (3, M), float64: the number of samples, the sum of confidences, and the number of hits in each bin.
+
+    `index`, `confidence`, and `correct`, (N,) on the CPU, have the bin, the confidence, and the hit of each sample.
+    """
     weights = (None, confidence.numpy(), correct.numpy())
     return np.stack([np.bincount(index, weight, num_bins).astype(np.float64) for weight in weights])
 
 
 def equal_width_errors(count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
-    """ECE, MCE, ACE and RMSCE (...) from count (..., M) and gap = Σ (confidence - hit) (..., M); NaN without samples.
+    """Compute ECE, MCE, ACE, and RMSCE, each of shape (...), from `count` and `gap`, both of shape (..., M).
 
-    Leading dimensions are bootstrap resamples.
+    `count` is the number of samples in each bin, and `gap` the sum of their (confidence - hit). Leading dimensions are
+    bootstrap resamples or labels. Without samples, the errors are NaN.
     """
     size, gap = count.sum(-1), np.abs(gap)
     bin_error = gap / np.maximum(count, 1)
@@ -47,16 +51,17 @@ def equal_width_errors(count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarr
 
 
 def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:
-    """Add probabilities (N, K) and labels (N,) to `cells` (K, M), class × bin, float64: Σ (p - hit) of each cell.
+    """Add to `cells`, float64 (K, M), the sum of p_k - [k = label] of the samples whose p_k falls into each bin.
 
-    Nearly all probabilities are in the first bin: a sample has fewer than M above 1/M, however many classes there are.
-    So every probability is first counted there, by one sum over samples, and those above 1/M are moved to their cell.
+    `probabilities` are p, (N, K), and `labels` are (N,). Nearly all p_k are in the first bin: however many classes
+    there are, a sample has fewer than M probabilities above 1/M. So every p_k is first added to the first bin, by one
+    sum over the samples, and those above 1/M are then moved to their own bins.
     """
     num_classes, num_bins = cells.shape
     label = probabilities.gather(1, labels[:, None]).squeeze(1)
     label_cell = labels * num_bins + bin_index(label, num_bins)
 
-    # Without a second bin nothing is above the first one's edge.
+    # If there is only one bin, no probability is above its edge.
     first_edge = bin_edges(num_bins, probabilities.dtype)[0] if num_bins > 1 else 1.0
     above = (probabilities > first_edge).flatten().nonzero().squeeze(1)
     value = probabilities.flatten()[above]
@@ -70,5 +75,5 @@ def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:
 
 
 def classwise_error(gap: np.ndarray, size: int) -> float:
-    """Mean over classes of their ECE, from gap sums (K, M) of `size` samples; NaN for none."""
+    """Compute the mean ECE of the classes from the sums (K, M) of `add_to_cells`; NaN if there are no samples."""
     return float(np.abs(gap).sum() / (size * len(gap))) if size else float("nan")

@@ -1,4 +1,4 @@
-"""Checks of scores, labels and numbers. Every error names the argument, its value and what was expected."""
+"""Checks of scores, labels, and numbers. Every error names the argument, its value, and what was expected."""
 
 import math
 import re
@@ -11,12 +11,12 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
-# The error of logits that are not finite: training diverged, or the weights are broken.
+# Matches the message about logits that are not finite, which come from diverged training or broken weights.
 NOT_FINITE = re.compile(r"logits must .*\bfinite\b")
 
 
 def check_count(name: str, value: int) -> None:
-    """Raise unless `value` is an int of at least 1."""
+    """Raise TypeError unless `value` is an int, and ValueError unless it is at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < 1:
@@ -24,7 +24,7 @@ def check_count(name: str, value: int) -> None:
 
 
 def check_positive(name: str, value: SupportsFloat) -> float:
-    """Return `value` as a float; raise unless it is finite and positive."""
+    """Return `value` as a float; raise ValueError unless it is finite and positive."""
     number = float(value)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be finite and positive, got {number!r}")
@@ -32,7 +32,7 @@ def check_positive(name: str, value: SupportsFloat) -> float:
 
 
 def as_tensor(name: str, value: Array) -> Tensor:
-    """Return a tensor, array or list of numbers as a tensor without gradient."""
+    """Return a tensor, array, or list of numbers as a tensor without gradient; raise TypeError for other values."""
     if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
         value = value.copy()  # PyTorch has no negative strides
     try:
@@ -42,14 +42,14 @@ def as_tensor(name: str, value: Array) -> Tensor:
 
 
 def check_floating(name: str, scores: Tensor) -> None:
-    """Raise unless the dtype is floating point of at least 16 bits; PyTorch cannot calculate with fewer."""
+    """Raise TypeError unless the dtype is floating point of at least 16 bits; PyTorch cannot compute with fewer."""
     if not scores.is_floating_point() or scores.element_size() < 2:
         hint = ": give at least 16 bits" if scores.is_floating_point() else ""
         raise TypeError(f"{name} must be floating point, got {scores.dtype}{hint}")
 
 
 def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Return logits or probabilities (..., K) and labels (...) as tensors (N, K) and (N,) on the scores' device."""
+    """Check logits or probabilities (..., K) and labels (...); return tensors (N, K) and (N,) on one device."""
     scores, labels = as_tensor(name, scores), as_tensor("labels", labels)
     check_floating(name, scores)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -73,7 +73,7 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
 
 
 def check_largest(largest: Tensor) -> None:
-    """Raise unless the largest logit of each sample is finite; it is NaN if any logit is."""
+    """Raise ValueError unless the largest logit of each sample is finite; a NaN among the logits makes it NaN."""
     wrong = ~largest.isfinite()
     if wrong.any():
         expected = "a finite largest value for every sample (no NaN, no inf, not -inf everywhere)"
@@ -81,26 +81,26 @@ def check_largest(largest: Tensor) -> None:
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:
-    """Return how far probabilities and their sums may be out of range; at least what a float32 softmax leaves."""
+    """Return the tolerance for probabilities and their sums: at least the rounding error of a float32 softmax."""
     return max(1e-5, 4 * torch.finfo(dtype).eps)
 
 
 @dataclass
 class ProbabilityEvidence:
-    """Evidence, in nats, that probabilities were given as logits; -inf once some are certainly logits.
+    """Evidence, in nats, that logits are really probabilities; -inf once some values are certainly logits.
 
-    The probability that the logits of a sample lie in [0, 1] and sum to 1 by chance is about the tolerance of the sum,
-    and these probabilities multiply: two samples in float32 are conclusive. A single sample that does not look like
-    probabilities proves that the values are logits.
+    The probability that a sample's logits lie in [0, 1] and sum to 1 by chance is about the tolerance of the sum. For
+    several samples, these chances multiply, so two samples in float32 are conclusive. A single sample that does not
+    look like probabilities proves that the values are logits.
     """
 
     nats: float = 0.0
 
     def add(self, logits: Tensor, largest: Tensor, slack: float) -> None:
-        """Take logits (N, K), the largest of each sample and the dtype's tolerance into account."""
+        """Add the evidence of logits (N, K); `largest` has the largest of each sample, `slack` is the tolerance."""
         if self.nats == -math.inf or not len(logits):
             return
-        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())  # mostly the first one decides
+        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())  # usually the first test decides
         alike = alike and bool(((logits.sum(1, dtype=torch.float64) - 1).abs() <= slack).all())
         self.nats = self.nats - len(logits) * math.log(slack) if alike else -math.inf
 
@@ -108,14 +108,14 @@ class ProbabilityEvidence:
         return ProbabilityEvidence(self.nats + other.nats)
 
     def refuse(self, advice: str) -> None:
-        """Raise if a coincidence is less likely than 1 in 10^8."""
+        """Raise ValueError, ending with `advice`, if the probability of a coincidence is below 1 in 10^8."""
         if self.nats > math.log(1e8):
             seen = "samples that all lie in [0, 1] and sum to 1"
             raise ValueError(f"logits must not be probabilities, got {seen}: {advice}")
 
 
 def check_probability_range(name: str, values: Tensor, slack: float) -> None:
-    """Raise unless all values are in [0, 1] up to `slack`; NaN raises too."""
+    """Raise ValueError unless all values are in [0, 1] up to `slack`, or if any of them is NaN."""
     low, high = (float(bound) for bound in torch.aminmax(values)) if values.numel() else (0.0, 1.0)
     if not (low >= -slack and high <= 1 + slack):
         seen = "NaN" if low != low or high != high else f"values from {low:g} to {high:g}"
@@ -124,7 +124,7 @@ def check_probability_range(name: str, values: Tensor, slack: float) -> None:
 
 
 def check_sums(sums: Tensor, slack: float) -> None:
-    """Raise unless the sums of all samples' probabilities are 1 up to `slack`."""
+    """Raise ValueError unless the probabilities of every sample sum to 1 up to `slack`."""
     off = (sums - 1).abs()
     if (off > slack).any():
         seen = float(sums[off.argmax()])
@@ -132,7 +132,7 @@ def check_sums(sums: Tensor, slack: float) -> None:
 
 
 def check_confidences(confidence: Array, correct: Array) -> tuple[Tensor, Tensor]:
-    """Return confidences (N,), clipped to [0, 1], in float64 if given so and float32 otherwise, and hits as bools."""
+    """Check and return confidences (N,), clipped to [0, 1], in float32 (or float64 if given so), and hits as bools."""
     confidence, correct = as_tensor("confidence", confidence).cpu(), as_tensor("correct", correct).cpu()
     check_floating("confidence", confidence)
     if correct.is_floating_point() or correct.is_complex():

@@ -29,7 +29,7 @@ from .selective_prediction import (
 )
 from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_reliability
 
-# What is summed of each sample, separately for incorrect and correct ones.
+# What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
 # The class for each link; `LabelMetrics` adds itself.
 BY_LINK: dict[str, type["CalibrationMetrics"]] = {}
@@ -40,8 +40,9 @@ _SETTINGS = ("num_bins", "ignore_index", "classwise", "keep_samples")
 class ReliabilityBins:
     """The equal-width bins of a reliability diagram.
 
-    `edges` `(M + 1,)` are confidences from 0 to 1; bin i holds the samples in (edges[i], edges[i + 1]]. `count` is
-    `(M,)`, int64. `confidence` and `accuracy`, `(M,)`, are the bins' means, NaN for empty bins.
+    `edges`, `(M + 1,)`, are confidences from 0 to 1; bin i is for confidences in (edges[i], edges[i + 1]].
+    `count`, `(M,)`, int64, is the number of samples in each bin. `confidence` and `accuracy`, `(M,)`, are the mean
+    confidence and the accuracy of these samples, NaN for empty bins.
     """
 
     edges: np.ndarray
@@ -53,20 +54,22 @@ class ReliabilityBins:
 class CalibrationMetrics:
     """Calibration errors and scores of all samples added so far, in any number of batches and processes.
 
-    Sums are float64. For the equal-mass bins and the bootstrap, the float32 confidence and the hit of each sample are
-    kept too, packed into four bytes (eight for float64 scores). The result depends neither on the order of the samples
-    nor on their batches. Objects pickle to little more than those bytes: gather them over ranks and `merge` them.
+    Sums are float64. For the equal-mass bins and the bootstrap, the confidence (float32) and the hit of each sample
+    are also kept, packed into four bytes (eight for float64 scores). The results depend neither on the order of the
+    samples nor on how they are batched. A pickled object takes little more than those bytes: gather the objects from
+    all ranks and `merge` them.
 
     Args:
-        num_bins: M, for equal-width, equal-mass and classwise bins.
+        num_bins: M, the number of equal-width, equal-mass, and classwise bins.
         ignore_index: samples with this label are left out.
-        classwise: also sum the K·M cells of classwise ECE, 8 bytes each; worth switching off for large vocabularies.
-        keep_samples: False for constant memory, such as for pixels: a fine histogram (600 kB) replaces the samples for
-            AdaECE, and `compute` returns how far it can be off. There are no `samples` and no `bootstrap` then.
-        link: "sigmoid" for several labels per sample, or one logit: the object is then a `LabelMetrics`.
+        classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
+        keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
+            (600 kB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
+            `smooth_reliability`, `threshold_for`, and `bootstrap` then raise ValueError.
+        link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
-    A batch that raises leaves the object as it was. `label_counts` `(K,)`, int64, is the number of samples of each
-    class, empty before the first batch and with ``classwise=False``.
+    If adding a batch raises an error, the object does not change. `label_counts`, `(K,)`, int64, is the number of
+    samples of each class; it is empty before the first batch and with ``classwise=False``.
     """
 
     link = "softmax"
@@ -86,7 +89,7 @@ class CalibrationMetrics:
         keep_samples: bool = True,
         link: str = "softmax",
     ) -> None:
-        check_count("num_bins", num_bins)  # `__new__` has used the link
+        check_count("num_bins", num_bins)  # `__new__` has already handled the link
         self.num_bins = num_bins
         self.ignore_index = ignore_index
         self.classwise = classwise
@@ -94,11 +97,11 @@ class CalibrationMetrics:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all samples, and the number of classes."""
+        """Forget all samples and the number of classes."""
         self.num_classes: int | None = None
         self._scores = np.zeros((2, len(_SUMMED)))
         self._bins = np.zeros((3, self.num_bins))
-        self._cells: torch.Tensor | None = None  # as of `add_to_cells`
+        self._cells: torch.Tensor | None = None  # see `add_to_cells`
         self.label_counts = np.zeros(0, np.int64)
         self._keys: list[np.ndarray] = []
         self._histogram = np.zeros((3, 0 if self.keep_samples else NUM_CELLS))
@@ -113,9 +116,9 @@ class CalibrationMetrics:
         self._update("probabilities", probabilities, labels)
 
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
-        # The batch gets its own object, so one that raises halfway leaves nothing behind.
+        # The batch gets its own object, so a batch that raises halfway leaves nothing behind.
         batch = CalibrationMetrics(**{name: getattr(self, name) for name in _SETTINGS})
-        batch._evidence.nats = min(0.0, self._evidence.nats)  # once known to be logits, it need not be checked again
+        batch._evidence.nats = min(0.0, self._evidence.nats)  # known logits are not checked again
         batch.num_classes, blocks = read_samples(inputs, scores, labels, self.ignore_index, batch._evidence)
         batch._add(blocks, batch.num_classes)
         (self._evidence + batch._evidence).refuse("use update_from_probabilities")
@@ -145,7 +148,7 @@ class CalibrationMetrics:
             self._cells = self._cells.cpu()
 
     def _check_mergeable(self, other: "CalibrationMetrics") -> None:
-        """Raise unless both have the same arguments and classes; take the other's classes if there are none yet."""
+        """Raise ValueError if arguments or numbers of classes differ; an unset number becomes that of `other`."""
         for name in ("link", *_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
@@ -153,7 +156,7 @@ class CalibrationMetrics:
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
 
     def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
-        """Add the other's samples, and return this object. Raises ValueError if arguments or classes differ."""
+        """Add the samples of `other` and return this object; raise ValueError if arguments or classes differ."""
         self._check_mergeable(other)
         self._scores = self._scores + other._scores
         self._bins = self._bins + other._bins
@@ -169,13 +172,14 @@ class CalibrationMetrics:
         return self.__dict__ | {"_keys": [joined(self._keys)]}
 
     def compute(self) -> dict[str, float]:
-        """Return all metrics of the samples so far, fractions (nats for NLL and entropy); NaN for what has no samples.
+        """Return all metrics of the samples so far, as fractions (nats for NLL and entropy); NaN without samples.
 
-        ece, adaece, classwise_ece (unless switched off), mce, ace, rmsce, smooth_ece, nll, brier, aurc, e_aurc, augrc:
-        see the functions of this package. accuracy, error, top5_accuracy (with more than 5 classes), confidence,
-        entropy: means. nll, entropy and confidence with _correct or _incorrect: means over the samples predicted so.
-        s99, s99_accuracy: the share of samples with confidence of at least 0.99, and their accuracy. num_samples. With
-        ``keep_samples=False`` also adaece_error, the bound of adaece's error.
+        ece, adaece, classwise_ece (with ``classwise=True``), mce, ace, rmsce, smooth_ece, nll, brier, aurc, e_aurc,
+        augrc: see the functions of this package. accuracy, error, top5_accuracy (with more than 5 classes),
+        confidence, entropy: means over the samples. nll, entropy, and confidence with the suffix _correct or
+        _incorrect: means over the samples that are predicted correctly or incorrectly. s99: the share of samples with
+        a confidence of at least 0.99; s99_accuracy: the accuracy of these samples. num_samples: the number of samples.
+        adaece_error (only with ``keep_samples=False``): a bound on the error of adaece.
         """
         incorrect, correct = self._scores
         total = incorrect + correct
@@ -203,7 +207,7 @@ class CalibrationMetrics:
         return errors
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the top-1 confidences (N,), float32 or float64, and hits (N,), bool; ValueError unless kept."""
+        """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises ValueError without kept samples."""
         confidence, correct = unpack(self._kept("samples"))
         return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
 
@@ -218,7 +222,7 @@ class CalibrationMetrics:
         return ReliabilityBins(np.arange(self.num_bins + 1) / self.num_bins, count.astype(np.int64), **means)
 
     def risk_coverage(self) -> RiskCoverageCurve:
-        """Return the risk at each coverage; without the samples, for the cells of the fine histogram."""
+        """Return coverage and risk at each distinct confidence, or at each histogram cell if samples are not kept."""
         return RiskCoverageCurve.of(self._groups())
 
     def _groups(self) -> np.ndarray:
@@ -227,20 +231,21 @@ class CalibrationMetrics:
         return self._histogram[:, self._histogram[0] > 0]
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
-        """Return the smooth reliability curve with its band; raise ValueError if samples are not kept."""
+        """Return the smooth reliability curve with a bootstrap band; raise ValueError if samples are not kept."""
         return smooth_reliability(*unpack(self._kept("smooth_reliability")), num_resamples, level)
 
     def threshold_for(
         self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
     ) -> Threshold:
-        """Return the confidence from which to answer, so that precision or coverage is at least the given value.
+        """Return the confidence at which to start answering so that precision or coverage is at least the given value.
 
-        For a precision (the accuracy of the answers), the threshold that answers most; for a coverage (the share that
-        gets an answer), the one with the highest precision. Over draws of these samples, which must not be the test
-        set, the guarantee holds with probability `level`, by the bound of Clopper and Pearson.
+        For a precision (the accuracy of the answers), this is the lowest such threshold that a bisection finds; for a
+        coverage (the share of samples that get an answer), it is the highest such threshold. By the bound of Clopper
+        and Pearson, the guarantee holds with probability `level` over draws of these samples, which must not be the
+        test set.
 
-        Raises ValueError unless exactly one of the two is given, in (0, 1); if these samples cannot show it; and if
-        samples are not kept.
+        Raises ValueError unless exactly one of `precision` and `coverage` is given, if that value or `level` is not in
+        (0, 1), if these samples cannot guarantee that value, or if samples are not kept.
         """
         keys = self._kept("threshold_for")
         for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
@@ -255,22 +260,23 @@ class CalibrationMetrics:
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals (low, high) of the top label's calibration errors; NaN without samples.
+        """Return confidence intervals (low, high) for the top label's calibration errors; NaN without samples.
 
-        Samples are resampled with replacement; time grows as N · num_resamples, memory is bounded. A binned error is
+        Samples are drawn with replacement. Time grows as N · num_resamples; memory is bounded. A binned error is
         biased upward in small samples (Kumar et al., *Verified Uncertainty Calibration*, NeurIPS 2019), and resampling
-        adds this bias again. Basic intervals, [2θ - q_high, 2θ - q_low] clipped to [0, 1], mirror it back (Davison and
-        Hinkley, *Bootstrap Methods and their Application*, 1997, section 5.2). Two steps widen them: `low` is 0 if
-        calibrated probabilities would give an error this large by chance (hits drawn with the confidences as
-        probabilities: Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007), and they are
-        extended to contain the estimate. MCE is a maximum of noisy bins, for which no bootstrap is reliable.
+        adds this bias again. Basic intervals compensate for the bias: with the estimate θ and the quantiles q of the
+        resampled errors, they are [2θ - q_high, 2θ - q_low], clipped to [0, 1] (Davison and Hinkley, *Bootstrap
+        Methods and their Application*, 1997, section 5.2). Two steps widen these intervals. First, `low` becomes 0 if
+        a calibrated model, whose hits are drawn with the confidences as probabilities, could have an error this large
+        by chance (Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007). Then the interval is
+        extended to contain the estimate. MCE is a maximum over noisy bins, for which no bootstrap is reliable.
 
-        Raises TypeError or ValueError for a num_resamples that is not an int of at least 1, a level outside (0, 1), or
-        if samples are not kept.
+        Raises TypeError if `num_resamples` is not an int, and ValueError if `num_resamples` is below 1, if `level` is
+        outside (0, 1), or if samples are not kept.
         """
         keys = self._keys_to_resample(num_resamples, level)
         estimates = self._calibration_errors(self._groups())
-        estimates.pop("classwise_ece", None)  # whose probabilities are not kept
+        estimates.pop("classwise_ece", None)  # its probabilities are not kept
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
         resampled, calibrated = (

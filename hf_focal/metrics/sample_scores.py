@@ -1,7 +1,7 @@
-"""Scores of each sample: confidence, hit, NLL, Brier score, entropy.
+"""Scores of each sample: confidence, hit, NLL, Brier score, and entropy.
 
-Samples are read in blocks that stay in cache, so nothing of the input's size is allocated; a block computes each score
-when it is first used.
+Samples are read in blocks that stay in cache, so nothing of the input's size is allocated. A block computes each
+score when it is first used.
 """
 
 import math
@@ -21,15 +21,16 @@ from .input_checks import (
     probability_tolerance,
 )
 
-# Elements of a block: 1 MiB of float32 for a CPU's cache; more on accelerators, where kernel launches cost time.
+# Number of elements in a block: 1 MiB of float32 for a CPU's cache, more for accelerators, where launches cost time.
 _CPU_BLOCK = 2**18
 _DEVICE_BLOCK = 2**24
 
 
 class SampleBlock:
-    """A block of N samples, scores (N, K) and labels (N,), whose properties are computed when first used.
+    """A block of N samples with scores (N, K) and labels (N,). The properties are computed when they are first used.
 
-    A class with logit -inf has probability 0 if the sample has a finite logit. Probabilities are not normalized again.
+    A class with logit -inf has probability 0; each sample needs a finite logit. Given probabilities are not
+    renormalized.
     """
 
     def __init__(self, inputs: str, scores: Tensor, labels: Tensor, tolerance: float) -> None:
@@ -40,8 +41,8 @@ class SampleBlock:
         self.scores, self.labels = scores, labels
         self.top = scores.amax(1, keepdim=True)
         self.label_score = scores.gather(1, labels[:, None])
-        # A float32 sum over very many classes is split over threads or blocks, so it depends on the number of samples
-        # beside it; in float64 that difference is far below anything reported.
+        # A float32 sum over very many classes is split over threads or blocks, so its rounding depends on how many
+        # samples are summed along with it; in float64, that difference is far below anything reported.
         short = scores.device.type == "cpu" and scores.shape[1] < 2**15
         self._sum_dtype = scores.dtype if short else torch.float64
         if self.given_logits:
@@ -55,18 +56,18 @@ class SampleBlock:
     @cached_property
     def _shifted(self) -> Tensor:
         # exp is slow where it underflows, and -inf · 0 is NaN in the entropy. Probabilities below the smallest normal
-        # number (1e-38 in float32) are replaced by it, which no sum can tell.
+        # number (1e-38 in float32) are replaced by it, which is too little to change any sum.
         floor = math.log(torch.finfo(self.scores.dtype).tiny)
         return (self.scores - self.top).clamp_(min=floor)
 
     @cached_property
     def weights(self) -> Tensor:
-        """(N, K), in the dtype of the scores: the probabilities up to a factor per sample."""
+        """The probabilities times a factor that is constant within each sample: (N, K), in the dtype of the scores."""
         return self._shifted.exp() if self.given_logits else self.scores
 
     @cached_property
     def total(self) -> Tensor:
-        """(N,), float64: that factor, the sum of the weights."""
+        """The sum of each sample's weights: (N,), float64."""
         return self._sum(self.weights) if self.given_logits else torch.ones_like(self.labels, dtype=torch.float64)
 
     @cached_property
@@ -75,19 +76,19 @@ class SampleBlock:
 
     @cached_property
     def confidence(self) -> Tensor:
-        """(N,), in the dtype of the scores: the largest probability."""
+        """The largest probability of each sample: (N,), in the dtype of the scores."""
         return self.total.reciprocal().to(self.scores.dtype) if self.given_logits else self.top.squeeze(1)
 
     @cached_property
     def nll(self) -> Tensor:
-        """(N,): -log p of the label, in nats."""
+        """-log p of each sample's label, in nats: (N,)."""
         if self.given_logits:
             return self.total.log() + (self.top - self.label_score).squeeze(1)
         return -self.label_score.squeeze(1).double().log()
 
     @cached_property
     def entropy(self) -> Tensor:
-        """(N,): entropy of the probabilities, in nats."""
+        """The entropy of each sample's probabilities, in nats: (N,)."""
         if self.given_logits:
             return (self.total.log() - self._sum(self.weights * self._shifted) / self.total).clamp_(min=0)
         return self._sum(torch.special.entr(self.weights))
@@ -99,9 +100,10 @@ class SampleBlock:
 
     @cached_property
     def correct(self) -> Tensor:
-        """Whether the label is the prediction, the first class with the largest score."""
+        """Whether the label is the prediction, which is the first class with the largest score."""
         correct = (self.label_score == self.top).squeeze(1)
-        # Two largest scores leave at most half the probability to each: only there can an earlier class be as large.
+        # If two classes share the largest score, each has a probability of at most ½. Only then can a class before the
+        # label have the same score as the label.
         samples = (correct & (self.confidence < 0.55)).nonzero().squeeze(1)
         if len(samples):
             tied = (self.scores[samples] == self.top[samples]).sum(1, dtype=torch.int32) > 1
@@ -110,14 +112,14 @@ class SampleBlock:
 
     @cached_property
     def in_top5(self) -> Tensor:
-        """Whether the label is among the five largest scores; of equal scores, the lower class counts as larger."""
+        """Whether the label has one of the five largest scores; ties are broken in favor of lower class indices."""
         inside = (self.scores >= self.label_score).sum(1, dtype=torch.int32) <= 5
         possible = (self.scores > self.label_score).sum(1, dtype=torch.int32) < 5
         self._decide(inside, (possible & ~inside).nonzero().squeeze(1), 5)
         return inside
 
     def _decide(self, inside: Tensor, samples: Tensor, rank: int) -> None:
-        """Write whether fewer than `rank` classes precede the label of these samples, by score and then by number."""
+        """Set `inside[samples]`: whether fewer than `rank` classes beat the label by score or, in a tie, by index."""
         if len(samples):
             scores, label_score, labels = self.scores[samples], self.label_score[samples], self.labels[samples]
             earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
@@ -127,11 +129,11 @@ class SampleBlock:
 def read_samples(
     inputs: str, scores: Array, labels: Array, ignore_index: int, evidence: ProbabilityEvidence | None = None
 ) -> tuple[int, Iterator[SampleBlock]]:
-    """The number of classes, and the samples in blocks; those with label `ignore_index` are skipped.
+    """Return the number of classes and the samples in blocks, without the samples with label `ignore_index`.
 
-    inputs: "logits" or "probabilities"; scores (..., K), labels (...). Values are checked as the blocks are read.
-    Signs that logits are really probabilities are added to `evidence`, for the caller to judge; without `evidence`,
-    such logits raise ValueError after the last block.
+    `inputs` is "logits" or "probabilities"; scores are (..., K), and labels are (...). Values are checked as the
+    blocks are read. Signs that logits are really probabilities are added to `evidence` for the caller to judge. If
+    `evidence` is None, such logits raise ValueError after the last block.
     """
     if inputs not in ("logits", "probabilities"):
         raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')
@@ -152,7 +154,7 @@ def _blocks(
             part, part_labels = part[kept], part_labels[kept]
         if not len(part_labels):
             continue
-        part = part.to(dtype).contiguous()  # the order of a sum follows the layout
+        part = part.to(dtype).contiguous()  # the order of summation follows the memory layout
         block = SampleBlock(inputs, part, part_labels, tolerance)
         if inputs == "logits":
             found.add(part, block.top, tolerance)

@@ -1,7 +1,7 @@
 """Selective prediction: how good the answers are if only the confident ones are given.
 
-The coverage is the share of the samples that get an answer, the risk the share of errors among these. Samples of equal
-confidence count as if in random order, so the order in which they are given does not matter.
+Coverage is the share of samples that get an answer; risk is the share of errors among these answers. Samples with
+equal confidence count as if they were in random order, so the order of the input does not matter.
 """
 
 import math
@@ -17,11 +17,11 @@ from .equal_mass_bins import grouped, unpack
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Coverage and risk (G,) at each distinct confidence, highest first.
+    """Coverage and risk, (G,), at each of the G distinct confidences, highest confidence first.
 
     Attributes:
-        answered: float64 (G,), the number of samples with at least that confidence.
-        errors: float64 (G,), how many of them are predicted wrongly.
+        answered: float64 (G,), the number of samples with at least each confidence.
+        errors: float64 (G,), the number of these samples that are predicted wrongly.
     """
 
     answered: np.ndarray
@@ -41,13 +41,14 @@ class RiskCoverageCurve:
         return self.errors / self.answered
 
     def areas(self) -> dict[str, float]:
-        """AURC, E-AURC and AUGRC, from coverage 1/N to 1 by the trapezoidal rule, divided by this width.
+        """Compute AURC, E-AURC, and AUGRC, areas from coverage 1/N to coverage 1 divided by the width 1 - 1/N.
 
-        aurc: the area under the curve. Geifman and El-Yaniv, *Selective Classification for Deep Neural Networks*,
-        NeurIPS 2017. e_aurc: what it is above that of the best order, all hits before all errors. Geifman, Uziel and
-        El-Yaniv, *Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers*, ICLR 2019. augrc: the area under
-        coverage · risk, the share of all samples that get a wrong answer. Traub et al., *Overcoming Common Flaws in
-        the Evaluation of Selective Classification Systems*, NeurIPS 2024. NaN for fewer than two samples.
+        aurc: the area under risk as a function of coverage (Geifman and El-Yaniv, *Selective Classification for Deep
+        Neural Networks*, NeurIPS 2017). e_aurc: the aurc minus the aurc of the best order, in which all hits come
+        before all errors (Geifman, Uziel, and El-Yaniv, *Bias-Reduced Uncertainty Estimation for Deep Neural
+        Classifiers*, ICLR 2019). augrc: the area under coverage · risk, which is the share of all samples that get a
+        wrong answer (Traub et al., *Overcoming Common Flaws in the Evaluation of Selective Classification Systems*,
+        NeurIPS 2024). The areas follow from the trapezoidal rule and are NaN for fewer than two samples.
         """
         if not len(self.answered) or self.answered[-1] < 2:
             return dict.fromkeys(("aurc", "e_aurc", "augrc"), math.nan)
@@ -59,12 +60,12 @@ class RiskCoverageCurve:
 
 
 def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
-    """AURC and AUGRC; the errors E(k) of the first k samples are linear between the ends of the groups."""
+    """Compute AURC and AUGRC; E(k), the number of errors in the first k samples, is linear within each group."""
     before, errors_before = np.append(0, answered[:-1]), np.append(0, errors[:-1])
     count = answered - before
     rate = (errors - errors_before) / count
     size, total = answered[-1], errors[-1]
-    # Σ 1/k over the group; the sum of E(k)/k follows, because E(k) = rate · k + constant.
+    # Σ 1/k over the group; Σ E(k)/k follows from it, because E(k) = rate · k + constant.
     reciprocals = np.where(count == 1, 1 / answered, digamma(answered + 1) - digamma(before + 1))
     risks = (rate * count + (errors_before - rate * before) * reciprocals).sum()
     shares = (errors_before * count + rate * count * (count + 1) / 2).sum() / size
@@ -74,14 +75,15 @@ def _areas(answered: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A confidence from which on answers are given, chosen on calibration data by `CalibrationMetrics.threshold_for`.
+    """The lowest confidence at which to answer, chosen on calibration data by `CalibrationMetrics.threshold_for`.
 
     Attributes:
-        value: answers are given where confidence >= value.
-        target: "precision" or "coverage", whose lower bound is at least `goal`.
-        coverage, precision: of the calibration data.
-        bound: the lower bound of the target, valid with probability `level` over draws of the calibration data.
-        num_samples: of the calibration data.
+        value: the threshold; answers are given where confidence >= value.
+        target: "precision" or "coverage", the quantity whose lower bound is at least `goal`.
+        coverage, precision: the share of samples that get an answer, and the share of these answers that are right,
+            on the calibration data.
+        bound: the lower bound on `target`, valid with probability `level` over draws of the calibration data.
+        num_samples: the number of samples in the calibration data.
     """
 
     value: float
@@ -101,7 +103,7 @@ class Threshold:
         )
 
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
-        """Coverage and precision on other data, such as the test set, from their `CalibrationMetrics`."""
+        """Measure coverage and precision on other data, such as a test set, given its `CalibrationMetrics`."""
         confidence, correct = metrics.samples()
         answered = confidence.double() >= self.value
         coverage = float(answered.double().mean())
@@ -111,7 +113,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class SelectiveAccuracy:
-    """Coverage and precision (NaN without an answer) of answers with confidence >= `threshold`."""
+    """Coverage, and precision (NaN without answers), if answers are given where confidence >= `threshold`."""
 
     threshold: float
     coverage: float
@@ -126,11 +128,11 @@ class SelectiveAccuracy:
 
 
 def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Threshold:
-    """The smallest threshold found whose precision is at least `goal` with probability `level`.
+    """Return the smallest threshold found by bisection that has a precision >= `goal` with probability `level`.
 
-    To look at many thresholds and take one that passes would void a bound that holds for each of them. So the
-    thresholds are searched by bisection, about log₂ N of them, each with an equal share of 1 - level [Geifman and
-    El-Yaniv 2017, algorithm SGR].
+    A bound that holds for a fixed threshold is no longer valid for a threshold that was picked from many because its
+    bound was high enough. The bisection therefore tests only about log₂ N thresholds, and each test gets an equal
+    share of the error probability 1 - level (Geifman and El-Yaniv 2017, algorithm SGR).
     """
     confidence, correct = unpack(keys)
     groups = grouped(keys)[:, ::-1]
@@ -153,7 +155,7 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
 
 
 def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Threshold:
-    """The largest threshold whose coverage is at least `goal` with probability `level`."""
+    """Return the largest threshold whose coverage is at least `goal` with probability `level`."""
     confidence, correct = unpack(keys)
     size = len(confidence)
     bounds = lower_bound(np.arange(size), size - 1, 1 - level)
@@ -176,9 +178,10 @@ def _threshold(
 
 
 def lower_bound(hits: np.ndarray | int, trials: np.ndarray | int, risk: float) -> np.ndarray:
-    """Clopper and Pearson's lower bound of a share, wrong with a probability of at most `risk`.
+    """Compute Clopper and Pearson's lower bound on the probability of a hit, from `hits` in `trials`.
 
-    The sample that sets a threshold is left out of both counts: given it, the others are independent draws.
+    The bound is wrong with a probability of at most `risk`. Callers leave the sample that sets the threshold out of
+    both counts: given that sample, the other samples are independent draws.
     """
     bound = beta.ppf(risk, np.maximum(hits, 1), np.subtract(trials, hits) + 1)
     return np.where(np.less(hits, 1), 0.0, bound)

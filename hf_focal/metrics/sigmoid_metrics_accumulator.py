@@ -1,4 +1,4 @@
-"""Accumulator of calibration metrics of sigmoid heads: P(label) against the label's frequency."""
+"""Accumulator of metrics of sigmoid heads: the probability of each label is compared with the label's frequency."""
 
 from typing import Any
 
@@ -16,43 +16,43 @@ _UNKNOWN = -1  # the key of an entry whose label is unknown
 
 
 class LabelMetrics(CalibrationMetrics):
-    """What ``CalibrationMetrics(link="sigmoid")`` is: metrics of logits (..., L) and labels (..., L), 0 or 1.
+    """Metrics of logits (..., L) with labels (..., L), 0 or 1; created by ``CalibrationMetrics(link="sigmoid")``.
 
-    Calibration errors compare the σ(z) of each entry with its label, 1 or 0. Labels of -100, or NaN, are unknown and
-    left out. Binned errors are those of all entries, and with the prefix ``macro_`` means over the labels. ``nll``,
-    ``brier`` and ``accuracy`` (at ½) are means over entries. Where scikit-learn is installed, ``map`` and ``auroc``
-    are means over the labels that have both ones and zeros. ``num_samples`` counts rows with a known label,
-    ``num_entries`` known labels.
+    An entry is a logit z with its label. Calibration errors compare the σ(z) of the entries with their labels. Labels
+    of -100 or NaN are unknown and left out. Binned errors are computed over all entries; with the prefix ``macro_``,
+    they are means over the L labels. ``nll``, ``brier``, and ``accuracy`` (with 1 predicted where σ(z) >= ½) are means
+    over entries. If scikit-learn is installed, ``map`` and ``auroc`` are means over those of the L labels that have
+    both ones and zeros. ``num_samples`` counts rows with at least one known label, and ``num_entries`` known labels.
 
-    With ``keep_samples=False`` memory is constant, and what needs sorted probabilities (AdaECE, F1 at the best
-    threshold, mean average precision, AUROC, intervals) is left out.
+    With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
+    threshold, mean average precision, AUROC, and bootstrap intervals) are not available.
     """
 
     link = "sigmoid"
 
     def reset(self) -> None:
         self.num_classes: int | None = None
-        # (3, L, M): count, confidences, ones; (5, L): NLL, Brier score, and at ½ true and false positives, false
-        # negatives. Before the first batch, one label stands for all.
+        # Sums (3, L, M) of entries, probabilities, and ones in each bin; sums (5, L) of NLL, Brier score, and true
+        # positives, false positives, and false negatives at the threshold ½. Before the first batch, L is 1.
         self._label_bins = np.zeros((3, 1, self.num_bins))
         self._label_sums = np.zeros((5, 1))
         self._num_rows = 0
-        self.label_counts = np.zeros(0, np.int64)  # a sample has no one class
+        self.label_counts = np.zeros(0, np.int64)  # stays empty: a sample has no single class
         self._keys: list[np.ndarray] = []  # of rows with L entries each
 
     def update(self, logits: Array, labels: Array) -> None:
         logits = as_tensor("logits", logits)
         check_floating("logits", logits)
-        # In float32 all logits above 17 would be ties, with a probability of 1.
+        # In float32, all logits above 17 would be tied, with a probability of 1.
         z = logits.cpu().double()
         self._add_rows(torch.sigmoid(z), z, labels)
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
-        """Add probabilities (..., L) in [0, 1] of the labels being 1."""
+        """Add labels (..., L) and the probabilities (..., L), in [0, 1], that the labels are 1."""
         p = as_tensor("probabilities", probabilities)
         check_floating("probabilities", p)
         if not ((p >= 0) & (p <= 1)).all():
-            raise ValueError("probabilities must be within [0, 1], got others")
+            raise ValueError("probabilities must be in [0, 1], got values outside it")
         p = p.cpu().double()
         self._add_rows(p, torch.logit(p), labels)
 
@@ -67,7 +67,7 @@ class LabelMetrics(CalibrationMetrics):
         y = y if y.is_floating_point() else y.long()
         known = (y == 0) | (y == 1)
         if not (known | (y == self.ignore_index) | y.isnan()).all():
-            raise ValueError(f"labels must be 0 or 1, or {self.ignore_index} or NaN where unknown, got others")
+            raise ValueError(f"labels must be 0 or 1, or {self.ignore_index} or NaN where unknown, got other values")
         if p[known].isnan().any():
             raise ValueError("logits must be finite for known labels, got NaN")
         self.num_classes = num_labels
@@ -94,8 +94,11 @@ class LabelMetrics(CalibrationMetrics):
         return self
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
-        """All metrics; see the class. With a `threshold`, from `best_threshold` of other data, also ``micro_f1_best``
-        and ``macro_f1_best``, F1 at that threshold."""
+        """Return all metrics; see the class.
+
+        With a `threshold`, which should be the `best_threshold` of other data, the metrics include ``micro_f1_best``
+        and ``macro_f1_best``, the F1 scores at this threshold.
+        """
         labels = self.per_label()
         pooled = self._label_bins.sum(1)
         metrics = {name: float(value) for name, value in equal_width_errors(pooled[0], pooled[1] - pooled[2]).items()}
@@ -119,8 +122,12 @@ class LabelMetrics(CalibrationMetrics):
         return {name: float(value) for name, value in metrics.items()}
 
     def per_label(self) -> dict[str, np.ndarray]:
-        """Metrics of each label, (L,) each, NaN where undefined: count, frequency, confidence (their means), ece, mce,
-        ace, rmsce, nll, brier, f1 (at ½), and of kept samples adaece, average_precision and auroc."""
+        """Return the metrics of the L labels, each metric as an array (L,) with NaN where it is undefined.
+
+        These are count, frequency (of ones), confidence (the mean probability), ece, mce, ace, rmsce, nll, brier, and
+        f1 (at the threshold ½). If samples are kept, there are also adaece and, if scikit-learn is installed,
+        average_precision and auroc.
+        """
         count, confidence, ones = self._label_bins
         size = count.sum(-1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -141,17 +148,17 @@ class LabelMetrics(CalibrationMetrics):
         return values
 
     def best_threshold(self) -> float:
-        """The threshold of P(label) with the largest micro F1 on these samples; ValueError without any."""
+        """Return the probability threshold with the largest micro F1; raise ValueError if there are no samples."""
         p, hit = unpack(np.sort(self._known()))
         if not len(p):
             raise ValueError("samples must be added before best_threshold, got none")
         found = hit[::-1].cumsum()  # ones among the k most probable entries
         scores = 2 * found / (np.arange(1, len(p) + 1) + max(int(hit.sum()), 1))
-        last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold does not split ties
+        last = np.append(p[::-1][:-1] != p[::-1][1:], True)  # a threshold cannot split ties
         return float(p[::-1][np.where(last, scores, -1).argmax()])
 
     def f1(self, threshold: float) -> dict[str, float]:
-        """``micro_f1`` and ``macro_f1`` of predicting the labels with a probability of at least `threshold`."""
+        """Return ``micro_f1`` and ``macro_f1`` if 1 is predicted where the probability is at least `threshold`."""
         keys = self._keys_of_rows()
         p, one = unpack(np.where(keys == _UNKNOWN, 0, keys))
         known = keys != _UNKNOWN
@@ -161,19 +168,22 @@ class LabelMetrics(CalibrationMetrics):
         return {"micro_f1": float(2 * hits.sum() / max(total.sum(), 1)), "macro_f1": _mean(of_labels)}
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Confidences max(p, 1 - p) of all entries, and whether the prediction at ½ is right."""
+        """Return max(p, 1 - p) of each entry with a known label, and whether predicting 1 if p >= ½ is right."""
         p, one = unpack(self._known())
         return torch.from_numpy(np.maximum(p, 1 - p)), torch.from_numpy((p >= 0.5) == one)
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
-        """The equal-width bins of P(label) against its frequency, of all entries or of one label."""
+        """Return the bins of P(label), whose `accuracy` is the label's frequency, for all entries or for one label."""
         return self._reliability(self._label_bins.sum(1) if label is None else self._label_bins[:, label])
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Intervals of ece and adaece, as in `CalibrationMetrics.bootstrap`. Rows are resampled, because labels of one
-        sample depend on each other; those of a calibrated model are drawn independently."""
+        """Return confidence intervals (low, high) for ece and adaece, as `CalibrationMetrics.bootstrap` does.
+
+        Whole rows are resampled, because the labels of one sample depend on each other. The labels that a
+        calibrated model would have are drawn independently of each other.
+        """
         keys = self._keys_to_resample(num_resamples, level).reshape(-1, self.num_classes or 1)
         if not self._num_rows:
             return dict.fromkeys(("ece", "adaece"), (float("nan"), float("nan")))
@@ -198,14 +208,14 @@ class LabelMetrics(CalibrationMetrics):
         raise ValueError("link must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
 
     def smooth_reliability(self, *_: Any, **__: Any) -> Any:
-        """Raise ValueError, as `risk_coverage` and `threshold_for` do: they need one confidence per sample."""
+        """Raise ValueError; like `risk_coverage` and `threshold_for`, this needs one confidence per sample."""
         return self._groups()
 
     def threshold_for(self, *_: Any, **__: Any) -> Any:
         return self._groups()
 
     def _keys_of_rows(self) -> np.ndarray:
-        """(N, L)."""
+        """Return the keys of the kept entries as (N, L)."""
         return self._kept("this metric").reshape(-1, self.num_classes or 1)
 
     def _known(self) -> np.ndarray:
@@ -214,7 +224,7 @@ class LabelMetrics(CalibrationMetrics):
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean over labels where the value is defined."""
+    """Return the mean over the labels for which the value is defined."""
     return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
 

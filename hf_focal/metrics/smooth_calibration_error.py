@@ -1,9 +1,10 @@
 """Smooth ECE: a consistent calibration error without bins [Błasiok and Nakkiran, *Smooth ECE: Principled Reliability
 Diagrams via Kernel Smoothing*, ICLR 2024].
 
-The gaps (confidence - hit) of the samples, at their confidences, are smoothed by a Gaussian of width σ that is
-reflected at 0 and 1; the error at σ is the integral of the absolute value, which falls with σ. The smooth ECE is the σ
-that equals its error. On a grid, the reflected Gaussian is a factor exp(-(πkσ)²/2) of the k-th cosine coefficient.
+The gaps (confidence - hit) of the samples, placed at their confidences, are smoothed by a Gaussian of width σ that is
+reflected at 0 and 1. The error at σ is the integral of the absolute value of the smoothed gaps; it falls as σ grows.
+The smooth ECE is the σ at which the error equals σ. On a grid, smoothing with the reflected Gaussian multiplies the
+k-th cosine coefficient by exp(-(πkσ)²/2).
 """
 
 from dataclasses import dataclass
@@ -12,17 +13,18 @@ import numpy as np
 from scipy.fft import dct
 from scipy.optimize import brentq
 
-_NUM_CELLS = 2**13  # much narrower than the smallest width
+_NUM_CELLS = 2**13  # cells much narrower than the smallest width
 _SMALLEST_WIDTH = 1e-3
 _CURVE_POINTS = 2**9
 
 
 @dataclass(frozen=True)
 class SmoothReliability:
-    """A smooth reliability curve: accuracy as a function of confidence, smoothed with the width that smooth ECE has.
+    """A smooth reliability curve: accuracy as a function of confidence, smoothed with the width of smooth ECE.
 
-    `confidence`, `accuracy`, `low`, `high` and `density` are `(P,)`; low and high bound the accuracy in the
-    share `level` of bootstrap resamples at each confidence, 0.95 by default; the density integrates to 1.
+    `confidence`, `accuracy`, `low`, `high`, and `density` are `(P,)`. At each confidence, the accuracy lies between
+    `low` and `high` in a share `level`, 0.95 by default, of the bootstrap resamples. `density` is the density of the
+    samples, which integrates to 1.
     """
 
     confidence: np.ndarray
@@ -34,7 +36,7 @@ class SmoothReliability:
 
 
 def smooth_error(groups: np.ndarray) -> float:
-    """The smooth ECE of the sums of groups of samples of about equal confidence, as of `grouped`; NaN for none."""
+    """Compute smooth ECE from the sums of groups of nearly equal confidence (see `grouped`); NaN without samples."""
     count, confidence, hits = groups
     if not len(count):
         return float("nan")
@@ -43,7 +45,7 @@ def smooth_error(groups: np.ndarray) -> float:
     def excess(width: float) -> float:
         return width - float(np.abs(_smoothed(coefficients, width)).sum())
 
-    # The error is at most 1; where even the smallest width is above it, that width's error is the result.
+    # The error is at most 1. If the error at the smallest width is below that width, that error is the result.
     if excess(_SMALLEST_WIDTH) > 0:
         return _SMALLEST_WIDTH - excess(_SMALLEST_WIDTH)
     return float(brentq(excess, _SMALLEST_WIDTH, 1.0 + _SMALLEST_WIDTH, xtol=1e-14))
@@ -52,7 +54,7 @@ def smooth_error(groups: np.ndarray) -> float:
 def smooth_reliability(
     confidence: np.ndarray, correct: np.ndarray, num_resamples: int = 200, level: float = 0.95, seed: int = 0
 ) -> SmoothReliability:
-    """The smooth reliability curve of confidences (N,) in [0, 1] and hits (N,), with its band by bootstrap."""
+    """Compute the smooth reliability curve of confidences (N,) in [0, 1] and hits (N,), with a bootstrap band."""
     confidence, correct, size = confidence.astype(np.float64), correct.astype(np.float64), len(confidence)
     error = smooth_error(np.stack([np.ones(size), confidence, correct]))
     width = max(error, 2 / _CURVE_POINTS)
@@ -61,7 +63,7 @@ def smooth_reliability(
     def curve(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = _smoothed(_coefficients(confidence, weights, _CURVE_POINTS), width)
         hits = _smoothed(_coefficients(confidence, weights * correct, _CURVE_POINTS), width)
-        # Far from all samples both are rounding errors.
+        # Far from all samples, both sums are only rounding errors.
         return np.where(count > 1e-6, hits / np.maximum(count, 1e-6), np.nan), count
 
     accuracy, count = curve(np.ones(size))
@@ -74,7 +76,7 @@ def smooth_reliability(
 
 
 def _coefficients(confidence: np.ndarray, values: np.ndarray, num_cells: int) -> np.ndarray:
-    """Cosine coefficients of values at confidences, each shared between the two nearest centers of the cells."""
+    """Compute cosine coefficients of `values` placed at `confidence`; each value is split between two grid cells."""
     position = np.clip(confidence * num_cells - 0.5, 0, num_cells - 1)
     below = np.minimum(position.astype(np.int64), num_cells - 2)
     share = (position - below) * values
@@ -83,7 +85,7 @@ def _coefficients(confidence: np.ndarray, values: np.ndarray, num_cells: int) ->
 
 
 def _smoothed(coefficients: np.ndarray, width: float) -> np.ndarray:
-    """The values in the cells, smoothed."""
+    """Return the values in the grid cells, smoothed with this width, from their cosine coefficients."""
     factors = np.exp(-0.5 * (np.pi * width * np.arange(len(coefficients))) ** 2)
     smoothed: np.ndarray = dct(coefficients * factors, type=3) / (2 * len(coefficients))
     return smoothed

@@ -1,4 +1,4 @@
-"""Results, figures, tables and pages of calibrated models. Matplotlib is imported when the first figure is drawn."""
+"""Results of calibrated models, with tables, figures, and HTML pages. Drawing the first figure imports Matplotlib."""
 
 from .comparison_html_page import comparison_page
 from .gamma_figure import gamma_heatmap

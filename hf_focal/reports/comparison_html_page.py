@@ -1,4 +1,4 @@
-"""Self-contained HTML page that compares the reports of several runs, without external files."""
+"""Self-contained HTML page that compares the reports of several runs."""
 
 import base64
 import hashlib
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDE = 540  # CSS pixels: wider figures scroll on a phone instead of shrinking until they cannot be read
-# The figures' colors that follow the page's.
+# The figures' colors, and the page's colors that replace them in light and dark mode.
 _PAGE_COLORS = {"#000000": "currentColor", "#ffffff": "var(--page)"}
 _PAGE_COLORS |= {"#e0e0e0": "var(--line)", "#595959": "var(--grey)", "#b3b3b3": "var(--bars)"}
 _PAGE_COLORS |= {"#0072b2": "var(--blue)", "#d55e00": "var(--orange)", "#009e73": "var(--green)"}
 
 
 def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str | None = None) -> Path:
-    """Write one HTML file that compares runs: tables, reliability diagrams, and γ over training.
+    """Write one HTML file that compares runs with tables, reliability diagrams, and heat maps of AdaFocal's γ.
 
     The page needs no other file and no network, and works without JavaScript (a script only adds sorting by column).
-    It is readable on a phone, in light and dark mode. Runs on different test sets, which cannot be ranked, are in
-    tables of their own.
+    The page is readable on a phone, and in light and dark mode. Runs that were measured on different test sets cannot
+    be ranked against each other, so each test set has its own table.
 
     Args:
-        folders: folders of runs with `report/metrics.json`, their `report` folders, or the folders of comparisons,
-            which stand for the runs in them. A run that is given twice is shown once; runs of the same loss are told
-            apart by their folders.
+        folders: each is the folder of a run, which has `report/metrics.json`; the `report` folder itself; or the
+            folder of a comparison, which stands for all runs in it. A run that is given twice is shown once. Runs are
+            named after their losses. If several runs have the same loss, parts of their paths are added to the names.
         path: the file to write and return; its folder is created if missing.
-        title: the page's heading.
+        title: the page's heading; by default, "Calibration of N runs".
 
     Raises:
-        ValueError: no folders, a folder without metrics.json, or a metrics.json that is not a report's.
+        ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
     """
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
@@ -56,7 +56,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     test_sets: dict[str, list[RunResult]] = {}
     for file, run in runs.items():
         with _errors_of(file):
-            results_table([run])  # so that an error in its numbers names its file
+            results_table([run])  # so that an error in the run's numbers names the file
             test_sets.setdefault(_test_set(run), []).append(run)
             shown.append((run, _data_name(run, "fitted_on") or "the validation data", _diagrams(run)))
             if history := run.details.get("gamma_history"):
@@ -81,7 +81,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
 
 
 def _metrics_files(folder: Path) -> list[Path]:
-    """Return the metrics.json of a run or a report, or those of the runs of a comparison."""
+    """Return the metrics.json files in a folder: that of a run or its report, or those of the runs in a comparison."""
     for patterns in (("report/metrics.json", "metrics.json"), ("*/report/metrics.json", "*/metrics.json")):
         if files := [file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file()]:
             return files
@@ -99,7 +99,7 @@ def _errors_of(file: Path) -> Iterator[None]:
 
 
 def _read_runs(files: Sequence[Path]) -> dict[Path, RunResult]:
-    """Read each file once. The loss of each run becomes its unique name."""
+    """Read each metrics.json once. Return path -> run, where each run's `loss` is replaced by a unique name."""
     runs = {}
     for file in {file.resolve(): file for file in files}.values():
         with _errors_of(file):
@@ -109,7 +109,7 @@ def _read_runs(files: Sequence[Path]) -> dict[Path, RunResult]:
 
 
 def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
-    """Append to each repeated loss as much of its folder's path as tells the runs apart, or else a number."""
+    """Return a unique name for each run: its loss and, if others have that loss, part of its path or else a number."""
     names = list(losses)
     folders = [file.resolve().parts[1:-1] for file in files]
     folders = [parts[:-1] if parts[-1:] == ("report",) else parts for parts in folders]
@@ -126,15 +126,15 @@ def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:
 
 
 def _data_name(run: RunResult, detail: str) -> str:
-    """The name of a run's data without the argument that gave them; "" where it is unknown."""
+    """Return the data's name in `run.details[detail]`, or "", without the leading word "dataset" or "test_dataset"."""
     return re.sub("^(test_)?dataset ", "", str(run.details.get(detail, "")))
 
 
 def _test_set(run: RunResult) -> str:
-    """The name and the size of a test set, which tell it from others."""
+    """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name = _data_name(run, "measured_on")
     balance = run.details.get("class_balance")
-    unit = UNITS.get(run.details.get("task", ""), "samples" if balance else "labels")  # of tokens or pixels
+    unit = UNITS.get(run.details.get("task", ""), "samples" if balance else "labels")  # labels of tokens or pixels
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
         counts = dict.fromkeys(f"{balance[name]:,}" for name in ("smallest", "largest"))
@@ -143,7 +143,7 @@ def _test_set(run: RunResult) -> str:
 
 
 def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
-    """The table of the runs on one test set."""
+    """Return the "columns" of one test set's table, the text above the table ("about"), and those below ("notes")."""
     dates = sorted({str(run.details["date"]) for run in runs if "date" in run.details})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     about = "; ".join(filter(None, (test_set, measured)))
@@ -156,7 +156,7 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
 
 
 def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:
-    """The parts of a cell without its intervals, the intervals, and the last number, by which to sort."""
+    """Split a cell into the parts that are no intervals, the intervals as text, and the number for sorting rows."""
     numbers = [part for part in parts(cell) if part and not part.startswith(" [")]
     intervals = [part.strip().replace(" ", "\N{NO-BREAK SPACE}") for part in parts(cell) if part.startswith(" [")]
     return numbers, " → ".join(intervals), next((part for part in reversed(numbers) if part[-1].isdigit()), "")
@@ -174,7 +174,7 @@ def _diagrams(run: RunResult) -> list[dict[str, Any]]:
 
 
 def _tooltips(figure: "Figure", bins: ReliabilityBins) -> list[str]:
-    """Cover each bin that has samples with a bar that is all but invisible, "tip-0", ...; return the bars' texts."""
+    """Cover bins that have samples with nearly invisible bars (ids "tip-0", ...), and return the bars' tooltips."""
     filled = bins.count > 0
     left, right = bins.edges[:-1][filled], bins.edges[1:][filled]
     bars = figure.axes[0].bar(left, figure.axes[0].get_ylim()[1], right - left, align="edge", alpha=0.004)
@@ -187,11 +187,11 @@ def _tooltips(figure: "Figure", bins: ReliabilityBins) -> list[str]:
 
 
 def _picture(figure: "Figure", alt: str, caption: str | None = None, tooltips: Iterable[str] = ()) -> dict[str, Any]:
-    """Embed a figure as SVG in the colors of the page."""
+    """Return what the template needs to show a figure: SVG in the page's colors, alternative text, and a caption."""
     from matplotlib import rc_context
 
     file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": alt}):  # text, and ids that no other figure has
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": alt}):  # text stays text; ids differ among figures
         figure.savefig(file, format="svg", dpi=192)
     drawing = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     root, _, drawing = drawing[drawing.index("<svg") :].partition(">")
@@ -211,5 +211,5 @@ def _breakable(name: str) -> Markup:
 
 
 def _digest(script: str) -> str:
-    """The hash by which the page's policy allows its one script."""
+    """Return the Base64 SHA-256 hash by which the page's Content-Security-Policy allows the page's only script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

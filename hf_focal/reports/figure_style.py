@@ -1,4 +1,4 @@
-"""Style of all figures: colors, axes and long names."""
+"""Style of all figures: colors, markers, axes, titles, and the wrapping of long names."""
 
 import re
 import textwrap
@@ -9,32 +9,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colors by Okabe and Ito, distinct under the common forms of color blindness. Hatching works without color.
+# Colors by Okabe and Ito, distinct under common forms of color blindness. The hatching of bars works without color.
 ACCURACY, GAP, GREY = "#0072B2", "#D55E00", "#595959"
 OVER, UNDER = GAP, "#009E73"  # confidence above and below the accuracy
-# Okabe and Ito's colors without yellow, which is too pale for lines. 7 colors and 8 markers tell 56 runs apart.
+# Okabe and Ito's colors without yellow, which is too pale for lines. 7 colors and 8 markers distinguish 56 runs.
 COLORS = (ACCURACY, GAP, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 LINES = ("-", "--", "-.", ":")
 
 
 def title_above(figure: "Figure", title: str) -> None:
-    """Write the title, wrapped at about 10 characters per inch."""
+    """Write a title at the top of a figure, wrapped at 10 characters per inch of the figure's width."""
     width = int(10 * figure.get_figwidth())
     figure.suptitle(title if len(title) <= width else wrapped(title, width), fontsize=12)
 
 
 def wrapped(name: str, width: int) -> str:
-    """Wrap a loss's name after its commas and colons, but not inside words or at minus signs."""
+    """Wrap a loss's name to `width` characters per line, at spaces, commas, and colons but not at minus signs."""
     return textwrap.fill(re.sub("([:,])(?! )", r"\1 ", name), width, break_on_hyphens=False)
 
 
 def finished(figure: "Figure", path: str | Path | None = None) -> "Figure":
-    """Show dollar signs in names literally, save the figure if a path is given, and return it."""
+    """Keep `$` in the figure's texts from being parsed as math, save the figure if `path` is given, and return it."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        # Tick labels, which may be powers of ten, have no text before the figure is drawn.
+        # Tick labels can be powers of ten, which are math. They have no text before the figure is drawn, so they stay.
         if "$" in text.get_text():
             text.set_parse_math(False)
     if path is not None:

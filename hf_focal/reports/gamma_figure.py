@@ -15,30 +15,34 @@ if TYPE_CHECKING:
 _DARK_INVERSE = "#5A2800"
 # The color scale spans at least AdaFocal's default bounds, so a color usually means the same γ in every report.
 _LOWEST, _HIGHEST = -2.0, 20.0
-# Updates multiply γ, so colors follow its logarithm; below about this size they are linear, as γ may cross 0.
+# Updates multiply γ, so the color scale is logarithmic. Below about this |γ|, it is linear, because γ may cross 0.
 _LINEAR_WIDTH = 0.5
 _TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: str | Path | None = None) -> "Figure":
-    """Draw the γ of each bin during training, and below it γ by true-class probability, with the bins of each update.
+    """Draw AdaFocal's γ over training as two heat maps: by bin, and below that by true-class probability.
 
-    Bins have equal mass, so early in training, when all probabilities are low, one bin can span nearly all of [0, 1].
-    Each column spans the time from one update to the next. Before the first update, every γ is 1 and the bins have
-    equal width. The last column, γ at the end of training, has the average width. γ < 0 is also hatched.
+    AdaFocal bins samples by true-class probability and has one γ per bin. Bins have equal mass, so early in training,
+    when all probabilities are low, one bin can span nearly all of [0, 1]. Each column of a heat map spans the time
+    from one update of γ to the next. Before the first update, every γ is 1 and the bins have equal width. The last
+    column shows γ after the last update and has the average width of the others. In the upper heat map, cells with
+    γ < 0 are hatched.
 
     Args:
-        history: one mapping per update, in order: `"epoch"`, a float; `"gammas"`, M floats, the bin of the lowest
-            true-class probabilities first; `"edges"`, M + 1 floats from 0 to 1.
-        title: a line above the figure.
-        path: also save the figure here; the suffix determines the format.
+        history: one mapping per update, in order, such as `gamma_history` returns: `"epoch"`, a float; `"gammas"`, the
+            γ of each of the M bins, starting with the lowest probabilities; and `"edges"`, the bins' M + 1 edges, from
+            0 to 1.
+        title: a title above the figure.
+        path: the file to save the figure to; its suffix determines the format.
 
     Returns:
         A `matplotlib.figure.Figure` with three axes: γ by bin, γ by probability with the bins' inner
         edges, and the color bar.
 
     Raises:
-        ValueError: no updates, decreasing or negative epochs, or updates with different numbers of gammas or edges.
+        ValueError: `history` is empty; an epoch is negative or smaller than the one before; or an update does not have
+            M gammas and M + 1 edges.
     """
     from matplotlib.colors import AsinhNorm, LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -62,7 +66,7 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     heat, inner = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1.2))
     lowest, highest = min(_LOWEST, gammas.min()), max(_HIGHEST, gammas.max())
     bound = max(-lowest, highest)
-    # The reports' two colors, each from pale to dark without a shared white, so that small γ show their sign too.
+    # The reports' two colors, each from pale to dark without a shared white, so that even small γ show their sign.
     colors = [(0, _DARK_INVERSE), (0.25, GAP), (0.5, "#FCE6D8"), (0.5, "#E3F1FA"), (0.75, ACCURACY), (1, "#00263D")]
     corners = np.arange(num_bins + 1) + 0.5
     colormap = LinearSegmentedColormap.from_list("gamma", colors)
@@ -83,7 +87,7 @@ def gamma_heatmap(history: Sequence[Mapping], title: str | None = None, path: st
     bar.ax.axhspan(lowest, 0, **hatched)
     bar.ax.set_ylim(lowest, highest)
 
-    # Two vertices a column let its edges be steps; the cells between two columns have no width.
+    # Each column has two vertices, so the bins' edges are drawn as steps; the cells between columns have no width.
     corners = np.repeat(edges.T, 2, axis=1)
     inner.pcolormesh(
         np.broadcast_to(np.repeat(epochs, 2)[1:-1], corners.shape),

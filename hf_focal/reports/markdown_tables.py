@@ -1,4 +1,4 @@
-"""Markdown tables that compare runs. The best numbers are in bold, and names appear literally."""
+"""Markdown tables that compare runs. The best numbers are in bold, and Markdown characters in names are escaped."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from .run_results import RunResult
 MISSING = "–"  # not measured, or NaN
 RESULTS_LEGEND = (
     "Before → after temperature scaling, on the test set; [95% bootstrap interval]; "
-    "bold: the best, if its interval excludes the others."
+    "bold: the best, if the others differ from it by more than half the width of its interval."
 )
 
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
@@ -24,9 +24,9 @@ _METRICS = (
     ("classwise_ece", "classwise ECE %", 100, 2),
     ("mce", "MCE %", 100, 2),
 )
-# The same error with a sigmoid.
+# With a sigmoid, the macro ECE takes the place of the classwise ECE.
 _OF_LABELS = {"classwise_ece": ("macro_ece", "macro ECE %", 100, 2)}
-# What no temperature changes.
+# Metrics that no temperature changes: key, title, and the function that finds the best value.
 _DECISIONS = (
     *(("error", "Error %", min), ("micro_f1", "micro-F1 %", max)),
     *(("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max)),
@@ -34,19 +34,19 @@ _DECISIONS = (
 
 
 class Best(str):
-    """The best number of a column."""
+    """The text of a number that is the best of its column, and therefore shown in bold."""
 
 
-Cell = str | tuple[str, ...]  # one part or several; the best numbers are parts of their own
+Cell = str | tuple[str, ...]  # a cell's text, whole or in parts; a `Best` is always a whole part
 
 
 def parts(cell: Cell) -> tuple[str, ...]:
-    """Return the parts of a cell."""
+    """Return the parts of a cell; a cell that is one string is its only part."""
     return (cell,) if isinstance(cell, str) else cell
 
 
 def columns_table(titles: Sequence[str], columns: Sequence[Sequence]) -> str:
-    """Write columns as Markdown: names in the first one, and `Cell`s of Markdown, aligned right, in the others."""
+    """Format a Markdown table: a first column of names, which are escaped, and right-aligned columns of `Cell`s."""
     names, *others = columns
     bodies = [
         ["".join(f"**{part}**" if isinstance(part, Best) else part for part in parts(cell)) for cell in column]
@@ -57,22 +57,23 @@ def columns_table(titles: Sequence[str], columns: Sequence[Sequence]) -> str:
 
 
 def format_number(value: float | None, factor: float, decimals: int) -> str:
-    """Format a value times a factor."""
+    """Format a value times a factor; None and NaN become `MISSING`."""
     return MISSING if value is None or math.isnan(value) else f"{factor * value:.{decimals}f}"
 
 
 def format_interval(bounds: tuple[float, float] | None, factor: float, decimals: int) -> str:
-    """Format an interval to follow its number: " [low, high]", or "" without one."""
+    """Format an interval, to be put after a number, as " [low, high]"; return "" if `bounds` is None."""
     return "" if bounds is None else f" [{', '.join(format_number(bound, factor, decimals) for bound in bounds)}]"
 
 
 def in_bold(
     cells: list[str], wanted: bool, best: Callable = min, widths: Sequence[float | None] | None = None
 ) -> list[str]:
-    """Mark the best numbers of a column, ties included, if `wanted` and if there are at least two numbers.
+    """Mark the best numbers of a column as `Best`, ties included, if `wanted` is true and there are two or more.
 
-    Where the best has a 95% interval, of `widths` in the column's unit, the others must be further away than half of
-    it; else none is marked.
+    `best` is `min` or `max`. `widths` are the widths of the numbers' 95% intervals, in the column's unit, or None for
+    numbers without one. If the best number has an interval, this number is marked only if all other numbers differ
+    from it by more than half the width of the interval.
     """
     numbers = [float(cell) for cell in cells if cell != MISSING]
     if not wanted or len(numbers) < 2:
@@ -89,7 +90,7 @@ def in_bold(
 
 
 def before_after(pairs: Sequence[tuple], factor: float, decimals: int, best: Callable) -> list[Any]:
-    """Format (before, after) pairs as one column, with the best of each side marked."""
+    """Format pairs of values before and after T as one column; the best value before and the best after are marked."""
     sides = ([format_number(value, factor, decimals) for value in side] for side in zip(*pairs, strict=True))
     before, after = (in_bold(cells, True, best) for cells in sides)
     return [(first, " → ", second) for first, second in zip(before, after, strict=True)]
@@ -108,9 +109,9 @@ def check_results(results: Sequence) -> None:
 
 
 def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
-    """Return the columns of `results_table` by their titles; the last row is the majority class, where it is known."""
+    """Return title -> cells of `results_table`; if known, the last row has the majority class and its error."""
     check_results(results)
-    # A run of a model that the commands measured is named after the model.
+    # A run that the `evaluate` or `calibrate` command measured is named after its model.
     name = "Model" if any("model" in run.details for run in results) else "Loss"
     columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
     for key, title, best in _DECISIONS:
@@ -127,9 +128,9 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     columns["T"] = [
         f"{run.temperature:.2f}" if run.temperature.is_fitted else run.method or MISSING for run in results
     ]
-    columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what people look for is first
+    columns = {title: columns[title] for title in (name, "ECE %", "T")} | columns  # what readers look for first
     errors = {1 - balance["largest"] / size for size, balance in map(_class_balance, results) if balance}
-    if len(errors) == 1:  # or the runs have different test sets
+    if len(errors) == 1:  # with several values, the runs have different test sets
         baseline = {name: "(majority class)", "Error %": format_number(errors.pop(), 100, 2)}
         for title, column in columns.items():
             column.append(baseline.get(title, MISSING))
@@ -137,13 +138,16 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
 
 
 def _class_balance(run: RunResult) -> tuple[float, dict[str, int]]:
-    """The number of test samples, and how they are distributed; empty where that is unknown."""
+    """Return the number of test samples, and `details["class_balance"]`, or 0 and {} if they are unknown."""
     return run.pre.get("num_samples", 0), run.details.get("class_balance", {}) if "num_samples" in run.pre else {}
 
 
 def results_notes(results: Sequence[RunResult]) -> list[str]:
-    """Return what the numbers of `results_table` do not show: models of one answer, and temperatures that harm or that
-    are fitted on few samples."""
+    """Return notes on problems that the numbers of `results_table` do not show, as sentences without their periods.
+
+    The problems are models that nearly always predict one class or have no smaller error than always predicting the
+    majority class, and temperatures that increase both ECE and NLL or are fitted on too few samples.
+    """
     fits = dict.fromkeys((run.temperature.objective, run.temperature.num_samples) for run in results)
     notes = [note for fit in fits if (note := few_samples(*fit))]
     for run in results:
@@ -162,12 +166,16 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
 
 
 def results_table(results: Sequence[RunResult]) -> str:
-    """Compare runs: ECE before → after temperature scaling, T, error, NLL, and other calibration errors.
+    """Format a Markdown table that compares runs by ECE before → after temperature scaling, T, error, NLL, and more.
 
-    There is one row per run and, where known, one of the majority class; `results_notes` follow. With at least two
-    runs, the best value of a column is in bold, before and after T separately, if the others are further from it than
-    half the width of its interval. Columns without intervals have bold values, ties included, only if no run has any
-    interval (tokens, pixels). Missing values and NaN appear as "–". Raises ValueError for no results.
+    There is one row per run. If the error of always predicting the majority class is known, one more row shows that
+    error. The `results_notes` follow the table. Missing values and NaN appear as "–".
+
+    With at least two runs, the best values are in bold, separately before and after T. A best value that has an
+    interval is bold only if all others differ from it by more than half the interval's width. In a column without
+    intervals, the best values (ties included) are bold only if no other column has intervals, as for tokens and
+    pixels; the column "true ECE %" is an exception and always has bold values.
+    Raises ValueError if there are no results.
     """
     columns = results_columns(results)
     notes = "".join(f"\nNote: {escaped(note)}.\n" for note in results_notes(results))
@@ -175,12 +183,13 @@ def results_table(results: Sequence[RunResult]) -> str:
 
 
 def label_table(result: RunResult, most: int = 20) -> str:
-    """Compare the labels of a model of several labels: frequency, ECE before → after T, F1 at ½, T.
+    """Format a Markdown table of a multi-label model's labels.
 
-    Of more than `most` labels, those with the largest ECE before T.
+    The columns are the label's frequency, ECE before → after T, F1 at the threshold ½, and T. If there are more than
+    `most` labels, only the `most` labels with the largest ECE before T are listed.
     """
     labels = result.details["labels"]
-    errors = np.nan_to_num(np.array(labels["before"], float))  # null is read as None
+    errors = np.nan_to_num(np.array(labels["before"], float))  # NaN is null in JSON, which is read as None
     rows = sorted(np.argsort(-errors, kind="stable")[:most])
 
     def cells(key: str, factor: float, decimals: int) -> list[Cell]:
@@ -200,7 +209,7 @@ def label_table(result: RunResult, most: int = 20) -> str:
 def _before_after_cells(
     results: Sequence[RunResult], key: str, factor: float, decimals: int, best: Callable
 ) -> list[Cell]:
-    """A metric of each run before → after T, and the interval of the ECE; only before, without a correction."""
+    """Format a metric of each run before → after T, or one value without a correction. Intervals follow ECEs."""
     sides = []
     for side in ("pre", "post"):
         values = [getattr(run, side) if side == "pre" or run.method else {} for run in results]
@@ -221,7 +230,7 @@ def _cells(
     factor: float = 100,
     decimals: int = 2,
 ) -> list[str]:
-    """A metric of each run, with the best in bold; without intervals of its own only where no metric has any."""
+    """Format a metric of each run. The best value is marked if this metric or no metric at all has intervals."""
     bounds = [each.get(key) for each in intervals]
     widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
     wanted = any(bounds) or not any(intervals)

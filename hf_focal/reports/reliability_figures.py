@@ -1,6 +1,6 @@
 """Reliability diagrams [Niculescu-Mizil and Caruana 2005; Guo et al. 2017].
 
-Figures are made without pyplot, so they need no display and leave global settings alone.
+Figures are made without pyplot, so they need no display and do not change global settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The axes, and what bars above and below the diagonal stand for.
+# For each link: the axis labels, and the terms for bins whose confidence is above and below their accuracy.
 _WORDS = {
     "softmax": ("Confidence", "Accuracy", "overconfident", "underconfident"),
     "sigmoid": ("P(label)", "Frequency", "P too high", "P too low"),
 }
 _SOLID_COUNT = 30  # bars of bins with fewer samples are paler
-_HEADROOM = 1.2  # upper end of the accuracy axis: the ECE stands above 1, where there are no bars
+_HEADROOM = 1.2  # upper end of the accuracy axis: the ECE is written above 1, where there are no bars
 
 
 def reliability_diagram(
@@ -40,29 +40,32 @@ def reliability_diagram(
     link: str = "softmax",
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw accuracy against confidence, with the ECE, above a histogram of the confidences.
+    """Draw a reliability diagram (accuracy against confidence, with the ECE) and, underneath, a confidence histogram.
 
-    With the link "sigmoid" it is the frequency of the labels against their probabilities.
-
-    Bars of bins with few samples are paler; vertical lines are 95% Wilson intervals of the accuracies.
+    With `link="sigmoid"`, the diagram shows the frequency of the labels against their predicted probabilities instead.
+    Bars of bins with fewer than 30 samples are paler. Vertical lines are 95% Wilson intervals of the accuracies.
 
     Args:
         logits: `(..., K)`, floating; requires `labels`.
-        labels: `(...)`, integers; -100 is ignored. With the link "sigmoid" as `CalibrationMetrics` takes them.
+        labels: `(...)`, integers; samples with the label -100 are ignored. With `link="sigmoid"`, the labels have the
+            shape of the logits, and each is 0 or 1 (-100 or NaN if unknown).
         metrics: accumulated metrics or their bins, instead of logits and labels.
-        num_bins: equal-width bins; used only with logits and labels.
-        temperature: divides the logits; finite and positive; with the sigmoid also one per label. Not with `metrics`.
-        title: a line above the diagram.
-        link: "softmax", or "sigmoid" for several labels per sample or one logit.
-        smooth: draw a smooth curve with its 95% bootstrap band instead of the bars, and the smooth ECE.
-        path: also save the figure here; the suffix determines the format.
+        num_bins: the number of equal-width bins; used only with logits and labels.
+        temperature: the finite and positive number by which the logits are divided. With `link="sigmoid"`, it can be a
+            `LabelTemperatures`. It must be None with `metrics`.
+        title: a title above the diagram.
+        link: "softmax", or "sigmoid" for models with several labels per sample or one logit. A `CalibrationMetrics`
+            has its own link, which replaces this one.
+        smooth: instead of the bars and the ECE, draw a smooth curve with its 95% bootstrap band, and the smooth ECE.
+        path: the file to save the figure to; its suffix determines the format.
 
     Returns:
         A `matplotlib.figure.Figure` with two axes: the diagram and the histogram.
 
     Raises:
-        TypeError: neither or both of (logits, labels) and metrics; a temperature with metrics.
-        ValueError: no samples; a temperature that is not finite and positive; invalid logits or labels.
+        TypeError: neither logits and labels nor metrics are given, or both are; a temperature is given with metrics;
+            `smooth` is given with `ReliabilityBins`; or the logits or labels have the wrong type.
+        ValueError: there are no samples, the temperature is not finite and positive, or logits or labels are invalid.
     """
     from matplotlib.figure import Figure
 
@@ -103,22 +106,23 @@ def reliability_diagram(
 def comparison_figure(
     runs: Mapping[str, Sequence[ReliabilityBins]], path: str | Path | None = None, *, link: str = "softmax"
 ) -> "Figure":
-    """Draw small reliability diagrams, a column per run, at most three side by side: before T above, after T below.
+    """Draw two small reliability diagrams per run: before T and, below that, after T. A row has at most three runs.
 
     Args:
-        runs: name -> (bins before, bins after), from `CalibrationMetrics.bins()`; or the bins before T alone.
-        path: also save the figure here; the suffix determines the format.
+        runs: name of the run -> (bins before T, bins after T), each from `CalibrationMetrics.bins`. If the
+            runs have no correction, name -> (bins before T,), which makes one diagram per run.
+        path: the file to save the figure to; its suffix determines the format.
         link: as for `reliability_diagram`.
 
     Raises:
-        ValueError: no runs, or bins without samples.
+        ValueError: there are no runs, or the bins of a run hold no samples.
     """
     from matplotlib.figure import Figure
 
     if not runs:
         raise ValueError("runs must hold at least one run, got none")
     sides = len(next(iter(runs.values())))
-    columns = min(len(runs), 3)  # more are too small on a phone
+    columns = min(len(runs), 3)  # more diagrams in a row would be too small on a phone
     rows = sides * -(-len(runs) // columns)
     figure = Figure(figsize=(max(3.2, 0.6 + 1.5 * columns), 0.9 + 1.5 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -142,7 +146,8 @@ def comparison_figure(
 
 
 def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> None:
-    """Draw bars of accuracy, hatched bars up to the mean confidence, Wilson intervals, the diagonal, and the ECE."""
+    """Draw the ECE, the diagonal, and for each bin a bar up to the accuracy with its Wilson interval (a vertical line)
+    and a hatched bar from the accuracy to the mean confidence. Raise `ValueError` if the bins hold no samples."""
     from matplotlib.colors import to_rgba_array
 
     total = bins.count.sum()
@@ -159,7 +164,7 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.bar(left, accuracy, color=solid, edgecolor="white", **bars)
     sides, hatches = np.where(gap > 0, OVER, UNDER), np.where(gap > 0, "////", "\\\\\\\\").tolist()
     pale, outline = to_rgba_array(sides, 0.25 * opacity), to_rgba_array(sides, opacity)
-    # Twice: in an SVG, hatched bars cannot be pale.
+    # Drawn twice, because hatched bars cannot be pale in an SVG.
     axes.bar(left, gap, bottom=accuracy, color=pale, **bars)
     axes.bar(left, gap, bottom=accuracy, color="none", edgecolor=outline, hatch=hatches, **bars)
     axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
@@ -173,7 +178,10 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
 
 
 def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) -> None:
-    """Draw the smooth curve where there are samples, wider where there are more, its band, and the diagonal."""
+    """Draw the smooth reliability curve with its bootstrap band, the diagonal, and the smooth ECE.
+
+    The curve and its band are drawn only where there are samples. Where samples are denser, the curve is thicker.
+    """
     from matplotlib.collections import LineCollection
 
     curve = metrics.smooth_reliability()
@@ -195,7 +203,7 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
 
 
 def _wilson_interval(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 95% interval of a binomial share [Wilson 1927]."""
+    """Return the lower and upper ends of 95% intervals for each `share` of `count` samples [Wilson 1927]."""
     z = 1.96
     center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2) / (1 + z**2 / count)
@@ -224,7 +232,7 @@ def draw_shares(axes: "Axes", bins: ReliabilityBins) -> None:
 
 
 def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
-    """Draw the percentage of the samples in each bin, with the mean confidence and the accuracy as lines."""
+    """Draw the percentage of the samples in each bin, and lines at the mean confidence and accuracy of all samples."""
     total, filled = bins.count.sum(), bins.count > 0
     accuracy = float((bins.count * bins.accuracy)[filled].sum() / total)
     confidence = float((bins.count * bins.confidence)[filled].sum() / total)
@@ -240,6 +248,6 @@ def _draw_histogram(axes: "Axes", bins: ReliabilityBins, link: str) -> None:
 
 
 def _legend_above(axes: "Axes", handles: Sequence, labels: Sequence[str]) -> None:
-    """Put the legend above the axes, so that it covers no bars."""
+    """Put a legend above the axes, where it covers no bars."""
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
     axes.legend(handles, labels, frameon=False, columnspacing=1.2, handletextpad=0.5, **place)

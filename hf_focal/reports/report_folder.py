@@ -1,4 +1,4 @@
-"""Report folder of a run, and of the comparison of several runs."""
+"""Report folders of single runs, and of comparisons of several runs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,13 +15,15 @@ _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_lab
 
 
 def write_report(folder: str | Path, result: RunResult) -> list[Path]:
-    """Write the report of one run: metrics.json, table.md, loss.yaml and reliability diagrams before and after T,
-    as PNG and SVG.
+    """Write the report of one run: metrics.json, table.md, loss.yaml, and reliability diagrams before and after T.
 
-    Of a model of several labels, table.md has the `label_table`, too, and reliability_labels.png shows the labels with
-    the largest ECE. gamma.png shows `result.details["gamma_history"]`, if it holds updates of γ. Without a correction
-    there is no diagram after it; if `LossConfig.parse` does not know the loss there is no loss.yaml.
-    Returns the files; metrics.json is written last: if it exists, the report is complete.
+    The diagrams are PNG and SVG files. For a multi-label model, table.md also has the `label_table`, and
+    reliability_labels.png shows the labels with the largest ECE before T. If `result.details["gamma_history"]` holds
+    updates of AdaFocal's γ, gamma.png shows these. Diagrams after T are left out if there is no correction, and
+    loss.yaml is left out if `LossConfig.parse` does not know the loss.
+
+    Returns:
+        The paths of the files. metrics.json is written last: if it exists, the report is complete.
     """
     decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result.details))
     labels = f"\n{label_table(result)}" if "labels" in result.details else ""
@@ -31,7 +33,7 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
 
 
 def diagrams_of(result: RunResult) -> list[str]:
-    """The names of the reliability diagrams that `write_report` writes as PNG."""
+    """Return the file names of the PNG reliability diagrams that `write_report` writes for a result."""
     there = True, result.method is not None, bool(worst_labels(result))
     return [name for name, is_there in zip(_DIAGRAMS, there, strict=True) if is_there]
 
@@ -39,7 +41,7 @@ def diagrams_of(result: RunResult) -> list[str]:
 def write_comparison(
     folder: str | Path, results: Sequence[RunResult], table_of: Callable[[Sequence], str] = results_table
 ) -> list[Path]:
-    """Write the comparison of several runs: table.md, by `table_of`, and comparison.png."""
+    """Write the comparison of several runs, table.md (from `table_of`) and comparison.png, and return both paths."""
     markdown = table_of(results)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,7 @@ def write_comparison(
 
 
 def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path]:
-    """Write the files common to the reports of all runs: the table, reliability diagrams, the loss and γ."""
+    """Write the files that reports of all kinds of runs have, with `markdown` as table.md, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     table, loss, before, after, labels = (folder / name for name in ("table.md", "loss.yaml", *_DIAGRAMS))
     table.write_text(markdown, encoding="utf-8")

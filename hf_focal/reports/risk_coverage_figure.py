@@ -1,4 +1,4 @@
-"""Risk against coverage: how often the answers are wrong if only the most confident ones are given."""
+"""Figure of risk against coverage: how often the answers are wrong if only the most confident ones are given."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +16,15 @@ def risk_coverage_figure(
     thresholds: Mapping[str, SelectiveAccuracy] | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw the risk-coverage curve of each run, with its AURC.
+    """Draw the risk-coverage curve of each run, with the area under the curve (AURC) in the legend.
 
     Args:
-        runs: name -> metrics.
-        thresholds: run name -> a point to mark on its curve, from `Threshold.measure`.
-        path: also save the figure here; the suffix determines the format.
+        runs: name of the run -> metrics of its test samples.
+        thresholds: name of the run -> what `Threshold.measure` returned, a point to mark on the run's curve.
+        path: the file to save the figure to; its suffix determines the format.
 
     Raises:
-        ValueError: no runs.
+        ValueError: there are no runs, or the metrics of a run have the link "sigmoid".
     """
     from matplotlib.figure import Figure
 

@@ -22,7 +22,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, Reliabi
 from ..metrics.input_checks import Array
 from ..utils.atomic_write import write_whole
 
-# What reading or drawing a file that no report wrote may raise.
+# The errors that may be raised by reading or drawing a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 _NUM_WORST = 5  # labels whose reliability diagrams are kept
@@ -34,19 +34,21 @@ class RunResult:
 
     Attributes:
         loss: the loss, as `str(LossConfig)`, or any name if the model was trained elsewhere.
-        temperature: fitted on the validation set, or `Temperature.unfitted`; `post` is then `pre`, or after
-            vector or matrix scaling.
-        pre, post: `CalibrationMetrics.compute()` on the test set before and after T: fractions, nats for NLL. Of a
-            translation model also "bleu", 0 to 100.
-        pre_bins, post_bins: the bins of the reliability diagrams.
-        details: additional JSON values: "date", when it was measured; "class_balance", where known: the number of
-            "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the largest
-            number of samples predicted as any one class; "labels", of models of several labels per sample: lists of
-            each label's "name", "frequency", "f1", "temperature", and its ECE "before" and "after" T, and in "worst"
-            the bins of the labels that are worst calibrated before T, by name.
-        pre_intervals, post_intervals: 95% intervals, metric -> (low, high): bootstrap intervals of the calibration
-            errors, normal ones of error and NLL; empty for pixels and tokens, which are not independent samples.
-        true_calibration_error: (before, after) against the true posterior, if it is known.
+        temperature: the T fitted on the validation set, or `Temperature.unfitted`. If no T was fitted, `post` equals
+            `pre` or is measured after vector or matrix scaling.
+        pre, post: the metrics of the test set, before and after T, that `CalibrationMetrics.compute` returned:
+            fractions, and nats for the NLL and the entropy. For a translation model, also "bleu", from 0 to 100.
+        pre_bins, post_bins: the bins of the reliability diagrams before and after T.
+        details: additional JSON values. "date" is the day of the measurement. "class_balance", if known, has the
+            number of "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the
+            number of samples in the most frequently predicted class. For multi-label models, "labels" has lists of the
+            labels' "name", "frequency", "f1", "temperature", and ECE "before" and "after" T. In "labels", "worst" maps
+            the names of the five labels with the largest ECE before T to their bins before and after T.
+        pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
+            bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
+            tokens, which are not independent samples.
+        true_calibration_error: the ECE (before T, after T) against the true posterior, or None if the posterior
+            is unknown.
     """
 
     loss: str
@@ -62,12 +64,12 @@ class RunResult:
 
     @property
     def link(self) -> str:
-        """ "sigmoid" for several labels per sample or one logit, else "softmax"."""
+        """What maps logits to probabilities: "sigmoid" for several labels per sample or one logit, else "softmax"."""
         return "sigmoid" if "num_entries" in self.pre else "softmax"
 
     @property
     def method(self) -> str | None:
-        """The correction that `post` is measured after: "temperature", "vector", "matrix"; None without one."""
+        """The kind of correction before `post`: "temperature", "vector", or "matrix"; None without a correction."""
         return "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
 
     def save(self, path: str | Path) -> None:
@@ -76,7 +78,7 @@ class RunResult:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a result written by `save`; raise one of `READ_ERRORS` for anything else."""
+        """Read a result that `save` wrote; raise one of `READ_ERRORS` if the file holds anything else."""
         return _read(cls, json.loads(Path(path).read_text(encoding="utf-8")))
 
     @classmethod
@@ -89,7 +91,10 @@ class RunResult:
         num_bins: int = 15,
         **options: Any,
     ) -> "RunResult":
-        """Measure test logits (..., K) against labels (...), of which -100 is ignored; `options` are those of `of`."""
+        """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
+
+        Samples with the label -100 are ignored. `options` are keyword arguments of `of`.
+        """
         temperature = correction if isinstance(correction, Temperature) else None
         corrected = correction.apply(logits.float()) if temperature is None else scaled(logits, temperature.value)
         before, after = CalibrationMetrics(num_bins), CalibrationMetrics(num_bins)
@@ -118,10 +123,11 @@ class RunResult:
         intervals: bool = True,
         label_names: Sequence[str] = (),
     ) -> "RunResult":
-        """Make a result from metrics before and after T; `temperature` and `after` are None if no T was fitted.
+        """Make a result from a test set's metrics before and after a correction.
 
-        Pass ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are those of
-        `LabelMetrics`.
+        `after` is None without a correction. `temperature` is None unless the correction is a temperature. Pass
+        ``intervals=False`` for pixels and tokens, which are not independent samples. `label_names` are the names of a
+        multi-label model's labels, in the order of its logits.
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
         details, counts = {"date": datetime.date.today().isoformat(), **(details or {})}, before.label_counts
@@ -157,13 +163,13 @@ def _of_labels(
 
 
 def worst_labels(result: RunResult) -> dict[str, list[ReliabilityBins]]:
-    """The bins before and after T of the labels with the largest ECE before T; empty for other models."""
+    """Return label name -> bins before and after T of a multi-label model's labels with the largest ECE; else {}."""
     kept = result.details.get("labels", {}).get("worst", {})
     return {name: [_read(ReliabilityBins, side) for side in sides] for name, sides in kept.items()}
 
 
 def known_loss(name: str) -> LossConfig | None:
-    """Return the loss that a result names, or None if the model was trained elsewhere."""
+    """Parse the `loss` of a result. Return None if it names no loss, as for a model that was trained elsewhere."""
     try:
         return None if name.endswith((".yaml", ".yml")) else LossConfig.parse(name)
     except (TypeError, ValueError):
@@ -178,7 +184,7 @@ def scaled(logits: Array, temperature: Temperature | float) -> Tensor:
 
 
 def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
-    """Macro-F1, for two classes AUROC, and the largest number of samples predicted as one class."""
+    """Return "macro_f1" (and "auroc" for two classes), and how many predictions are the most frequent one."""
     confusion = ConfusionMatrix()
     confusion.update(logits, labels)
     values = {"macro_f1": confusion.compute()["macro_f1"]}
@@ -193,7 +199,7 @@ def _decisions(logits: Tensor, labels: Tensor) -> tuple[dict[str, float], int]:
 
 
 def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, float]]:
-    """95% intervals of the means over samples: error and NLL."""
+    """Return normal 95% intervals (low, high) of the "error" and the "nll", which are both means over samples."""
     kept = labels != -100
     logits, labels = logits[kept].float(), labels[kept]
     samples = {"error": (logits.argmax(-1) != labels).double(), "nll": cross_entropy(logits, labels, reduction="none")}
@@ -205,12 +211,12 @@ def _mean_intervals(logits: Tensor, labels: Tensor) -> dict[str, tuple[float, fl
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a value as JSON in one atomic write: arrays become lists, NaN becomes null."""
+    """Write a value as JSON in one atomic write. Arrays become lists, and NaN becomes null."""
     write_whole(path, json.dumps(_plain(value), indent=2) + "\n")
 
 
 def nan_for_null(value: float | None) -> float:
-    """Return a number read from JSON, where null stands for NaN."""
+    """Return a number that was read from JSON, or NaN if it was null."""
     return math.nan if value is None else value
 
 
@@ -225,7 +231,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Convert a JSON value to the type of a field."""
+    """Convert a JSON value to `kind`, the type of a dataclass field."""
     origin, arguments = get_origin(kind), get_args(kind)
     if hasattr(kind, "__dataclass_fields__"):
         kind = LabelTemperatures if kind is Temperature and "values" in value else kind

@@ -1,4 +1,4 @@
-"""Text summary of a measured model, as the commands print it."""
+"""Text summary of a measured model, as `hf-focal evaluate` and `hf-focal calibrate` print it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from .markdown_tables import format_interval, format_number
 from .run_results import RunResult
 
-# Units other than samples.
+# What the samples of a task are called, if not "samples".
 UNITS = dict.fromkeys(("causal-lm", "seq2seq-lm"), "tokens")
 UNITS |= {"token-classification": "words", "multiple-choice": "questions"}
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
@@ -29,7 +29,7 @@ _METRICS = (
 
 
 def summary(result: RunResult) -> str:
-    """Summarize a result in sentences and a table."""
+    """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
     unit = UNITS.get(details["task"], "samples")
@@ -43,7 +43,8 @@ def summary(result: RunResult) -> str:
         "",
         metrics_table(result),
     ]
-    lines.append("[low, high]: 95% bootstrap interval of the ECE.")
+    if result.pre_intervals:
+        lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(details)
     if details.get("fitted_on") == details["measured_on"]:
         lines.append(
@@ -59,8 +60,11 @@ def summary(result: RunResult) -> str:
 
 
 def decision_lines(details: Mapping[str, Any]) -> list[str]:
-    """What `details["calibration"]` and `details["threshold"]` say, if they are there: of a `CalibrationFit`, and of a
-    `Threshold` with its `SelectiveAccuracy` on the test data."""
+    """Write sentences about the correction and the confidence threshold in `details`; either may be missing.
+
+    `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["threshold"]` has the fields of a
+    `Threshold`, the data it was "chosen_on", and its "test_coverage" and "test_precision".
+    """
     lines = []
     if fit := details.get("calibration"):
         before, after = fit["before"], fit["after"]
@@ -85,7 +89,7 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
 
 
 def metrics_table(result: RunResult) -> str:
-    """A table with a row for each metric before and after the correction, narrow enough for a phone."""
+    """Format a table, narrow enough for a phone, of each metric before and after the correction, if there is one."""
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
     if result.method is not None:
         after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else f"{result.method} scaling"

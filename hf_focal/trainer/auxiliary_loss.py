@@ -1,4 +1,4 @@
-"""Auxiliary losses of mixture-of-experts models, which balance the use of the experts."""
+"""Auxiliary losses of the routers in mixture-of-experts models."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..losses.base_loss import divide
 from .head_kinds import without_adapter
 
-# Fields of a model's output, and the names of their coefficients in the model or in its configuration.
+# Field of a model's output -> names under which the model or its configuration may hold the field's coefficient.
 _FIELDS = {
     "aux_loss": ("router_aux_loss_coef", "aux_loss_coef"),
     "encoder_aux_loss": ("router_aux_loss_coef",),
@@ -22,20 +22,27 @@ _FIELDS = {
 
 
 def auxiliary_fields(outputs: Any) -> list[str]:
-    """The fields of an output that hold an auxiliary loss; none unless `output_router_logits` is on."""
+    """Return the names of an output's fields that hold an auxiliary loss: none unless `output_router_logits` is on."""
     return [name for name in _FIELDS if isinstance(outputs.get(name), Tensor)] if isinstance(outputs, Mapping) else []
 
 
 class AuxiliaryLoss:
-    """The term that a model adds to its own loss if `output_router_logits` is on, as a mean over a step's tokens."""
+    """The term that a model adds to its own loss if `output_router_logits` is on. In an optimizer step, the terms of
+    the micro-batches are weighted by their numbers of labels."""
 
     def __init__(self, model: nn.Module):
         self._model: Any = without_adapter(model)
-        # (2,), since the last log: the sum of terms times their micro-batches' shares of the step, and of the shares.
+        # (2,): sums over the micro-batches since the last log, of share · term and of share, where share is
+        # the fraction of the step's labels that the micro-batch has.
         self.running: Tensor | None = None
 
     def __call__(self, outputs: Any, labels: Tensor, num_items: Any, reduction: str) -> Tensor | float:
-        """The addition to the loss of a micro-batch with these labels (...), of a step of `num_items` labels."""
+        """Return the term to add to the loss of a micro-batch with `labels` (...).
+
+        `num_items` is the number of labels in the whole optimizer step, or None if the micro-batch is the whole step.
+        The term is multiplied by the micro-batch's number of labels and, unless `reduction` is "sum", divided by
+        `num_items`.
+        """
         fields = auxiliary_fields(outputs)
         if not fields:
             return 0.0
@@ -48,7 +55,7 @@ class AuxiliaryLoss:
         return term * (count if reduction == "sum" else share)
 
     def mean(self, accelerator: Accelerator) -> float | None:
-        """The mean term over all processes since the last log, None without one; starts a new mean."""
+        """Return the mean of the terms on all processes since the last log, or None without terms; reset `running`."""
         if self.running is None:
             return None
         total, share = accelerator.reduce(self.running, "sum").tolist()
@@ -56,7 +63,7 @@ class AuxiliaryLoss:
         return total / max(share, 1e-9)
 
     def state(self, accelerator: Accelerator) -> list[float] | None:
-        """`running` as JSON values, equal on all processes from now on."""
+        """Replace `running` by its average over all processes, and return this average as a list (None if not set)."""
         self.running = None if self.running is None else accelerator.reduce(self.running, "mean")
         return None if self.running is None else self.running.tolist()
 

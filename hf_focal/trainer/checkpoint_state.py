@@ -1,4 +1,4 @@
-"""FocalTrainer's own state in a checkpoint, the training loss since the last log, and weights under other names."""
+"""What `FocalTrainer` adds to checkpoints, its sums of the training loss, and the loading of renamed weights."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class FocalCheckpoint(TrainerCallback, ExportableState):
-    """Leaves its name in ``trainer_state.json``, the mark of a checkpoint that `FocalTrainer` wrote."""
+    """An idle callback, whose name in ``trainer_state.json`` marks a checkpoint as written by `FocalTrainer`."""
 
     def state(self) -> dict[str, Any]:
         return {"args": {}, "attributes": {}}
@@ -33,7 +33,10 @@ def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
 
 
 def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
-    """The state that `FocalTrainer` saved in a checkpoint, None in one of another trainer; ValueError if lost."""
+    """Return the state that `FocalTrainer` saved in a checkpoint, or None if a different trainer saved the checkpoint.
+
+    Raises ValueError if `FocalTrainer` saved the checkpoint, but the file with the state is missing or not valid JSON.
+    """
     file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
     if file.is_file():
         try:
@@ -41,9 +44,9 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
         except ValueError as error:
             raise ValueError(f"{file} is not valid JSON ({error}): resume from another checkpoint") from error
     if not trainer_state.is_file():
-        return None  # not a checkpoint, as Trainer says
+        return None  # not a checkpoint; Trainer raises the error
     marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
-    # Earlier versions kept their state in trainer_state.json, under the second name.
+    # Earlier versions kept their state in trainer_state.json, under the name "FocalTrainer".
     if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
         raise ValueError(
             f"checkpoint {str(checkpoint)!r} must contain {STATE_FILE}, the state of its loss, which FocalTrainer "
@@ -53,11 +56,14 @@ def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
 
 
 def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
-    """Raise ValueError if the training was beyond the first pass over a stream, whose batches Trainer cannot find."""
+    """Raise ValueError if training on a dataset without a length would resume after its first pass over the data.
+
+    Trainer would then start again with the first sample. `ignore_data_skip` accepts that, so nothing is raised.
+    """
     file = Path(checkpoint or "", "trainer_state.json")
     if not checkpoint or trainer.args.ignore_data_skip or has_length(trainer.train_dataset) or not file.is_file():
         return
-    if json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:  # 1 where `max_steps` ended the first pass
+    if json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:  # exactly 1 if `max_steps` ended the first pass
         raise ValueError(
             "resume_from_checkpoint must be of the first pass over a train_dataset without a length, got "
             f"{str(checkpoint)!r} of a later one: Trainer would start again with the first sample; "
@@ -66,14 +72,14 @@ def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
 
 
 def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
-    """Load a checkpoint's weights again if Trainer could not match them with the model's.
+    """Load a checkpoint's weights again if Trainer could not match them with the model's parameters.
 
-    Transformers saves some models (ViT, SegFormer, Mixtral, ...) under other names than they have in memory, and
-    `from_pretrained` renames them. But Trainer, when it resumes or loads the best model, leaves parameters that it
-    does not find by name as they are, with only a warning.
+    Transformers saves the weights of some models (ViT, SegFormer, Mixtral, ...) under names that differ from the names
+    in memory, and `from_pretrained` renames them. Trainer does not when it resumes or loads the best model: parameters
+    whose names are not in the files then keep their values, with only a warning.
     """
     model: Any = trainer.model
-    if checkpoint is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # which save by name
+    if checkpoint is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # they save the in-memory names
         return
     if not isinstance(model, PreTrainedModel) or _saved_names(checkpoint) <= model.state_dict().keys():
         return
@@ -83,7 +89,7 @@ def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
 
 
 def _saved_names(checkpoint: str) -> set[str]:
-    """The names of the weights in a checkpoint's safetensors files."""
+    """Return the names of the weights in a checkpoint's safetensors files."""
     names: set[str] = set()
     for file in Path(checkpoint).glob("model*.safetensors"):
         with safe_open(file, "pt") as weights:
@@ -93,25 +99,26 @@ def _saved_names(checkpoint: str) -> set[str]:
 
 @dataclass
 class LoggedLoss:
-    """Sums of the losses of all steps, JSON values after `reduce`. Trainer's own start at zero in a resumed run."""
+    """Sums of the losses of all steps, kept because Trainer's own sums restart at 0 in a resumed run. All processes
+    must call each method."""
 
-    first_step: int
-    last_log: int
+    first_step: int  # the number of steps before the first one that is summed
+    last_log: int  # the step of the last log
     total: float = 0.0  # up to the last log
     pending: Tensor | float = 0.0  # since the last log
 
     def reduce(self, accelerator: Accelerator) -> float:
-        """`pending`, which becomes the mean over the processes; all of them must call each method."""
+        """Replace `pending` by its average over all processes, a float, and return this average."""
         if isinstance(self.pending, Tensor):
             self.pending = float(accelerator.reduce(self.pending, "mean"))
         return self.pending
 
     def mean_since_last_log(self, step: int, accelerator: Accelerator) -> float:
-        """Mean loss of the steps from the last log to `step`, which becomes the last log."""
+        """Return the mean loss of the steps since the last log, and record `step` as the step of the last log."""
         pending, steps = self.reduce(accelerator), step - self.last_log
         self.total, self.pending, self.last_log = self.total + pending, 0.0, step
         return pending / steps
 
     def mean(self, step: int, accelerator: Accelerator) -> float:
-        """Mean loss of all steps up to `step`."""
+        """Return the mean loss of all steps after `first_step`, up to `step`."""
         return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)

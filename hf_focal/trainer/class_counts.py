@@ -1,4 +1,4 @@
-"""Counts of the training labels of each class."""
+"""Counting the training labels of each class."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -22,13 +22,16 @@ _logger = logging.getLogger(__name__)
 
 
 def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
-    """Give a `FocalTrainer`'s loss the counts of the classes if it needs them and does not have them yet."""
+    """Pass the class counts to the loss of a `FocalTrainer` if the loss needs them and does not have them yet.
+
+    In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
+    """
     loss, train_dataset = getattr(trainer.loss, "of_entries", trainer.loss), trainer.train_dataset
     if not isinstance(loss, ClassBalanced) or not loss.needs_class_counts:
         return
     if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
         if not loss.alike:
-            _logger.warning("without training data to count, the loss %s weighs classes alike", trainer.loss_config)
+            _logger.warning("without training data, the loss %s weights all classes equally", trainer.loss_config)
         loss.alike = True
         return
     loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
@@ -37,11 +40,15 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
 
 
 def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
-    """The number of training labels of each class, up to the last class that has any; -100 is left out. Of a model of
-    several labels per sample: the number of ones of each.
+    """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
 
-    They are read from the only column "labels" or "label" of a `datasets.Dataset`, also of lists, or a tensor `labels`
-    of the dataset. Any other dataset is collated once, with each process taking a share.
+    For a model with a sigmoid per label, return the number of ones of each label instead.
+
+    Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from the
+    column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the labels are
+    read from collated batches: each process collates a share of the dataset once.
+
+    Raises ValueError for an `IterableDataset`, whose labels cannot be counted before training.
     """
     dataset: Any = train_dataloader.dataset
     if isinstance(dataset, IterableDataset):
@@ -67,11 +74,11 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
 
 
 def _label_column(dataset: Any) -> str | None:
-    """The column with the class labels, None where only batches show them."""
+    """Return the name of the column with the class labels, or None if they must be read from collated batches."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
     names = {"labels", "label"} & dataset.features.keys()
-    for name in names if len(names) == 1 else ():  # of both, the collator takes one
+    for name in names if len(names) == 1 else ():  # with both, the collator chooses
         feature = dataset.features.get(name)
         while isinstance(feature, datasets.List | datasets.LargeList):
             feature = feature.feature
@@ -81,14 +88,14 @@ def _label_column(dataset: Any) -> str | None:
 
 
 def _flat(column: Any) -> Tensor:
-    """The integers of an Arrow column of nested lists."""
+    """Return all integers of an Arrow column of integers, or of lists of any depth, as a tensor (N,)."""
     while hasattr(column.type, "value_type"):
         column = pyarrow.compute.list_flatten(column)
     return torch.from_numpy(column.to_numpy().astype("int64"))
 
 
 def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
-    """The number of labels of each class, or of the `ones` of each label."""
+    """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:
         if labels.is_floating_point() and not ones:

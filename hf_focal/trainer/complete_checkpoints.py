@@ -1,4 +1,4 @@
-"""The newest checkpoint in a folder that training can resume from."""
+"""Search for the newest checkpoint from which training can resume."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from .checkpoint_state import read_state
 
 _logger = logging.getLogger(__name__)
 
-# Files that training resumes from, under all their names: with adapters, under FSDP, on TPUs.
+# Files that training needs to resume -> patterns of their names, which differ with adapters, FSDP, and TPUs.
 _NEEDED: dict[str, tuple[str, ...]] = {
     "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
     "optimizer.pt": ("*optimizer*",),
@@ -21,11 +21,11 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
-    """The newest checkpoint in a folder that training can resume from, or None.
+    """Return the path of the newest checkpoint in `output_dir` from which training can resume, or None.
 
-    A killed process or a full disk leaves a checkpoint with missing or truncated files: the model, the state of the
-    optimizer, the scheduler or the trainer, or the random states of some processes. Such a checkpoint is skipped with
-    a warning, and so is one that holds only the model (`save_only_model`).
+    A killed process or a full disk can leave a checkpoint in which a file is missing or cut off: the model; the state
+    of the optimizer, the scheduler, or the trainer; or the random state of a process. Such checkpoints are skipped,
+    and so are checkpoints that hold only the model (`save_only_model`). Each skipped checkpoint causes a warning.
     """
     for path in _newest_first(output_dir):
         problem = _problem(path)
@@ -36,7 +36,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[str]:
-    """The checkpoints in a folder that training can resume from, the newest first."""
+    """Return the paths of the checkpoints in `output_dir` from which training can resume, newest first."""
     return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
 
 
@@ -47,7 +47,7 @@ def _newest_first(output_dir: str | Path) -> list[Path]:
 
 
 def _problem(checkpoint: Path) -> str | None:
-    """Why training cannot resume from a checkpoint, or None if it can."""
+    """Return why training cannot resume from a checkpoint, or None if it can."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
         # The stock Trainer does not record the number of its processes.
@@ -61,7 +61,7 @@ def _problem(checkpoint: Path) -> str | None:
     if len(list(checkpoint.glob("rng_state*.pth"))) < num_processes:
         return "is incomplete (random states are missing)"
     needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
-    if not (checkpoint / "latest").exists():  # DeepSpeed's, which saves them in its own folders
+    if not (checkpoint / "latest").exists():  # by DeepSpeed, which saves _NEEDED in its own folders
         needed |= _NEEDED
     for name, patterns in needed.items():
         if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
@@ -83,5 +83,5 @@ def _is_cut_off(path: Path) -> bool:
                 return False
         except (SafetensorError, OSError):
             return True
-    # What torch.save writes is a zip archive, whose directory comes last.
+    # torch.save writes a zip archive, whose directory comes last.
     return path.suffix in (".pt", ".pth") and not is_zipfile(path)

@@ -1,7 +1,7 @@
-"""Deferred logits: the loss of a language model computed from hidden states and head, without its logits.
+"""Deferred logits: a language model's loss computed from its hidden states and head, without holding all logits.
 
-In a training step the head returns `DeferredLogits`. What models then do to logits (bias, scale, soft cap) is
-recorded; anything else computes the logits after all, which costs memory but is never wrong.
+In a training step, the head returns `DeferredLogits`. If the model then applies a bias, a scale, or a soft cap, this
+operation is recorded. Any other operation computes the logits after all, which costs memory but is always correct.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ from .training_arguments import FocalTrainingArguments
 
 
 class DeferredLogits:
-    """Logits (..., K) not computed yet: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
+    """Logits (..., K) that are not computed yet: cap · tanh(scale · (hidden · weightᵀ + bias) / cap).
 
-    `hidden` is (..., H), the head's `weight` (K, H), `bias` the sum of `biases`, each (K,) or (1, K), or None; without
-    a `cap` only the scale is applied.
+    Without a `cap`, the logits are scale · (hidden · weightᵀ + bias). `hidden` is (..., H), and the head's `weight` is
+    (K, H). `bias` is the sum of `biases`, each (K,) or (1, K), or None if there are no biases.
     """
 
     def __init__(self, hidden: Tensor, head: nn.Linear):
@@ -34,12 +34,12 @@ class DeferredLogits:
         self.scale, self.cap = 1.0, None
         self.num_classes = len(head.weight)  # ZeRO-3 empties the weight after the head's forward pass
         device = hidden.device.type
-        # The model's mixed-precision context ends before the loss is computed.
+        # Kept because the model's mixed-precision context ends before the loss is computed.
         self._autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         self._computed: Tensor | None = None
 
     def loss(self, loss: Loss, labels: Tensor, **reduction: Any) -> Tensor:
-        """`loss` of these logits and labels (...); `linear_loss` takes the reduction's arguments."""
+        """Return `loss` of these logits and `labels` (...). `reduction` and `num_items` are as in `linear_loss`."""
         if self._computed is not None:
             return loss(self._computed, labels, **reduction)
         reduction |= {"logit_scale": self.scale, "soft_cap": self.cap}
@@ -47,8 +47,10 @@ class DeferredLogits:
             return self._by_head(lambda hidden: linear_loss(loss, hidden, self.weight, labels, self.bias, **reduction))
 
     def tensor(self) -> Tensor:
-        """The computed logits. From now on they replace the record, since the model may change them in place."""
-        # Compiled code sends `logits + tensor` to `__torch_function__`; where it stops, the operator itself is called.
+        """Compute the logits (..., K) once, and return them. From then on, this tensor replaces the recorded
+        operations, because the model may change it in place."""
+        # Compiled code sends `logits + tensor` to `__torch_function__` and so to this method. The graph break here
+        # makes Python call the operator itself.
         return (torch.compiler.disable(self._tensor) if torch.compiler.is_compiling() else self._tensor)()
 
     def _tensor(self) -> Tensor:
@@ -66,8 +68,8 @@ class DeferredLogits:
         return reduce(torch.add, [bias.reshape(-1) for bias in self.biases]) if self.biases else None
 
     def _by_head(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """`function` of the hidden states. Under ZeRO-3 it is called as the head's forward pass, whose hooks gather
-        the weight on every process, here and in the backward pass."""
+        """Apply `function` to the hidden states. Under ZeRO-3, it runs in place of the head's forward pass, so that
+        ZeRO-3's hooks on the head gather its weight on every process, both now and in the backward pass."""
         if not is_deepspeed_zero3_enabled():
             return function(self.hidden)
         with _forward(self.head, lambda head, hidden: function(hidden)):
@@ -75,7 +77,7 @@ class DeferredLogits:
 
     def _with(self, **changed: Any) -> "DeferredLogits":
         other = object.__new__(DeferredLogits)
-        for name in _FIELDS:  # compilers know no `vars(self) | changed`
+        for name in _FIELDS:  # compilers do not support `vars(self) | changed`
             setattr(other, name, changed[name] if name in changed else getattr(self, name))
         return other
 
@@ -96,7 +98,7 @@ class DeferredLogits:
         return self * (1 / divisor) if isinstance(divisor, int | float) else self.tensor() / divisor
 
     def __getitem__(self, index: Any) -> "DeferredLogits | Tensor":
-        # As long as every class is kept, indexing positions of logits is indexing hidden states.
+        # If every class is kept, indexing the positions of logits is the same as indexing the hidden states.
         positions = isinstance(index, tuple) and index[0] is Ellipsis and index[-1] == slice(None)
         if self._computed is None and positions:
             return self._with(hidden=self.hidden[index])
@@ -108,7 +110,7 @@ class DeferredLogits:
 
     @property
     def dtype(self) -> torch.dtype:
-        # As Accelerate converts logits of half precision.
+        # The dtype to which Accelerate converts half-precision logits.
         return torch.float32 if self._computed is None else self._computed.dtype
 
     @property
@@ -129,14 +131,14 @@ class DeferredLogits:
 
 
 def _computed(argument: Any) -> Any:
-    """An argument, or the items of a list or tuple, with the logits computed."""
+    """Return an argument with deferred logits, including those in lists and tuples, replaced by computed logits."""
     if isinstance(argument, list | tuple):
         return type(argument)(map(_computed, argument))
     return argument.tensor() if isinstance(argument, DeferredLogits) else argument
 
 
 _FIELDS = ("hidden", "head", "weight", "biases", "scale", "cap", "num_classes", "_autocast", "_computed")
-# The operators of the computed logits, since Python does not look up operators through `__getattr__`.
+# Operators to forward to the computed logits, since Python does not look up operators through `__getattr__`.
 _OPERATORS = (
     *("radd", "sub", "rsub", "rmul", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
     *("rmatmul", "neg", "pos", "abs", "eq", "ne", "gt", "ge", "lt", "le", "bool", "len", "iter", "contains"),
@@ -149,7 +151,7 @@ for _name in _OPERATORS:
 
 @contextmanager
 def deferred(head: nn.Linear | None) -> Iterator[None]:
-    """Make the head, if there is one, return `DeferredLogits` in this context."""
+    """Make `head` return `DeferredLogits` in this context. If `head` is None, do nothing."""
     if head is None:
         yield
         return
@@ -157,7 +159,8 @@ def deferred(head: nn.Linear | None) -> Iterator[None]:
         if not is_deepspeed_zero3_enabled():
             yield
             return
-        # The hooks of ZeRO-3 need a tensor, whose gradient begins the head's backward pass; this one is the last.
+        # ZeRO-3's hooks need a tensor as output, whose gradient starts the head's backward pass. The hook `result`
+        # runs after them and replaces this tensor with the deferred logits.
         made: list[DeferredLogits] = []
 
         def forward(head: nn.Linear, hidden: Tensor) -> Tensor:
@@ -181,9 +184,10 @@ def _record(head: nn.Linear, hidden: Tensor) -> DeferredLogits:
 
 @contextmanager
 def _forward(head: nn.Linear, forward: Callable[[nn.Linear, Tensor], Any]) -> Iterator[None]:
-    """Replace the head's forward pass in this context."""
+    """Replace the forward pass of `head` by `forward` in this context."""
     before = vars(head).get("forward")
-    # Takes precedence over the method of its class. A method of one function, or each step would be compiled anew.
+    # This overrides the class's method. `torch.compile` would recompile each step for a new closure, but not for a
+    # method of the same function.
     vars(head)["forward"] = MethodType(forward, head)
     try:
         yield
@@ -194,13 +198,17 @@ def _forward(head: nn.Linear, forward: Callable[[nn.Linear, Tensor], Any]) -> It
 
 
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
-    """The head of a language model, or None if its loss needs logits, for which `args.linear_loss` "on" raises."""
+    """Return the head of a language model if its logits can be deferred, or else None.
+
+    Always returns None if `args.linear_loss` is "off". Raises ValueError if `args.linear_loss` is "on" and the logits
+    cannot be deferred.
+    """
     if args.linear_loss == "off":
         return None
     head = model.get_output_embeddings()
     distributed = args.distributed_state.distributed_type
     if distributed is DistributedType.FSDP and isinstance(model, PreTrainedModel) and not _is_sharded(model):
-        return None  # until training begins, when it is
+        return None  # until training begins, when FSDP shards the model
     if not isinstance(loss, ClosedFormLoss):
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif not _is_plain_linear(head) or "forward" in vars(head):
@@ -221,17 +229,17 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
 
 
 def _is_sharded(module: nn.Module) -> bool:
-    """By FSDP2."""
+    """Return whether FSDP2 shards a module."""
     from torch.distributed.fsdp import FSDPModule  # not in every build of PyTorch
 
     return isinstance(module, FSDPModule)
 
 
 def set_ddp_default(model: Any, args: FocalTrainingArguments) -> None:
-    """Turn off DDP's search for unused parameters of a language model, unless the user turned it on.
+    """Turn off DDP's search for unused parameters of a language model, unless the user has set the option.
 
-    The search, Trainer's default, follows the logits, which are not computed. Models that skip layers at random
-    (layerdrop) need it.
+    The search, which Trainer turns on by default, starts from the logits, which are not computed here. It stays on for
+    models that skip layers at random (layerdrop), because they need it.
     """
     head_of = getattr(model, "get_output_embeddings", None)
     if args.ddp_find_unused_parameters is None and head_of is not None and head_of() is not None:
@@ -241,15 +249,16 @@ def set_ddp_default(model: Any, args: FocalTrainingArguments) -> None:
 
 
 def _is_plain_linear(head: Any) -> bool:
-    """Also one to whose class FSDP2 has added its own."""
+    """Return whether a head is a plain `nn.Linear`, or one to whose class FSDP2 has added its own."""
     return type(head) is nn.Linear or (_is_sharded(head) and type(head).__bases__[1:] == (nn.Linear,))
 
 
 def _keep_gathered(model: Any, head: Any) -> bool:
-    """Make FSDP2 keep the head's weight from the forward pass to the end of backward, so that it is gathered once.
+    """Make FSDP2 keep the head's weight until the end of the backward pass, and return whether this is possible.
 
-    Returns False, and changes nothing, if the weight is the root's and no layer is sharded by itself: then FSDP2 would
-    not see that backward begins, and not reduce the gradients. PyTorch 2.7 cannot keep it.
+    FSDP2 then gathers the weight only once, in the forward pass. It is not possible in PyTorch 2.7, or if the weight
+    belongs to the root module and no other module is sharded separately: FSDP2 would not notice the start of the
+    backward pass and would not reduce the gradients.
     """
     owner = head if _is_sharded(head) else model
     alone = owner is model and not any(_is_sharded(module) for module in model.modules() if module is not model)

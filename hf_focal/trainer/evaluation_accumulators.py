@@ -1,7 +1,7 @@
-"""Accumulators of an evaluation, for `FocalTrainer.collect`.
+"""Accumulators, to which `FocalTrainer.collect` and the evaluations of `FocalTrainer` add their batches.
 
-`update` adds the logits (N, ..., K) and the labels (N, ...), or soft targets (N, ..., K), of a batch; `gather` returns
-the result over all processes, equal on each of them.
+`update` adds a batch's logits (N, ..., K) and its labels (N, ...) or soft targets (N, ..., K). `gather` returns the
+result for the samples of all processes, and returns the same on each process.
 """
 
 import math
@@ -18,8 +18,9 @@ from ..calibration.fitted_temperature import Temperature
 from ..calibration.streaming_temperature import TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
+from .head_kinds import Head
 
-# Of logits, summed over processes; gathering them takes twice the memory for a moment.
+# Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30
 # Metrics that T does not change.
 _INVARIANT = (
@@ -29,26 +30,18 @@ _INVARIANT = (
 
 
 class StreamedEvaluation:
-    """Sums for the loss and the calibration metrics, without the logits. Soft targets count as their likeliest class.
+    """Measures the loss and the calibration metrics without keeping the logits.
 
-    With a `correction` also those of the corrected logits, under the metrics' names with the suffix ``_post_t``; if
-    `classwise` also the calibration error of each class and, of tokens and pixels, the confusion matrix. If `padded`,
-    the last classes have logits of -inf, and the loss is without them.
+    The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
+    of the corrected logits, with the suffix ``_post_t``. If `head` has classwise metrics, `compute` also returns
+    classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
+    `keep_samples` are those of `CalibrationMetrics`.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        num_bins: int,
-        correction: Correction | None,
-        classwise: bool,
-        keep_samples: bool,
-        padded: bool = False,
-    ):
-        self.sigmoid, self.padded = isinstance(loss, SigmoidLoss), padded
-        self.loss, self.correction, self.classwise = loss, correction, classwise
+    def __init__(self, loss: Loss, num_bins: int, correction: Correction | None, head: Head, keep_samples: bool):
+        self.loss, self.correction, self.head, self.sigmoid = loss, correction, head, isinstance(loss, SigmoidLoss)
         link = "sigmoid" if self.sigmoid else "softmax"
-        options: Any = {"classwise": classwise, "keep_samples": keep_samples, "link": link}
+        options: Any = {"classwise": head.has_classwise_metrics, "keep_samples": keep_samples, "link": link}
         self.before = CalibrationMetrics(num_bins, **options)
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
@@ -62,10 +55,10 @@ class StreamedEvaluation:
             # Division in half precision would round.
             exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
             self.after.update(self.correction.apply(exact), classes)
-        if self.classwise and classes.ndim > 1 and not self.sigmoid:
+        if self.head.has_classwise_metrics and classes.ndim > 1 and not self.sigmoid:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
-        if self.padded:
+        if self.head is Head.SPANS:  # the loss leaves out the padded positions, whose logits are -inf
             logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).sum())]
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
@@ -80,9 +73,10 @@ class StreamedEvaluation:
         return self.before, self.after
 
     def compute(self) -> dict[str, float]:
-        """`gather`, and the metrics of all processes; empty without samples.
+        """Gather the sums, and return the metrics over all processes, or an empty dict if there are no samples.
 
-        Undefined metrics (the NLL of wrong predictions where there are none, ...) are left out: JSON has no NaN.
+        Undefined metrics (such as the NLL of wrong predictions if all predictions are correct) are left out, because
+        JSON has no NaN.
         """
         self.gather()
         before = self.before.compute()
@@ -102,7 +96,7 @@ class StreamedEvaluation:
 
 
 class TopConfidences:
-    """Top-1 confidences (M,) and hits (M,), from which AdaFocal updates γ."""
+    """Collects the top-1 confidences (M,) and correctness (M,) of M samples, from which AdaFocal updates γ."""
 
     def __init__(self, link: str = "softmax"):
         self.metrics = CalibrationMetrics(1, classwise=False, link=link)
@@ -115,16 +109,18 @@ class TopConfidences:
 
 
 class TemperatureSums(TemperatureStream):
-    """Sums at each temperature of the grid, for the fit of a temperature without keeping logits."""
+    """A `TemperatureStream` of all processes: sums at each temperature of the grid, for a fit without the logits."""
 
     def gather(self) -> TemperatureStream:
         return reduce(TemperatureStream.merge, gather_object([self]))
 
 
 class CollectedLogits:
-    """Logits (M, K) and labels (M,) on the CPU, for a fit. Soft targets count as their likeliest class.
+    """Collects logits (M, K) and labels (M,) on the CPU, for fitting a correction.
 
-    `sums`, if given, take their place once those of all processes would exceed `MAX_COLLECTED_BYTES`.
+    A soft target counts as its most probable class. With ``link="sigmoid"``, the labels are (M, K). If `sums` is given
+    and the logits of a process exceed its share of `MAX_COLLECTED_BYTES`, all logits are added to `sums` instead of
+    being kept, and `gather` returns the gathered `TemperatureStream`.
     """
 
     def __init__(self, sums: TemperatureSums | None = None, link: str = "softmax") -> None:
@@ -158,7 +154,7 @@ class CollectedLogits:
 
 
 def _merged(mine: CalibrationMetrics, other: CalibrationMetrics) -> CalibrationMetrics:
-    return mine.merge(other)  # of its own class
+    return mine.merge(other)  # also calls the `merge` of a subclass
 
 
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -167,7 +163,7 @@ def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
-    """Labels as class indices: the most probable class of a soft target, -100 for one filled with -100."""
+    """Return class indices: labels unchanged, a soft target's most probable class, or -100 if it is all -100."""
     if labels.is_floating_point() and labels.shape == logits.shape:
         return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)
     return labels

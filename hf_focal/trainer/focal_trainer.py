@@ -56,41 +56,43 @@ _logger = logging.getLogger(__name__)
 class FocalTrainer(Trainer):
     """A `transformers.Trainer` whose loss is `args.loss` and whose evaluations measure calibration.
 
-    Every loss, plain cross-entropy included, is the sum over the samples (or tokens) of a whole optimizer step divided
-    by their number, so neither the gradient nor the logged loss depends on how the step is split into micro-batches
-    and processes (except with MMCE and the recall of a batch). Samples that a distributed sampler repeats to fill up
-    the last batch of an epoch have no weight. A resumed run ends like one that was never interrupted.
+    Every loss, including plain cross-entropy, is summed over all samples (or tokens) of an optimizer step and, unless
+    `args.loss_reduction` is "sum", divided by their number. So neither the gradient nor the logged loss depends on how
+    the step is split into micro-batches and processes (except for MMCE, and for recall loss without `ema`). Samples
+    that a distributed sampler repeats to fill up the last batch of an epoch have no weight. A resumed run ends like a
+    run that was never interrupted.
 
-    `evaluate()` and `predict()` add the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_adaece``, ``eval_nll``,
-    ...) without keeping logits; after `fit_temperature` also those after T (``eval_ece_post_t``, ...). Each
-    evaluation prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
-    ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated at the end of each epoch, or every
-    `args.gamma_update_steps` steps, from `calibration_dataset`; `gamma_history` collects the γ and edges of the bins.
+    `evaluate()` and `predict()` report the metrics of `CalibrationMetrics` (``eval_ece``, ``eval_nll``, ...) without
+    keeping logits and, after `fit_temperature`, also the metrics after T (``eval_ece_post_t``, ...). Each evaluation
+    prints one line; ``trainer.add_callback(PrinterCallback)`` prints all logs. A scheduled γ follows
+    ``global_step / max_steps`` and is logged as ``gamma``. AdaFocal's γ are updated after each epoch, or every
+    `args.gamma_update_steps` steps, on `calibration_dataset`; the function `gamma_history` lists γ and the bin edges.
 
-    Semantic segmentation is trained and measured pixel by pixel, at the labels' height and width, without an auxiliary
-    head (UperNet, BEiT) and without pixels labeled `config.semantic_loss_ignore_index` (255). The auxiliary loss of a
+    Semantic segmentation is trained and measured pixel by pixel, at the labels' height and width. Auxiliary heads
+    (UperNet, BEiT) and pixels labeled `config.semantic_loss_ignore_index` (255) are left out. The auxiliary loss of a
     mixture of experts (`output_router_logits`) is added once per step and logged as ``aux_loss``.
 
     Args:
-        model: a classifier: its output is a mapping with `logits`, a tuple that begins with them, or the logits
-            themselves, (..., K) for labels (...); those of a semantic segmentation are (N, K, h, w) for (N, H, W).
-        calibration_dataset: held-out data, or the key of one of several evaluation sets: AdaFocal measures
-            the model's calibration on it, and `fit_temperature` uses it by default. The evaluation set if not given.
+        model: a classifier or a language model. Its output is a mapping with `logits`, a tuple that begins with the
+            logits, or the logits alone. The logits are (..., K) for labels (...) or, in semantic segmentation,
+            (N, K, h, w) for labels (N, H, W).
+        calibration_dataset: held-out data, or the key of one of several evaluation sets. AdaFocal measures the model's
+            calibration on it, and `fit_temperature` uses it by default. If not given, the evaluation set is used.
         *trainer_args, **trainer_kwargs: arguments of `transformers.Trainer`, except `compute_loss_func`.
 
     Attributes:
-        loss: the loss module; loss_config: the `LossConfig` that it was built from.
+        loss, loss_config: the loss module, and the `LossConfig` from which it was built.
         temperature: the `Temperature` fitted to the model as it is now, or None. Training and folding reset it.
-        temperature_curves: the `TemperatureCurves` behind the last temperature where logits were streamed, or None.
-        confusion: of a classifier of tokens or pixels, the `ConfusionMatrix` of the last evaluation.
-        deferred_head (Linear | None): a language model's head if it trains without logits (`args.linear_loss`).
+        temperature_curves: the `TemperatureCurves` of the last `fit_temperature`, or None if it kept the logits.
+        confusion: the `ConfusionMatrix` of the last evaluation of a token or pixel classifier, or None.
+        deferred_head (Linear | None): the head of a language model that trains without stored logits (`linear_loss`).
 
     Raises:
         TypeError: args that are not `FocalTrainingArguments`.
         ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
-            `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises it for
-            fewer calibration labels than AdaFocal has bins, and for a checkpoint of FocalTrainer that lost its state.
+            `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
+            ValueError for fewer calibration labels than AdaFocal has bins, or a checkpoint without the loss's state.
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
@@ -128,7 +130,7 @@ class FocalTrainer(Trainer):
         self.confusion: ConfusionMatrix | None = None
         self._calibration_when_fitted: dict[str, Any] = {}
         self.fitted_on: Any = None  # the dataset of the last fit
-        self._accumulator: Any = None  # of the evaluation that is running
+        self._accumulator: Any = None  # used by the current evaluation
         self._labels_required = self._serves_update = self._measured = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
@@ -138,13 +140,11 @@ class FocalTrainer(Trainer):
         print_lines(self)
 
     def build_loss(self) -> None:
-        """Build `loss` from `args.loss`, anew for each training run."""
+        """Build `loss` from `args.loss`; each training run gets a new one."""
         self.loss_config = LossConfig.parse(self.args.loss)
         self.loss = loss_of_head(self.head, self.loss_config)
         self._auxiliary = AuxiliaryLoss(self.model)
-        shifted, pixels = self.head is Head.NEXT_TOKENS, self.head is Head.PIXELS
-        options = self.args.loss_reduction, shifted, pixels, self._auxiliary, self.head is Head.SPANS
-        self.compute_loss_func: Any = LossFunction(self.loss, *options)
+        self.compute_loss_func: Any = LossFunction(self.loss, self.args.loss_reduction, self.head, self._auxiliary)
         self.deferred_head = deferrable_head(self.model, self.loss, self.args) if self.head.generates else None
 
     @property
@@ -162,7 +162,7 @@ class FocalTrainer(Trainer):
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
-        if self.calibration():  # of the weights before this training run
+        if self.calibration():  # the record describes the weights before this training run
             del self.model.config.calibration
         try:
             output = super().train(resume_from_checkpoint, *args, **kwargs)
@@ -175,7 +175,7 @@ class FocalTrainer(Trainer):
         self.build_loss()
         self._train_dataloader, self._num_labels, self._gamma_updates.due = train_dataloader, None, False
         self._logged_loss = LoggedLoss(self.state.global_step, self.state.global_step)
-        # Missing in a checkpoint of another trainer, where Trainer would look for it.
+        # Trainer looks for this entry, which a checkpoint of a different trainer lacks.
         self.state.stateful_callbacks.setdefault(FocalCheckpoint.__name__, FocalCheckpoint().state())
         saved = self._saved_state
         if saved is not None and saved["loss"] != str(self.loss_config):
@@ -193,7 +193,7 @@ class FocalTrainer(Trainer):
 
     @property
     def data_seed(self) -> int:
-        """The seed of the order of the training samples."""
+        """The seed for the order of the training samples."""
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
@@ -202,7 +202,7 @@ class FocalTrainer(Trainer):
             for batch in islice(epoch_iterator, num_batches)
         ]
         if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
-            # Trainer takes no step where a stream ends within an accumulation: batches without labels complete it.
+            # Trainer skips the step if a stream ends in mid-accumulation, so batches without labels complete it.
             ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
             batches += [ignored] * (num_batches - len(batches))
         samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
@@ -211,12 +211,12 @@ class FocalTrainer(Trainer):
         return samples, num_items
 
     def check_labels_seen(self) -> None:
-        """Raise if all labels since training began were -100: the loss is 0, and would stay 0."""
+        """Raise ValueError if all labels since training began were -100: the loss is 0 and would stay 0."""
         if self._num_labels is not None and not self.accelerator.reduce(torch.as_tensor(self._num_labels)):
-            raise ValueError("train_dataset must have labels that count, got -100 alone in a whole epoch")
+            raise ValueError("train_dataset must have labels other than -100, got none in a whole epoch")
 
     def prepare_labels(self, batch: Any) -> Any:
-        """The batch with -100 as labels of ignored pixels, and of the first token of each sequence."""
+        """Return the batch with -100 in place of labels that must not count; see `without_ignored`."""
         return without_ignored(batch, self.head, self.model)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -229,7 +229,7 @@ class FocalTrainer(Trainer):
     ) -> Any:
         inputs = self.prepare_labels(inputs)
         labels: Any = inputs.get("labels")
-        if self._accumulator is not None:  # perhaps before any training
+        if self._accumulator is not None:  # in an evaluation, perhaps before any training
             count_classes(self)
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
@@ -240,7 +240,7 @@ class FocalTrainer(Trainer):
             self._measured = True
         if not return_outputs or isinstance(outputs, Mapping):
             return (loss, outputs) if return_outputs else loss
-        # Trainer takes the first element of a tuple for the loss, which a model without labels does not return.
+        # Trainer drops the first element of a tuple as the loss, but a model that gets no labels returns no loss.
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
 
     def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
@@ -260,9 +260,9 @@ class FocalTrainer(Trainer):
         super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as it was trained, without the temperature; in a checkpoint also the state of the loss."""
+        """Save the model as it was trained, without a correction. In a checkpoint, also save the state of the loss."""
         folder = Path(output_dir or self.args.output_dir)
-        if self.is_world_process_zero():  # of an earlier model in the same folder
+        if self.is_world_process_zero():  # remove files of an earlier model in the same folder
             of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
             for name in ("temperature.json", "calibration.json", *of_adapter):
                 (folder / name).unlink(missing_ok=True)
@@ -271,7 +271,7 @@ class FocalTrainer(Trainer):
         super().save_model(output_dir, _internal_call)
         if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
             return
-        # Reduced also in the training that goes on, so that a resumed one rounds alike.
+        # The run that continues uses the reduced values too, so that a resumed run rounds in the same way.
         self._logged_loss.reduce(self.accelerator)
         state = {
             "num_processes": self.args.world_size,
@@ -291,7 +291,7 @@ class FocalTrainer(Trainer):
     ) -> dict[str, float]:
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         dataset = evaluation_set("eval_dataset", dataset, self.eval_dataset)
-        # Trainer evaluates each of several sets by another call of this method.
+        # For several evaluation sets, Trainer calls this method again for each of them.
         self._serves_update = self._gamma_updates.due and dataset is self.held_out_dataset()
         try:
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **generation)
@@ -307,10 +307,10 @@ class FocalTrainer(Trainer):
         metric_key_prefix: str = "eval",
         accumulator: Any = None,
     ) -> Any:
-        """Trainer's loop that streams logits and labels into an accumulator, by default a `StreamedEvaluation`."""
+        """Run Trainer's loop, and add all logits and labels to `accumulator`, by default a `StreamedEvaluation`."""
         check_measurable(dataloader, self.args.world_size)
         streamed = self._new_evaluation() if accumulator is None else None
-        # Trainer's loop calls `prediction_step`, and that `compute_loss`, with arguments of its own.
+        # Attributes, because Trainer's loop cannot pass more arguments to `prediction_step` and `compute_loss`.
         self._accumulator, self._labels_required = streamed or accumulator, description != "Prediction"
         try:
             output = super().evaluation_loop(
@@ -325,7 +325,7 @@ class FocalTrainer(Trainer):
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())
         if metrics:
-            # Trainer's loss is a mean over batches. Any other metric of the same name is the user's own.
+            # Trainer's loss is a mean over batches, so ours replaces it. A user's metric of the same name wins.
             output.metrics.pop(f"{metric_key_prefix}_loss", None)
         output.metrics.update(metrics | output.metrics)
         return output
@@ -339,27 +339,26 @@ class FocalTrainer(Trainer):
         self._measured = False
         step = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         if self._labels_required and not self._measured:
-            raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss, which measures")
+            raise TypeError(f"compute_loss of {type(self).__name__} must call super().compute_loss for metrics")
         return step
 
     def _new_evaluation(self) -> StreamedEvaluation:
         self.forget_folded_temperature()
-        # There are too many pixels to keep a number of each, unless AdaFocal needs them.
+        # There are too many pixels to keep the confidence of each, but AdaFocal needs these confidences.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        options = self.correction, self.head.has_classwise_metrics, keep_samples, self.head is Head.SPANS
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, *options)
+        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, self.head, keep_samples)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:
             return self._whole(super().get_eval_dataloader, eval_dataset, self.args.train_sampling_strategy)
-        # With persistent workers Trainer would take the loader of the evaluation set for any other set.
+        # With persistent workers, Trainer would reuse the evaluation set's loader for any other set.
         return self.get_test_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
         return self._whole(super().get_test_dataloader, test_dataset, "random")
 
     def _whole(self, build: Callable[[Any], DataLoader], dataset: Any, sampling: str) -> DataLoader:
-        """A loader of every sample. `predict` keeps their order; other evaluations may group them by length."""
+        """Build a loader that drops no samples, with `sampling` in place of `args.train_sampling_strategy`."""
         args = self.args
         given = args.dataloader_drop_last, args.train_sampling_strategy
         args.dataloader_drop_last, args.train_sampling_strategy = False, sampling
@@ -369,18 +368,18 @@ class FocalTrainer(Trainer):
             args.dataloader_drop_last, args.train_sampling_strategy = given
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Update an accumulator (see `evaluation_accumulators`) with a labeled dataset; returns `gather` of it."""
+        """Add a labeled dataset to an accumulator (see `evaluation_accumulators`); return what `gather` returns."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
-        # As after predict(), or the progress bar of this pass would continue in the next one.
+        # End the pass as predict() does, or its progress bar would continue in the next pass.
         self.callback_handler.on_predict(self.args, self.state, self.control, {})
         return accumulator.gather()
 
     def measure(self, dataset: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        """Two `CalibrationMetrics`, before T and after T, of labeled data or of the evaluation set with that key.
+        """Measure labeled data, or the evaluation set with the key `dataset`, before and after the correction.
 
-        Both cover all processes; the second is None without a temperature. Pixels are measured with
-        `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset, or one without labels.
+        Returns two `CalibrationMetrics` over all processes; the second is None without a correction. For pixels, both
+        have `keep_samples=False`, except with AdaFocal. Raises ValueError for an empty dataset or one without labels.
         """
         streamed = self._new_evaluation()
         measured = self.collect(evaluation_set("dataset", dataset, self.eval_dataset), streamed)
@@ -388,13 +387,13 @@ class FocalTrainer(Trainer):
         return measured
 
     def measure_confidences(self) -> tuple[Tensor, Tensor]:
-        """Top-1 confidences (N,) on the held-out data and correctness (N,), bool; on the CPU, of all processes."""
+        """Return the top-1 confidences (N,) and correctness (N,), bool, of the held-out data, both on the CPU."""
         return self.collect(self.held_out_dataset(), TopConfidences(self.link))
 
     def held_out_dataset(self, dataset: Any = None, name: str = "calibration_dataset") -> Any:
-        """Return the dataset, or the evaluation set that it names; by default the calibration or else evaluation set.
+        """Return a dataset, or the evaluation set with a key; by default, `calibration_dataset`, else `eval_dataset`.
 
-        Raises ValueError, naming the argument `name`, for none, several, an empty one, or the training set.
+        Raises ValueError, whose message has `name`, if that is None, several sets, an empty set, or the training set.
         """
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
@@ -410,14 +409,15 @@ class FocalTrainer(Trainer):
     # Temperature
 
     def fit_temperature(self, dataset: Any = None, objective: str = "nll", per_label: bool = False) -> Temperature:
-        """Fit the temperature of the model's logits on held-out data; later evaluations also measure after T.
+        """Fit the temperature of the model's logits on held-out data. Later evaluations also have metrics after T.
 
         Args:
-            dataset: see `held_out_dataset`. Logits of language models and of pixels, and any above 1 GiB, are streamed
-                (`hf_focal.TemperatureStream`); for "adaece" and for several labels they are kept in memory.
-            objective: "nll", "ece" (searched over 0.1, 0.2, …, 10, as is "nll" of streamed logits), or "adaece"; see
-                `hf_focal.fit_temperature`. A warning says if a classifier has too few samples for it.
-            per_label: for a model of several labels, one T per label, by NLL.
+            dataset: see `held_out_dataset`. Logits of language models, answer spans, and pixels, and any logits above
+                1 GiB, are streamed (see `hf_focal.TemperatureStream`). But logits of a fit by "adaece", or of several
+                labels per sample, always stay in memory.
+            objective: "nll", "ece", or "adaece"; see `hf_focal.fit_temperature`. T is searched over 0.1, 0.2, …, 10,
+                except for "nll" with logits in memory. For classifiers, too few samples cause a warning.
+            per_label: whether to fit one T per label by NLL, for a model with several labels per sample.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
@@ -444,18 +444,18 @@ class FocalTrainer(Trainer):
         return self.temperature
 
     def fit_calibration(self, dataset: Any = None, method: str = "auto") -> CalibrationFit:
-        """Fit a temperature, vector or matrix scaling to a classifier's logits; it replaces an earlier temperature.
+        """Fit temperature, vector, or matrix scaling to a classifier's logits, in place of any earlier correction.
 
-        Later evaluations also measure after it, and `save_calibrated` folds it into the weights. With vector and
-        matrix scaling, predictions may change. The result has cross-fitted metrics.
+        Later evaluations also measure the corrected logits, and `save_calibrated` folds the correction into the
+        weights. Vector and matrix scaling may change predictions. The `CalibrationFit` has cross-fitted metrics.
 
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
-            method: "temperature", "vector", "matrix" or "auto"; see `hf_focal.fit_calibration`.
+            method: "temperature", "vector", "matrix", or "auto"; see `hf_focal.fit_calibration`.
 
         Raises:
-            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a language model, or one of
-                pixels or several labels (use `fit_temperature`), or of multiple choice unless for a temperature.
+            ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model that does not classify
+                samples or tokens (use `fit_temperature`); multiple choice with a method other than "temperature".
         """
         check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
@@ -468,21 +468,21 @@ class FocalTrainer(Trainer):
 
     @property
     def correction(self) -> Correction | None:
-        """What was fitted last, by `fit_temperature` or `fit_calibration`."""
+        """The correction that `fit_temperature` or `fit_calibration` fitted last, or None."""
         return self.calibration_fit.correction if self.calibration_fit is not None else self.temperature
 
     def calibration(self) -> dict[str, Any]:
-        """A copy of `model.config.calibration`; empty without one."""
+        """Return a copy of `model.config.calibration`, or an empty dict if there is none."""
         return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
 
     def forget_folded_temperature(self) -> None:
-        """Reset the correction if it has been folded into the model since it was fitted."""
+        """Forget the fitted correction if a correction has been folded into the model since the fit."""
         folded = self.folded_temperature() is not None or "method" in self.calibration()
         if folded and self.calibration() != self._calibration_when_fitted:
             self.temperature = self.calibration_fit = None
 
     def folded_temperature(self) -> float | None:
-        """The temperature in the model's weights, None if there is none."""
+        """Return the temperature that is folded into the model's weights, or None."""
         return folded_temperature(self.calibration(), self.head.generates)
 
     # Saving and publishing
@@ -498,10 +498,10 @@ class FocalTrainer(Trainer):
         return result
 
     def save_calibrated(self) -> None:
-        """Save the model in `args.output_dir` with its temperature, if one is fitted. All processes must call it.
+        """Save the model in `args.output_dir` with its correction, if one is fitted. All processes must call it.
 
-        T is folded into a copy; ``temperature.json`` or ``calibration.json`` has the fit. If it cannot be folded (see
-        `fold_temperature`), the saved configuration has it, with a warning.
+        The correction is folded into the saved weights or, where that is impossible (see `fold_temperature`), recorded
+        in the saved configuration, with a warning. ``temperature.json`` or ``calibration.json`` has the fit.
         """
         folder = Path(self.args.output_dir)
         earlier = weight_files(folder)
@@ -531,18 +531,19 @@ class FocalTrainer(Trainer):
     ) -> None:
         """Write ``README.md``, the card of the model that `save_calibrated` saved. All processes must call it.
 
-        Raises ValueError if there is nothing to measure, or the task is unknown.
+        Raises ValueError if there is no data to measure, or if the task is unknown.
 
         Args:
-            language, license, tags: of the metadata.
-            model_name: the Hub id, or else the folder's name.
+            language, license, tags: entries of the card's metadata.
+            model_name: the Hub id; by default `args.hub_model_id` or the folder's name.
             finetuned_from: the model that was fine-tuned; by default the one that the model was loaded from.
-            tasks: the Hub's name of the model's task; not needed for language models and classifiers.
-            dataset_tags, dataset, dataset_args: the dataset's Hub id; its name, if it has no id; its configuration.
-            result: the test set's metrics, if `write_report` has already written them; the card shows its diagrams. By
-                default the metrics are measured, and the report is written.
-            test_dataset: labeled data to measure, or the key of one of several evaluation sets; by default the
-                evaluation set, as the card then says. With `result` its Hub id or path.
+            tasks: the Hub's name for the model's task; not needed for language models and most classifiers.
+            dataset_tags, dataset, dataset_args: the Hub id of the training data or, without an id, their name; and the
+                name of the dataset's configuration.
+            result: the test set's metrics, if `write_report` has already written their report, whose diagrams the card
+                then shows. By default, the metrics are measured, and their report is written.
+            test_dataset: labeled data to measure, or the key of one of several evaluation sets. The default is the
+                evaluation set, and the card says so. With `result`, the Hub id or path of the measured data.
         """
         named = {"language": language, "license": license, "base_model": finetuned_from, "task": first(tasks)}
         named["model_name"] = model_name or self.hub_model_id or repository_of(self.args)
@@ -571,11 +572,11 @@ class FocalTrainer(Trainer):
         """Publish the calibrated model with its card. All processes must call it.
 
         Everything is first saved in `args.output_dir`, by `save_calibrated` and `create_model_card` (with the
-        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` first; without it the model
-        is published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
+        arguments in `card`), then uploaded to `args.hub_model_id`. Call `fit_temperature` first, or the model is
+        published as it was trained, with a warning. See also `transformers.Trainer.push_to_hub`.
 
         Returns:
-            The commit on the main process, None on others; a `Future` of it where not `blocking`.
+            The commit on the main process, or a `Future` of it if not `blocking`; None on other processes.
 
         Raises:
             ValueError: what `create_model_card` raises.
@@ -588,7 +589,7 @@ class FocalTrainer(Trainer):
         if self.correction is None and not self.calibration():
             _logger.warning("the model is published without a temperature: none was fitted, see fit_temperature")
         if self.hub_model_id is None:
-            with suppress(HubError):  # which `publish` raises again, when all files are written
+            with suppress(HubError):  # `publish` raises it again after all files are written
                 self.init_hf_repo(token, private)
         self.create_model_card(**card)
         if not self.is_world_process_zero():

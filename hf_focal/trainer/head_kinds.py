@@ -1,4 +1,4 @@
-"""Heads of models: what their logits stand for, and which models have none that can be calibrated."""
+"""Kinds of model heads: what their logits stand for, and which models cannot be calibrated."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ from transformers import (
 
 from ..calibration.folding import is_masked_language_model
 
-# Causal language models whose own loss expects shifted labels, which would be shifted a second time here.
+# Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
 _UNSHIFTED = re.compile(
     "(Bart|BigBirdPegasus|Blenderbot|BlenderbotSmall|CpmAnt|MBart|Marian|Musicgen|MusicgenMelody|Mvp|PLBart|Pegasus|"
     "ProphetNet|TrOCR|Whisper)ForCausalLM|(XLMWith|XLNet)LMHeadModel"
@@ -31,22 +31,22 @@ _WITHOUT_SOFTMAX = re.compile(
     "MaskedImageModeling|NormalEstimation|ObjectDetection|PointmapEstimation|PoseEstimation|Prediction|"
     r"QuestionAnswering\w*|Regression|Retrieval|TableRecognition|TextRecognition|TextToSpeech|XVector)"
 )
-# Encoder-decoders of sounds and images that are known to predict their labels, which their decoder reads shifted.
+# Speech and image encoder-decoders that are known to predict label i at position i, as decoder inputs are shifted.
 _TO_TEXT = ("WhisperForConditionalGeneration", "VisionEncoderDecoderModel")
 _OF_OTHER_INPUTS = (MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
 MULTI_LABEL = "multi_label_classification"
 
 
 class Head(Enum):
-    """What a model's logits (N, ..., K) stand for, and how they line up with labels."""
+    """What a model's logits (N, ..., K) stand for, and which labels they predict."""
 
-    CLASSES = "classes"  # of samples or tokens, one label each
-    LABELS = "labels"  # of samples, several or one, each with a sigmoid
-    PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), often of a higher resolution
-    NEXT_TOKENS = "next tokens"  # a vocabulary; position i predicts label i + 1
-    TARGET_TOKENS = "target tokens"  # a vocabulary; the decoder's inputs are shifted instead
+    CLASSES = "classes"  # classes of samples or tokens, each with one label
+    LABELS = "labels"  # labels of samples, several or one, each with a sigmoid
+    PIXELS = "pixels"  # classes of pixels: logits (N, K, h, w) for labels (N, H, W), which often have more pixels
+    NEXT_TOKENS = "next tokens"  # tokens of a vocabulary; position i predicts label i + 1
+    TARGET_TOKENS = "target tokens"  # tokens of a vocabulary; position i predicts label i
     SPANS = "spans"  # positions: logits (N, 2, L) of starts and ends for labels (N, 2)
-    MASKED_TOKENS = "masked tokens"  # a vocabulary; each position predicts its own label
+    MASKED_TOKENS = "masked tokens"  # tokens of a vocabulary; each position predicts its own label
 
     @property
     def generates(self) -> bool:
@@ -54,19 +54,19 @@ class Head(Enum):
 
     @property
     def has_classwise_metrics(self) -> bool:
-        """Not of a vocabulary, which has too many classes, nor of positions, which are no classes."""
+        """Whether to measure each class: False for a vocabulary (too many classes) and for positions (not classes)."""
         return not self.generates and self not in (Head.MASKED_TOKENS, Head.SPANS)
 
 
 def head_of(model: Any) -> Head:
-    """The head of a model's class, by Transformers' Auto classes and by name."""
+    """Return the kind of a model's head, as told by Transformers' Auto classes, the class name, and the config."""
     model = without_adapter(model)
     if _is_listed(model, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
-        # The list also has speech models with a single decoder, which reads sounds before the text.
+        # The list also has decoder-only speech models, whose decoder reads the audio before the text.
         return Head.TARGET_TOKENS if model.config.is_encoder_decoder else Head.NEXT_TOKENS
     if type(model).__name__ in _TO_TEXT and any(_is_listed(model, mapping) for mapping in _OF_OTHER_INPUTS):
         return Head.TARGET_TOKENS
-    # The names are for code from the Hub.
+    # The names are for models with code from the Hub, which the mapping does not list.
     named = any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in type(model).__mro__)
     if named or _is_listed(model, MODEL_FOR_CAUSAL_LM_MAPPING):
         return Head.NEXT_TOKENS
@@ -81,18 +81,18 @@ def head_of(model: Any) -> Head:
 
 
 def _is_listed(model: nn.Module, mapping: Any) -> bool:
-    """Whether a model is of the class that one of Transformers' Auto mappings gives for its configuration."""
+    """Return whether a model is of the class to which an Auto mapping of Transformers maps its configuration."""
     kinds = type(getattr(model, "config", None)).__mro__
     return any(isinstance(model, mapping.get(kind, ())) for kind in kinds)
 
 
 def without_adapter(model: nn.Module) -> Any:
-    peft = sys.modules.get("peft")  # imported if the model has an adapter
+    peft = sys.modules.get("peft")  # already imported if the model has an adapter
     return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
 def check_correction(model: nn.Module, head: Head, method: str) -> None:
-    """Raise ValueError unless `fit_calibration` can fit this method to a model."""
+    """Raise ValueError unless `fit_calibration` can fit `method` to the logits of a model with this kind of head."""
     if head is not Head.CLASSES:
         raise ValueError(f"the model must classify samples or words, got {head}: use fit_temperature")
     name = type(without_adapter(model)).__name__
@@ -101,8 +101,8 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise ValueError unless a model's logits have a softmax over the labels' classes, or a sigmoid for each label,
-    and line up with them."""
+    """Raise ValueError unless the loss can tell which label each logit predicts, and the logits have a softmax over
+    the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
     adapter: Any = getattr(model, "active_peft_config", None)
     prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
     model = without_adapter(model)
@@ -131,20 +131,16 @@ def check_model(model: nn.Module) -> None:
             "model must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
             f"{name}: its head has no softmax over the labels' classes that could be calibrated"
         )
-    if name == "NllbMoeForConditionalGeneration" and config.output_router_logits:
-        raise ValueError(
-            f"model.config.output_router_logits must be False, got True: {name} has an auxiliary loss only beside a "
-            "loss of its own"
-        )
-    if getattr(config, "z_loss_coefficient", 0) > 0:  # Bamba
-        raise ValueError(
-            f"model.config.z_loss_coefficient must be 0, got {config.z_loss_coefficient}: {name} has a z-loss only "
-            "beside a loss of its own"
-        )
-    if name == "ProphetNetForConditionalGeneration" and not config.disable_ngram_loss:
-        raise ValueError(
-            f"model.config.disable_ngram_loss must be True, got False: only {name}'s own loss has n-grams"
-        )
+    for class_name, option, required in (
+        ("NllbMoeForConditionalGeneration", "output_router_logits", False),
+        ("ProphetNetForConditionalGeneration", "disable_ngram_loss", True),
+        (name, "z_loss_coefficient", 0),  # Bamba
+    ):
+        value = getattr(config, option, required)
+        if name == class_name and value != required:
+            raise ValueError(
+                f"model.config.{option} must be {required}, got {value}: {name} adds that term only to its own loss"
+            )
     if head is Head.LABELS:
         return
     problem_type = getattr(config, "problem_type", None)
@@ -156,5 +152,5 @@ def check_model(model: nn.Module) -> None:
         kind = "a sigmoid a pixel" if of_pixels else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
         raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: {kind}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
-        # Transformers sets it at the first forward pass with labels, which does not happen here.
+        # Transformers sets it in the first forward pass with labels, but the models get no labels here.
         config.problem_type = "single_label_classification"

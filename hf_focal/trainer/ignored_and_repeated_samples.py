@@ -1,4 +1,4 @@
-"""Labels that must not count: pixels to ignore, first tokens, and samples repeated to fill up the last batch."""
+"""Masking of labels that must not count: those of ignored pixels, of first tokens, and of repeated samples."""
 
 from typing import Any
 
@@ -15,10 +15,11 @@ from .head_kinds import Head
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
-    """The batch with -100 as labels of pixels that the model's configuration ignores, of first tokens, or for NaN.
+    """Return the batch with -100 in place of the labels that must not count.
 
-    Starts and ends of answers become `labels` (N, 2). As in the models, -100 replaces positions beyond the sequence,
-    and 0 negative ones.
+    These labels are NaN, the labels of pixels that the model's configuration says to ignore, and the label of the
+    first token of each sequence. For extractive question answering, the starts and ends of the answers become `labels`
+    (N, 2). As in the models' own loss, -100 replaces positions beyond the sequence, and 0 replaces negative positions.
     """
     if head is Head.SPANS and {"start_positions", "end_positions"} <= batch.keys():
         batch = dict(batch)
@@ -30,31 +31,34 @@ def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict
     if head is Head.LABELS and labels is not None and labels.is_floating_point():
         return {**batch, "labels": labels.masked_fill(labels.isnan(), -100)}  # Trainer counts labels that are not -100
     if head not in (Head.PIXELS, Head.NEXT_TOKENS) or labels is None or labels.is_floating_point():
-        return batch  # the loss explains missing and floating labels
+        return batch  # the loss handles missing and floating labels
     if head is Head.PIXELS:
         config = getattr(model, "config", None)
         default = getattr(config, "loss_ignore_index", 255)  # UperNet's name
         ignored = getattr(config, "semantic_loss_ignore_index", default)
         labels = labels.long()  # in uint8, -100 would be 156
         return {**batch, "labels": labels.masked_fill(labels == ignored, -100)}
-    # No token precedes the first. Trainer counts its label for some causal language models, and not for others.
+    # No token precedes the first. Trainer counts its label for some causal language models but not for others.
     labels = labels.clone()
     labels[..., 0] = -100
     return {**batch, "labels": labels}
 
 
 def padded_positions(logits: Tensor, head: Head, model: Any) -> Tensor:
-    """Logits (N, 2, L) of positions with -inf up to the model's longest sequence, so that all batches have as many
-    classes; any others as they are."""
+    """Pad the logits (N, 2, L) of answer spans with -inf to the length of the model's longest possible sequence, so
+    that all batches have the same number of classes. Return logits of other heads unchanged."""
     if head is not Head.SPANS:
         return logits
-    longest = getattr(model.config, "max_position_embeddings", 4096)  # some models have no longest sequence
+    longest = getattr(model.config, "max_position_embeddings", 4096)  # some models have no limit
     return F.pad(logits, (0, max(0, longest - logits.shape[-1])), value=-torch.inf)
 
 
 def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
-    """The training batch with -100 as labels of samples that only fill up the last batch of an epoch; `loader` is the
-    prepared one of a whole epoch, of which a resumed epoch reads the rest, and `dataset` the training set."""
+    """Return the training batch with -100 as the labels of samples that only fill up the last batch of an epoch.
+
+    `loader` is the loader of a whole epoch as Accelerate prepared it, even in a resumed epoch. `dataset` is the
+    training set.
+    """
     if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
         return batch
     own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
@@ -65,12 +69,13 @@ def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
 
 
 def num_measured_samples(num_samples: int, batch_size: int) -> int:
-    """The number of samples in this process's evaluation batch, of at most `batch_size`, that are not repeats."""
+    """Return how many of the `num_samples` samples in this process's evaluation batch are not repeats. On several
+    processes, raise ValueError if there are more than `batch_size` of them."""
     if PartialState().num_processes == 1:
         return num_samples
     if num_samples > batch_size:
         raise ValueError(
-            f"labels must have one entry a sample to be measured on several processes, got {num_samples} in a batch "
+            f"labels must have one entry per sample to be measured on several processes, got {num_samples} in a batch "
             f"of at most {batch_size} samples"
         )
     state = GradientState()
@@ -78,17 +83,18 @@ def num_measured_samples(num_samples: int, batch_size: int) -> int:
 
 
 def _num_own_samples(num_samples: int, distinct: int) -> int:
-    """How many of this process's samples in the last batch are among its first `distinct` ones; all if 0 or less."""
+    """Return how many of this process's `num_samples` samples are among the first `distinct` samples of the last
+    global batch. Return all of them if `distinct` is 0 or less, because the batch then has no repeats."""
     if distinct <= 0:
         return num_samples
     return min(max(distinct - PartialState().process_index * num_samples, 0), num_samples)
 
 
 def _num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
-    """The number of samples in an epoch's last global batch that are not repeats; 0 or less if all may count."""
-    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and no loader knows
+    """Return how many samples in an epoch's last global batch are not repeats; at most 0 if there are no repeats."""
+    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and it is wrong for
     # samplers that yield more or fewer samples than the dataset has.
-    if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all, and counts
+    if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all processes and counts the samples
         return loader.gradient_state.remainder
     if isinstance(loader.dataset, IterableDatasetShard):
         shard, num_samples = loader.dataset, len(dataset) if has_length(dataset) else 0

@@ -16,23 +16,14 @@ from .head_kinds import Head
 class LossFunction:
     """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
-    def __init__(
-        self,
-        loss: Loss,
-        reduction: str = "mean",
-        shift_labels: bool = False,
-        pixels: bool = False,
-        auxiliary: Any = None,
-        spans: bool = False,
-    ):
-        self.sigmoid = isinstance(loss, SigmoidLoss)
+    def __init__(self, loss: Loss, reduction: str = "mean", head: Head = Head.CLASSES, auxiliary: Any = None):
         if reduction not in ("mean", "sum"):
             raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
-        self.loss, self.reduction, self.shift_labels, self.pixels = loss, reduction, shift_labels, pixels
-        self.auxiliary, self.spans = auxiliary, spans
+        self.loss, self.reduction, self.head, self.auxiliary = loss, reduction, head, auxiliary
+        self.sigmoid = isinstance(loss, SigmoidLoss)
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
-        self.logits_of(outputs)  # first: models without logits have labels of other names
+        self.logits_of(outputs)  # first, since models without logits have differently named labels
         if labels is None:
             raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
         if not isinstance(labels, Tensor):
@@ -40,7 +31,7 @@ class LossFunction:
         logits, labels = self.logits_and_targets(outputs, labels)
         soft = labels.is_floating_point() and labels.shape == logits.shape and not self.sigmoid
         if num_items_in_batch is not None and soft:
-            # Trainer counts the elements of labels, which are K for each soft target.
+            # Trainer counts the elements of the labels: K for each soft target.
             num_items_in_batch = num_items_in_batch / logits.shape[-1]
         options: Any = {"reduction": "sum"} if self.reduction == "sum" else {"num_items": num_items_in_batch}
         if isinstance(logits, DeferredLogits):
@@ -53,27 +44,35 @@ class LossFunction:
         return total
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
-        """Logits (..., K) of a model's output and the labels (...) that they predict."""
+        """Return the logits (..., K) of a model's output and the labels (...) that they predict."""
         logits = self.logits_of(outputs)
         if self.sigmoid and logits.shape == (*labels.shape, 1):
             return logits, labels.unsqueeze(-1)  # one logit
-        if self.pixels:
+        if self.head is Head.PIXELS:
             return logits_of_pixels(logits, labels), labels
-        return (logits[..., :-1, :], labels[..., 1:]) if self.shift_labels else (logits, labels)
+        return (logits[..., :-1, :], labels[..., 1:]) if self.head is Head.NEXT_TOKENS else (logits, labels)
 
     def logits_of(self, outputs: Any) -> Any:
-        """As the function; those of starts and ends are stacked as (N, 2, L)."""
+        """Return the logits of a model's output, which has no loss: the field `logits` of a mapping, the first element
+        of a tuple, or the output itself. For answer spans, stack the logits of starts and ends as (N, 2, L)."""
         names = ("start_logits", "end_logits")
-        if self.spans and isinstance(outputs, tuple):
+        if self.head is Head.SPANS and isinstance(outputs, tuple):
             return torch.stack(outputs[:2], 1)
-        if self.spans and all(name in outputs for name in names):
+        if self.head is Head.SPANS and all(name in outputs for name in names):
             return torch.stack([outputs[name] for name in names], 1)
-        return logits_of(outputs)
+        if not isinstance(outputs, Mapping):
+            return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
+        if "logits" not in outputs:
+            raise ValueError(
+                f"model must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: "
+                "there is no softmax that could be calibrated"
+            )
+        return outputs["logits"]
 
 
 def loss_of_head(head: Head, config: LossConfig) -> Loss:
-    """The loss of a configuration for a head. Raises ValueError for one that weights classes if the head has none, but
-    positions."""
+    """Build the loss of `config` for a kind of head. Raises ValueError if the loss weights classes, but the head
+    predicts positions, as in extractive question answering."""
     loss = build_loss(config, "sigmoid" if head is Head.LABELS else "softmax")
     if head is Head.SPANS and isinstance(loss, RecallLoss | ClassBalanced):
         raise ValueError(
@@ -83,26 +82,14 @@ def loss_of_head(head: Head, config: LossConfig) -> Loss:
     return loss
 
 
-def logits_of(outputs: Any) -> Any:
-    """The logits of a model's output without a loss: its `logits`, the first of a tuple, or the output itself."""
-    if isinstance(outputs, Mapping):
-        if "logits" not in outputs:
-            raise ValueError(
-                f"model must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: "
-                "there is no softmax that could be calibrated"
-            )
-        return outputs["logits"]
-    return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
-
-
 def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logits (N, K, h, w) as (N, H, W, K) for labels (N, H, W), interpolated as the models' own loss does."""
+    """Convert logits (N, K, h, w) to (N, H, W, K) for labels (N, H, W), with the models' own interpolation."""
     if logits.ndim != 4 or labels.ndim != 3 or len(logits) != len(labels):
         raise ValueError(
             "labels must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels "
             f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
         )
-    # With the classes last in memory, the loss needs no copy to have contiguous logits of each pixel.
+    # With the classes last in memory, each pixel's logits are contiguous, and the loss needs no copy.
     logits = logits.contiguous(memory_format=torch.channels_last)
     if logits.shape[-2:] != labels.shape[-2:]:
         logits = F.interpolate(logits, labels.shape[-2:], mode="bilinear", align_corners=False)
@@ -110,10 +97,10 @@ def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class StockLossFunction(LossFunction):
-    """A `LossFunction` for stock trainers, which must recognize unsupported models by their outputs and labels."""
+    """A `LossFunction` for stock trainers, which rejects unsupported models by what their outputs and labels show."""
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
-        logits = logits_of(outputs)
+        logits = self.logits_of(outputs)
         if not self.sigmoid and (labels.is_floating_point() or labels.shape == logits.shape):
             raise ValueError(
                 f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)} for logits "
@@ -140,27 +127,28 @@ def loss_func(
     shift_labels: bool = False,
     link: str = "softmax",
 ) -> LossFunction:
-    """A loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
+    """Return a loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
 
-    It is divided by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
-    steps and processes. (MMCE's does, since it is not a sum over samples; ``mmce:gather=true`` computes it over the
-    samples of all processes. ``recall`` always uses the samples of all processes.)
+    The mean divides by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
+    steps and processes. MMCE is an exception, because it is not a sum over samples; ``mmce:gather=true`` computes MMCE
+    over the samples of all processes. The loss ``recall`` always takes the recall over all processes.
 
     Args:
         loss: anything that `LossConfig.parse` accepts.
         reduction: "mean" over the items of an optimizer step, or their "sum".
-        shift_labels: position i predicts label i + 1, as in a causal language model, also with TRL's `SFTTrainer`
-            (which drops `compute_loss_func` in TRL 2.0, as announced). For a class whose name does not end in
-            ForCausalLM, such as GPT2LMHeadModel, the first label of each sequence must be -100, or Trainer counts it.
-        link: "sigmoid" for several labels per sample, or one logit; unknown labels must then be -100, because Trainer
-            counts NaN.
+        shift_labels: whether position i predicts label i + 1. Set it for causal language models, also with TRL's
+            `SFTTrainer` (which, as announced, drops `compute_loss_func` in TRL 2.0). If the name of the model's class
+            does not end in ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, because
+            Trainer counts it.
+        link: "sigmoid" for several labels per sample, or for a single logit. Unknown labels must then be -100, because
+            Trainer would count a NaN as a label.
 
     Raises:
         ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
-            training, it averages recall over steps, or it weights classes by their training labels. The returned
-            function raises it for floating labels and labels of the logits' shape, unless `link` is "sigmoid"; for
-            labels that do not match the logits one by one (CTC); for an output without logits; and for the
-            auxiliary loss of a mixture of experts.
+            training, it averages recall over steps, or it weights classes by their numbers of training labels. The
+            returned function raises ValueError for floating labels and labels of the logits' shape, unless `link` is
+            "sigmoid"; for labels that do not match the logits one to one (CTC); for an output without logits; and for
+            an output with the auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss, link)
     if built.trainer_duty is not None:
@@ -168,4 +156,4 @@ def loss_func(
             f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "
             f"{built.trainer_duty}: use FocalTrainer"
         )
-    return StockLossFunction(built, reduction, shift_labels)
+    return StockLossFunction(built, reduction, Head.NEXT_TOKENS if shift_labels else Head.CLASSES)

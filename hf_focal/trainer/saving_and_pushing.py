@@ -1,4 +1,4 @@
-"""Saving, card and uploads of a trained model."""
+"""Saving a trained model, writing its card, and uploading it."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ from .training_callbacks import gamma_history
 _logger = logging.getLogger(__name__)
 
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
-# Training arguments that a card lists if they are set, and their names there.
+# Training arguments that a model card lists if they are set, and the names under which it lists them.
 _SETTINGS = {
     "max_steps": "steps",
     "num_train_epochs": "epochs",
@@ -50,21 +50,23 @@ _SETTINGS = {
 
 
 def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The files with weights in a folder, each with numbers that change when it is written again."""
+    """Return the safetensors files in a folder, each with two numbers that change when the file is rewritten."""
     found = {path: path.stat() for path in folder.glob("*.safetensors")}
-    # The time alone may be equal: clocks tick once in some milliseconds, on some file systems once a second.
+    # The time alone may stay the same: clocks tick every few milliseconds, on some file systems every second.
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
 def fold_saved(model: Any, folder: Path, correction: Correction, earlier: dict[Path, tuple[int, int]]) -> None:
-    """Fold a correction into a saved model, or record it in the configuration, with a warning, if that fails.
+    """Fold a correction into a saved model. If that fails, record the correction in the saved configuration, and warn.
 
-    `earlier` are the `weight_files` before the model was saved; FSDP2 and ZeRO-3 keep only shards of it in memory. Of
-    a model with an adapter only that is saved: what it cannot hold is recorded in the generation's configuration.
+    Only the saved files change. `model` does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory.
+    `earlier` is what `weight_files` returned before the model was saved. If the model has an adapter, only the adapter
+    is saved. An adapter cannot hold the temperature of a language model, so this temperature is recorded in the saved
+    generation configuration instead.
     """
     model_class, adapter = type(model), without_adapter(model) is not model
     try:
-        # FSDP's sharded state dicts and ZeRO-3's checkpoints are other files.
+        # FSDP's sharded state dicts and ZeRO-3's checkpoints are saved in other kinds of files.
         if weight_files(folder) == earlier:
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
         if adapter:
@@ -102,7 +104,10 @@ def first(values: str | list[str] | None) -> str | None:
 def write_model_card(
     trainer: Trainer, result: Any, test_dataset: Any, dataset_config: str | None, tags: list[str], **named: Any
 ) -> None:
-    """Write the card of a `FocalTrainer`'s saved model, as `create_model_card` says; `named` are for `model_card`."""
+    """Write the card of a `FocalTrainer`'s saved model, as `FocalTrainer.create_model_card` does.
+
+    `named` are arguments of `model_card`.
+    """
     trainer.forget_folded_temperature()
     args, wrapped = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
     model = without_adapter(wrapped)
@@ -125,7 +130,7 @@ def write_model_card(
     saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {"calibration": {"folded": False}}
     unused, state = "num_train_epochs" if args.max_steps > 0 else "max_steps", trainer.state
     settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
-    if state.global_step:  # the training may have been stopped
+    if state.global_step:  # training may have stopped early
         settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
     settings["configuration of the dataset"] = dataset_config
     card = model_card(
@@ -148,13 +153,13 @@ def write_model_card(
 
 
 def _split(trainer: Trainer, dataset: Any, other: str) -> str:
-    """The key of an evaluation set, "validation" where there is but one, and `other` for other data."""
+    """Name a dataset by its key among several evaluation sets, "validation" if it is the only one, or else `other`."""
     sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {"validation": trainer.eval_dataset}
     return next((key for key, part in sets.items() if same_data(part, dataset)), other)
 
 
 def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
-    """The result on a dataset; the main process writes its report."""
+    """Measure a dataset, and return the result. The main process also writes the report of this result."""
     before, after = trainer.measure(dataset)
     details: dict[str, Any] = {"gamma_history": gamma_history(trainer.state.log_history)}
     if isinstance(dataset, str):
@@ -173,7 +178,7 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
 
 
 def label_names_of(model: Any) -> list[str]:
-    """The names of a model's classes or labels, in the order of its logits; empty where its config has none."""
+    """Return the names of a model's classes or labels in the order of its logits, or [] if they have none."""
     names = getattr(getattr(without_adapter(model), "config", None), "id2label", {})
     return [names[index] for index in sorted(names)]
 
@@ -186,12 +191,12 @@ def _hub_task(model: Any, head: Head) -> str:
     if head is Head.TARGET_TOKENS and model.main_input_name != "input_ids":
         task = "image-to-text" if model.main_input_name == "pixel_values" else "automatic-speech-recognition"
     if task is None:
-        raise ValueError(f"tasks must be given, the Hub's name of what a {name} is for, got None")
+        raise ValueError(f"tasks must be given, such as 'text-classification', for a {name}, got None")
     return task
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
-    """Push the model in a checkpoint, without the state of the training, while training continues."""
+    """Push the model in a checkpoint, without the training state, while training continues."""
     args = trainer.args
     if not trainer.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
         return
@@ -210,7 +215,7 @@ def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:
 
 
 def _push_copy(copy: TemporaryDirectory, name: str, options: Any) -> None:
-    """Upload the copy of a checkpoint, and remove it."""
+    """Upload the copy of a checkpoint, and remove the copy."""
     with copy:
         try:
             upload(copy.name, name, **options)

@@ -13,8 +13,11 @@ from transformers.trainer_utils import has_length
 
 
 class SeededByEpoch(LengthGroupedSampler):
-    """Transformers' sampler, seeded. The original draws from PyTorch's global generator: processes whose models drew
-    different amounts from it would see different orders, some samples twice and others never."""
+    """Transformers' `LengthGroupedSampler`, seeded for each epoch.
+
+    The original draws from PyTorch's global generator. If the models of several processes drew different amounts from
+    it, the processes would use different orders: some samples would be seen twice and others never.
+    """
 
     def __init__(self, sampler: LengthGroupedSampler, seed: int):
         super().__init__(sampler.batch_size, lengths=sampler.lengths)
@@ -29,7 +32,7 @@ class SeededByEpoch(LengthGroupedSampler):
 
 
 def seed_by_epoch(loader: DataLoader, seed: int) -> DataLoader:
-    """The training loader, with a length-grouped sampler replaced by `SeededByEpoch`."""
+    """Return a training loader after replacing its sampler, if it groups by length, with a `SeededByEpoch`."""
     batches: Any = loader.batch_sampler
     batches = getattr(batches, "batch_sampler", batches)  # inside a process's BatchSamplerShard
     if isinstance(getattr(batches, "sampler", None), LengthGroupedSampler):
@@ -40,12 +43,13 @@ def seed_by_epoch(loader: DataLoader, seed: int) -> DataLoader:
 class TokenBatches(Sampler[list[int]]):
     """One process's batches of an epoch, each with at most `max_tokens` tokens including padding.
 
-    Samples are sorted by length and cut into batches. Each epoch shuffles samples of equal length, and the batches.
-    Every process has the same number of batches, for which some are split in two; no sample is repeated or left out.
+    Samples are sorted by length and cut into batches. Each epoch shuffles the samples of equal length, and then the
+    batches. Some batches are split in two so that all processes have the same number of batches. No sample is repeated
+    or left out.
 
-    `lengths` (N,) are the tokens of each sample; one longer than `max_tokens` makes a batch of its own. Process k has
-    the batches k, k + num_processes, ... of an epoch. Raises ValueError for fewer samples than processes, or batches
-    that cannot be divided equally among them.
+    `lengths` (N,) has the number of tokens of each sample; a sample longer than `max_tokens` forms its own batch.
+    Process k has the batches k, k + num_processes, ... of an epoch. Raises ValueError if there are fewer samples than
+    processes, or if the batches cannot be divided equally among the processes.
     """
 
     def __init__(self, lengths: Any, max_tokens: int, num_processes: int = 1, process_index: int = 0, seed: int = 0):
@@ -72,10 +76,10 @@ class TokenBatches(Sampler[list[int]]):
 
 
 def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> list[int]:
-    """The end of each batch of the sorted lengths; the number of batches is a multiple of `multiple`."""
+    """Return the index at which each batch of the sorted `lengths` ends; their number is a multiple of `multiple`."""
     ends, start = [], 0
     while start < len(lengths):
-        # Sorted, so the last sample of a batch is its longest.
+        # The lengths are sorted, so the last sample of a batch is its longest.
         tokens = lengths[start : start + max_tokens] * np.arange(1, len(lengths[start : start + max_tokens]) + 1)
         start += max(1, int(np.searchsorted(tokens, max_tokens, side="right")))
         ends.append(start)
@@ -92,7 +96,10 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
 
 
 def token_lengths(dataset: Any) -> np.ndarray:
-    """The number of tokens in the longer of ``input_ids`` and ``labels`` of each sample (N,), int64."""
+    """Return each sample's number of tokens in ``input_ids`` or in ``labels``, whichever is larger: (N,), int64.
+
+    Raises ValueError for a dataset without a length or without these columns.
+    """
     if not has_length(dataset):
         raise ValueError(
             f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
@@ -101,7 +108,7 @@ def token_lengths(dataset: Any) -> np.ndarray:
         raise ValueError(
             f"train_dataset must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
         )
-    # A transform must be applied to each sample to know the result.
+    # A custom transform may change the lengths, so it must be applied to each sample.
     if isinstance(dataset, datasets.Dataset) and dataset.format["type"] != "custom":
         table = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]
         sides = [pc.list_value_length(table[name]).to_numpy() for name in ("input_ids", "labels")]

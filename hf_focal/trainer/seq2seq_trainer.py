@@ -1,4 +1,4 @@
-"""`FocalSeq2SeqTrainer`: the calibrated trainer of encoder-decoder models."""
+"""`FocalSeq2SeqTrainer`: the calibrated trainer for encoder-decoder models."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,36 +16,36 @@ from .training_arguments import FocalSeq2SeqTrainingArguments
 
 
 class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
-    """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...), over their target tokens.
+    """`FocalTrainer` for encoder-decoder language models (Marian, T5, BART, mBART, ...).
 
-    `evaluate()` and `predict()` measure the tokens under teacher forcing, without padding. With
-    `args.predict_with_generate`, `predict()` also generates, and so does `evaluate()` if there are `compute_metrics`.
-    Both take arguments of `generate`: ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
+    The loss and the metrics of `evaluate()` and `predict()` are computed over the target tokens under teacher forcing,
+    without padding. With `args.predict_with_generate`, `predict()` also generates sequences, and so does `evaluate()`
+    if `compute_metrics` is given. Both methods take arguments of `generate`:
+    ``trainer.predict(test, num_beams=4, **calibrated_generation(T))``.
 
-    The arguments are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. It raises what
-    `FocalTrainer` raises; with `args.max_tokens_per_batch`, `train` raises ValueError if the training set has no
-    length or no token ids.
+    The arguments and errors are those of `FocalTrainer`, with `FocalSeq2SeqTrainingArguments` as `args`. With
+    `args.max_tokens_per_batch`, `train` also raises ValueError if the training set has no length or no token ids.
     """
 
     _arguments = FocalSeq2SeqTrainingArguments
     _trains_seq2seq = True
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        # Before labels of repeated samples are set to -100, in which mBART would find no language.
+        # They are added before labels of repeated samples become -100: mBART reads the target language from labels.
         return super().get_batch_samples(map(self._with_decoder_inputs, epoch_iterator), num_batches, device)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return super().compute_loss(model, self._with_decoder_inputs(inputs), *args, **kwargs)
 
     def _with_decoder_inputs(self, batch: Any) -> Any:
-        """The batch with the decoder's inputs (N, L): the labels, which the model does not see here, shifted right."""
+        """Add the decoder's inputs (N, L) to a batch: the labels shifted right. The model itself gets no labels."""
         labels = batch.get("labels")
         if labels is None or batch.get("decoder_input_ids") is not None:
             return batch
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         if hasattr(model, "prepare_decoder_input_ids_from_labels"):
             shifted = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        else:  # M2M100 (NLLB) and others shift them only in their forward pass
+        else:  # M2M100 (NLLB) and others shift the labels only in their forward pass
             shifted = labels.roll(1, -1)
             shifted[..., 0] = model.config.decoder_start_token_id
             shifted = shifted.masked_fill(shifted == -100, model.config.pad_token_id)
@@ -65,7 +65,7 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", **generation: Any
     ) -> dict[str, float]:
-        # Trainer evaluates each of several sets by another call of this method, without the arguments of `generate`.
+        # For several evaluation sets, Trainer calls this method again for each, without the arguments of `generate`.
         outer = vars(self).get("_generation", {})
         self._generation = outer | generation
         try:
@@ -83,13 +83,13 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
     ) -> tuple[Any, Any, Any]:
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        # Seq2SeqTrainer's step takes the model's own loss and would measure nothing.
+        # Seq2SeqTrainer's step uses the model's own loss and would measure nothing.
         loss, labels = None, inputs.get("labels")
-        if labels is None:  # `DataCollatorForSeq2Seq` adds None as labels, which the super class takes for labels
+        if labels is None:  # `DataCollatorForSeq2Seq` adds `labels=None`, which the superclass takes for labels
             inputs = {name: value for name, value in inputs.items() if name != "labels"}
         if labels is not None or self._labels_required:
             loss, *_ = super().prediction_step(model, inputs, True, ignore_keys)
-        if labels is not None:  # otherwise they are the beginnings of the sequences to generate
+        if labels is not None:  # without labels, these inputs are the beginnings of the sequences to generate
             of_targets = ("labels", "decoder_input_ids", "decoder_attention_mask")
             inputs = {name: value for name, value in inputs.items() if name not in of_targets}
         _, generated, _ = Seq2SeqTrainer.prediction_step(self, model, inputs, False, ignore_keys, **generation)

@@ -1,4 +1,4 @@
-"""Checks of the processes, the datasets and the release of Transformers that a trainer is given."""
+"""Checks of the Transformers release, the process setup, and the datasets of a trainer."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,8 +15,11 @@ from transformers.trainer_utils import has_length
 
 
 def check_setup(trainer: Trainer) -> None:
-    """Raise RuntimeError if Transformers lacks a private name that docs/architecture.md lists, so that training or a
-    push would silently behave differently, and ValueError if the processes do not share the data equally."""
+    """Check the Transformers release, and how the processes of a trainer are set up.
+
+    Raises RuntimeError if Trainer lacks one of the internal names that docs/architecture.md lists, because training or
+    a push would then silently behave differently. Raises ValueError if the setup of the processes is not supported.
+    """
     names = {*vars(Trainer), *vars(trainer)}
     missing = [name for name in ("callback_handler", "gather_function", "_push_from_checkpoint") if name not in names]
     if "_internal_call" not in inspect.signature(Trainer.save_model).parameters:
@@ -29,7 +32,7 @@ def check_setup(trainer: Trainer) -> None:
     args = trainer.args
     if args.n_gpu > 1:
         raise ValueError(
-            f"args.n_gpu must be at most 1 a process, got {args.n_gpu}: DataParallel is not supported; start one "
+            f"args.n_gpu must be at most 1 per process, got {args.n_gpu}: DataParallel is not supported; start one "
             f"process for each GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one "
             "GPU visible with CUDA_VISIBLE_DEVICES=0"
         )
@@ -51,7 +54,7 @@ def check_setup(trainer: Trainer) -> None:
 
 
 def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
-    """The dataset itself, or the one of several evaluation sets with that key."""
+    """Return `dataset` or, if it is a string, the evaluation set with this key; raise ValueError if there is none."""
     if not isinstance(dataset, str):
         return dataset
     sets = eval_dataset if isinstance(eval_dataset, dict) else {}
@@ -63,7 +66,7 @@ def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
 
 
 def same_data(first: Any, second: Any) -> bool:
-    """Whether two datasets are one, or the same data loaded twice."""
+    """Return whether two datasets are the same object, or the same data loaded twice."""
     if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
         return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
     return first is not None and first is second
@@ -88,20 +91,25 @@ def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
     if isinstance(dataloader.dataset, IterableDatasetShard) and num_processes > 1:
         raise ValueError(
             "args.accelerator_config must have dispatch_batches for a stream that is measured, got "
-            "dispatch_batches=False: the samples that fill up its last batch cannot be told from its own"
+            "dispatch_batches=False: the samples that fill up its last batch cannot be told apart from real ones"
         )
     check_not_empty("the dataset to measure", dataloader.dataset)
 
 
 def search_objective(trainer: Any, compute_objective: Any) -> Any:
-    """The objective of a hyperparameter search, by default the loss, where Trainer would add up all metrics."""
+    """Return the objective of a hyperparameter search: `compute_objective`, or by default a function of the metrics.
+
+    The default returns the evaluation loss or, if the loss changes during training, the NLL. (Trainer's own default
+    would add up all metrics.) Raises ValueError without `compute_objective` for several evaluation sets or if the
+    trainer has `compute_metrics`.
+    """
     if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
         raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
     return compute_objective or itemgetter("eval_nll" if trainer.loss.changes_during_training else "eval_loss")
 
 
 def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
-    """The labels of a batch; raises ValueError, with the name of the dataset, if there are none."""
+    """Return the labels of a batch. If it has none, raise ValueError with a message that contains `dataset`."""
     if batch.get("labels") is None:
         raise ValueError(f"{dataset} must have a column 'label' or 'labels', got {', '.join(batch)}")
     return batch["labels"]

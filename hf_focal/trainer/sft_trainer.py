@@ -18,12 +18,12 @@ except ImportError as error:
 
 @dataclass
 class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
-    """`FocalTrainingArguments` and those of `trl.SFTConfig`, with its defaults (bf16, gradient checkpointing, ...).
+    """`FocalTrainingArguments` plus `trl.SFTConfig`, with the defaults of `SFTConfig` (bf16, gradient checkpointing).
 
-    Also raises ValueError for a `loss_type` other than "nll" or a nonzero `router_aux_loss_coef`: second losses.
+    Also raises ValueError for a second loss: a `loss_type` other than "nll", or a nonzero `router_aux_loss_coef`.
     """
 
-    # Which `FocalTrainingArguments` inherits from `TrainingArguments`, and would put before those of `SFTConfig`.
+    # Set again, or the defaults that `FocalTrainingArguments` inherits from `TrainingArguments` would take precedence.
     bf16: bool | None = SFTConfig.bf16
     gradient_checkpointing: bool = SFTConfig.gradient_checkpointing
     learning_rate: float = SFTConfig.learning_rate
@@ -31,7 +31,7 @@ class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ddp_find_unused_parameters is None:  # which would look in the logits
+        if self.ddp_find_unused_parameters is None:  # DDP would search the logits, which are not computed
             self.ddp_find_unused_parameters: bool | None = False
         if self.loss_type != "nll":
             raise ValueError(f"loss_type must be 'nll', got {self.loss_type!r}: the loss is the argument loss")
@@ -43,32 +43,32 @@ class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
 
 
 class _SFTTrainer(SFTTrainer):
-    """SFTTrainer's data, without its loss, whose figures take a forward pass of their own, and without its cards."""
+    """SFTTrainer without its model cards and its loss, which would need another forward pass for its metrics."""
 
     compute_loss = Trainer.compute_loss
     prediction_step = Trainer.prediction_step
     _save_checkpoint = Trainer._save_checkpoint
 
     def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        # SFTTrainer would pack a packed dataset again, and lose where its samples begin.
+        # SFTTrainer would pack a packed dataset again and lose the positions where its samples begin.
         packed = "seq_lengths" in (getattr(dataset, "column_names", None) or ())
         return dataset if packed else super()._prepare_dataset(dataset, *args, **kwargs)
 
 
 class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
-    """`FocalTrainer` with the data of `trl.SFTTrainer`: texts, conversations, prompts with completions, packing, PEFT.
+    """`FocalTrainer` for the data of `trl.SFTTrainer`: texts, conversations, prompts with completions, packing, PEFT.
 
-    Each micro-batch takes one forward pass, without logits in training where `args.linear_loss` can compute the loss
-    from hidden states. The loss and all metrics are over the tokens that SFTTrainer trains on: those of the
-    completions if there are prompts, those of the assistant with `assistant_only_loss`, else all. SFTTrainer's own
-    metrics `entropy`, `mean_token_accuracy` and `num_tokens`, which take a second pass, are not logged: evaluations
-    have the accuracy.
+    Each micro-batch takes one forward pass. In training, this pass does not store the logits if the loss can be
+    computed from hidden states (`args.linear_loss`). The loss and all metrics are over the tokens that SFTTrainer
+    trains on: the completions if there are prompts, the assistant's tokens with `assistant_only_loss`, or else all.
+    SFTTrainer's own metrics `entropy`, `mean_token_accuracy`, and `num_tokens`, which take a second pass, are not
+    logged; evaluations report the accuracy.
 
     The arguments are those of `FocalTrainer` and of `trl.SFTTrainer`, with `FocalSFTConfig` as `args`. All datasets,
-    also those given to `evaluate`, `fit_temperature` and `measure`, are prepared as the training set is.
+    including those given to `evaluate`, `fit_temperature`, and `measure`, are prepared like the training set.
 
     Raises:
-        ValueError: what `FocalTrainer` and `trl.SFTTrainer` raise, or batches without padding on several processes.
+        ValueError: if `FocalTrainer` or `trl.SFTTrainer` raises it, or for unpadded batches on several processes.
     """
 
     _arguments = FocalSFTConfig
@@ -79,7 +79,7 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
         if self.padding_free and self.args.world_size > 1:
             raise ValueError(
                 "args.padding_free must be off on several processes, as with packing_strategy='wrapped', got batches "
-                "without padding: the samples that fill up the last one could not be told from its own"
+                "without padding: the samples that fill up the last one could not be told apart from real ones"
             )
         given, self.calibration_dataset = self.calibration_dataset, None
         if given is not None:
@@ -95,12 +95,12 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
         return super().measure(self._prepared(dataset, "dataset"))
 
     def _prepared(self, dataset: Any, name: str) -> Any:
-        """The dataset with token ids and labels; an evaluation set, or the key of one, as it is."""
+        """Return `dataset` with token ids and labels. The trainer's own sets and their keys stay unchanged."""
         sets = self.eval_dataset.values() if isinstance(self.eval_dataset, dict) else [self.eval_dataset]
         own = any(dataset is one for one in (*sets, self.calibration_dataset, None))
         args = self.args
         skips = (args.dataset_kwargs or {}).get("skip_prepare_dataset", False)
-        # Images are prepared with their texts, in SFTTrainer's collator.
+        # SFTTrainer's collator prepares images together with their texts.
         skips = skips or not {"image", "images"}.isdisjoint(getattr(dataset, "column_names", None) or ())
         if own or isinstance(dataset, str | dict) or skips:
             return dataset

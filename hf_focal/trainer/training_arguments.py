@@ -9,7 +9,7 @@ from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
 
-# Lower is better for these, too; Transformers only recognizes names that end in "loss".
+# Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
 _LOWER_IS_BETTER = (
     *("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"),
     *("nll", "brier", "error"),
@@ -20,15 +20,17 @@ _LOWER_IS_BETTER = (
 class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
-    `greater_is_better` defaults to False where `metric_for_best_model` is a calibration error, NLL or Brier score, and
-    `metric_for_best_model` to "nll" if γ changes and a best model is kept. `logging_nan_inf_filter` defaults to False,
+    `greater_is_better` defaults to False if lower values of `metric_for_best_model` are better, as for calibration
+    errors, NLL, or the Brier score. If the loss changes during training, `metric_for_best_model` defaults to "nll" in
+    runs that compare models (`load_best_model_at_end`, for example). `logging_nan_inf_filter` defaults to False, and
     `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
 
     Raises:
-        ValueError: a loss that `LossConfig.parse` refuses, another argument that is unknown or out of range, a
-            `label_smoothing_factor` (a second loss), `label_names` other than "labels", a `metric_for_best_model` that
-            some evaluations lack; the loss as that metric if γ changes; "batch_rebalance" as `train_sampling_strategy`
-            on several processes with ``mmce:gather=true``.
+        ValueError: a loss that `LossConfig.parse` rejects; another argument of this class with an unknown value or out
+            of range; a `label_smoothing_factor`, which would be a second loss; `label_names` other than "labels"; a
+            `metric_for_best_model` that some evaluations lack; the loss as `metric_for_best_model` if the loss changes
+            during training; "batch_rebalance" as `train_sampling_strategy` on several processes with
+            ``mmce:gather=true``.
     """
 
     loss: dict[str, Any] | str | None = HfArg(  # noqa: RUF009
@@ -61,7 +63,7 @@ class FocalTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         loss = LossConfig.parse(self.loss)  # type: ignore[arg-type]  # None is only for Transformers' parser
-        # As text in any case: the arguments of a checkpoint must not refer to a YAML file.
+        # Always text, because the arguments of a checkpoint must not refer to a YAML file.
         self.loss = str(loss)
         if build_loss(loss, loss.link).changes_during_training:
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
@@ -107,7 +109,7 @@ class FocalTrainingArguments(TrainingArguments):
             )
         if self.label_names not in (None, ["labels"]):
             raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
-        if self.device.type == "cpu":  # where pinning has no effect but a warning each epoch
+        if self.device.type == "cpu":  # on which pinning would only cause a warning in each epoch
             self.dataloader_pin_memory = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +120,8 @@ class FocalTrainingArguments(TrainingArguments):
 class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArguments):
     """`FocalTrainingArguments` plus `transformers.Seq2SeqTrainingArguments` and `max_tokens_per_batch`.
 
-    Also raises ValueError for a `max_tokens_per_batch` below 1 or together with a `train_sampling_strategy`.
+    Also raises ValueError for a `max_tokens_per_batch` below 1, or if `max_tokens_per_batch` is given with a
+    `train_sampling_strategy` other than "random".
     """
 
     max_tokens_per_batch: int | None = HfArg(

@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 
 
 class TrainingCallback(TrainerCallback):
-    """Reports the progress of a `FocalTrainer` to its loss, delays checkpoints to the end of an epoch, and
-    completes what Trainer loads from them."""
+    """Reports the progress of a `FocalTrainer` to its loss, delays a checkpoint of an epoch's last step to the end of
+    the epoch, and loads weights that Trainer cannot match by their names."""
 
     def __init__(self, trainer: Trainer):
         self.trainer = trainer
@@ -41,7 +41,7 @@ class TrainingCallback(TrainerCallback):
         self.trainer.begin_training(kwargs["train_dataloader"])
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # In a resumed epoch on several processes Trainer does not reach the sampler.
+        # In a resumed epoch on several processes, Trainer's own call does not reach the sampler.
         if hasattr(kwargs["train_dataloader"], "set_epoch"):  # a user's own loader may lack it
             kwargs["train_dataloader"].set_epoch(int(state.epoch or 0))
 
@@ -67,7 +67,7 @@ class TrainingCallback(TrainerCallback):
 
 
 class PrintedLines(PrinterCallback):
-    """Prints `log_line`s instead of all logs."""
+    """Prints the lines of `log_line` instead of all logs."""
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if state.is_local_process_zero and (line := log_line(logs or {}, args, state)):
@@ -75,7 +75,7 @@ class PrintedLines(PrinterCallback):
 
 
 class ProgressAndLines(ProgressCallback):
-    """Trainer's progress bars, and `log_line`s instead of all logs."""
+    """Shows Trainer's progress bars, and prints the lines of `log_line` instead of all logs."""
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is not None and (line := log_line(logs or {}, args, state)):
@@ -83,9 +83,9 @@ class ProgressAndLines(ProgressCallback):
 
 
 def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
-    """Add a trainer's own callbacks."""
+    """Add callbacks to a trainer. If `enable_jit_checkpoint` is on, they precede the callback of that option."""
     later = []
-    if trainer.args.enable_jit_checkpoint:  # by a callback that saves at the end of a step: they must come before it
+    if trainer.args.enable_jit_checkpoint:  # its callback saves at the end of a step: ours come first
         later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
     for callback in later:
         trainer.remove_callback(callback)
@@ -94,7 +94,10 @@ def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
 
 
 def print_lines(trainer: Any) -> None:
-    """Replace Trainer's own callbacks that print all logs; those that a user added stay."""
+    """Replace Trainer's callbacks that print all logs with callbacks that print the lines of `log_line`.
+
+    Callbacks that a user adds later stay.
+    """
     for printer, lines in ((PrinterCallback, PrintedLines), (ProgressCallback, ProgressAndLines)):
         if any(type(callback) is printer for callback in trainer.callback_handler.callbacks):
             trainer.remove_callback(printer)
@@ -102,9 +105,9 @@ def print_lines(trainer: Any) -> None:
 
 
 def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | None:
-    """A line for an evaluation and for the end of training, without evaluations also for the training loss.
+    """Return the line to print for an evaluation, the end of training or, without evaluations, the training loss.
 
-    It is None for other logs, such as γ, which only `state.log_history` and the reporters have.
+    Returns None for other logs, such as γ, which go only to `state.log_history` and the reporting integrations.
     """
     epoch = f"epoch {state.epoch or 0:.3g}"
     if "train_runtime" in logs:
@@ -123,11 +126,11 @@ def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | N
 
 
 class GammaUpdates(TrainerCallback):
-    """Updates of AdaFocal's γ (Ghosh et al. 2022, algorithm 1).
+    """Updates AdaFocal's γ (Ghosh et al. 2022, algorithm 1).
 
     An update falls due at the end of an epoch, or every `args.gamma_update_steps` steps. It happens before the next
-    step: in an evaluation of the calibration set if there is one by then, else in a pass of its own. A checkpoint
-    written in between records that the update is `due`, so a resumed run makes up for it.
+    step: as part of an evaluation of the calibration set if one runs by then, or else in a separate pass over the set.
+    A checkpoint written in between records that the update is `due`, so that a resumed run performs the update.
     """
 
     def __init__(self, trainer: Trainer):
@@ -137,7 +140,7 @@ class GammaUpdates(TrainerCallback):
 
     @property
     def policy(self) -> AdaFocalGamma | None:
-        """The γ policy of the trainer's loss if that is AdaFocal."""
+        """The γ policy of the trainer's loss if the loss is AdaFocal, or None."""
         policy = getattr(self.trainer.loss, "policy", None)
         return policy if isinstance(policy, AdaFocalGamma) else None
 
@@ -166,7 +169,7 @@ class GammaUpdates(TrainerCallback):
             _logger.warning(message, every, state.max_steps)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # Not in on_epoch_end: a checkpoint of this step may be written before it.
+        # This is not in on_epoch_end, because a checkpoint of this step may be written before the epoch ends.
         every = args.gamma_update_steps
         falls_due = _ends_epoch(state) if every is None else state.global_step % every == 0
         self.due = self.due or (falls_due and self.policy is not None)
@@ -181,10 +184,10 @@ class GammaUpdates(TrainerCallback):
             self.update(*self.trainer.measure_confidences())
 
     def update(self, confidence: Tensor, correct: Tensor) -> None:
-        """Update γ with the confidences (N,) and the correctness (N,) of the calibration set; log γ and bin edges."""
+        """Update γ from confidences (N,) and correctness (N,) on the calibration set, and log γ and the bin edges."""
         state, policy = self.trainer.state, self.policy
         self.due, self.step_of_last_update = False, state.global_step
-        assert policy is not None  # or no update would be due
+        assert policy is not None  # otherwise no update would be due
         policy.update(confidence, correct)
         logs = {f"gamma_{index}": gamma for index, gamma in enumerate(policy.gammas)}
         logs |= {f"gamma_edge_{index}": edge for index, edge in enumerate(policy.edges)}
@@ -195,12 +198,13 @@ class GammaUpdates(TrainerCallback):
 
 
 def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """AdaFocal's γ after each update, from `trainer.state.log_history`.
+    """Return AdaFocal's γ after each update, from `trainer.state.log_history`.
 
     Returns:
-        For each update ``{"step", "epoch", "gammas": [M floats], "edges": [M + 1 floats]}``; none for other losses.
+        For M bins, a list with a dict ``{"step", "epoch", "gammas": [M floats], "edges": [M + 1 floats]}`` per update.
+        For losses other than AdaFocal, the list is empty.
     """
-    # By index: a checkpoint sorts the names as text.
+    # The names are read by index, because in a checkpoint they are sorted as text.
     return [
         {
             "step": entry["step"],
@@ -214,13 +218,13 @@ def gamma_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def _ends_epoch(state: TrainerState) -> bool:
-    """Whether the step just taken is the last one of an epoch of a dataset with a length."""
+    """Return whether the last step ended an epoch, if the training set has a length."""
     return state.epoch == int(state.epoch)
 
 
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int, prepare: Callable[[Any], Any]) -> None:
-    """Check that there is a label for each bin, before the epoch whose end needs them; one batch is usually enough."""
-    # A loader of its own: all processes read the same batches, and none draws from PyTorch's global generator.
+    """Raise ValueError if the calibration set has fewer labels than `num_bins`. Reading one batch usually suffices."""
+    # With a separate loader, all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     found = 0
     for batch in DataLoader(dataloader.dataset, batch_size, collate_fn=dataloader.collate_fn, generator=generator):

@@ -5,13 +5,14 @@ import os
 import re
 from pathlib import Path
 
-# A disk or a quota is full, or the file is too large; and how safetensors, tokenizers and PyTorch report that.
+# Error codes for a full disk, a full quota, and a file that is too large, and the messages in which safetensors,
+# tokenizers, and PyTorch report them.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNWRITTEN = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\)|iostream error|PytorchStreamWriter failed")
 
 
 def full_disk(error: BaseException | None) -> BaseException | None:
-    """The error, or the one among its causes, that says that a file did not fit on the disk; None if there is none."""
+    """Return the first of an error and its causes that says that a file did not fit on the disk, or None."""
     while error is not None:
         if getattr(error, "errno", None) in _FULL or _UNWRITTEN.search(str(error)):
             return error
@@ -20,10 +21,10 @@ def full_disk(error: BaseException | None) -> BaseException | None:
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Write a file, text as UTF-8, atomically: a reader sees the old content or the new one, never a part.
+    """Write a file atomically (text as UTF-8): a reader sees the old content or the new content, never a part of it.
 
     Raises:
-        OSError: the file cannot be written; the old content stays.
+        OSError: the file cannot be written. The old content stays.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Locks of folders between processes."""
+"""Locks that let only one process at a time use a folder."""
 
 import logging
 from pathlib import Path
@@ -8,7 +8,7 @@ from filelock import FileLock, Timeout
 _logger = logging.getLogger(__name__)
 
 LOCK = "_run.lock"
-# Folders that this process has locked. A lock ends with its process, however that ends.
+# Folders that this process has locked. A lock is released when its process ends, even if it is killed.
 _locks: dict[Path, FileLock] = {}
 
 
@@ -16,7 +16,8 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
     """Create a folder if it is missing, and lock it until this process ends or calls `unlock_all`.
 
     Raises:
-        ValueError: another process has locked the folder, or it is not writable; the message names it by `argument`.
+        ValueError: another process has locked the folder, or the folder is not writable. The message begins with
+            `argument`, the name of the argument that gave the folder.
     """
     try:
         lock = _locks.setdefault(folder.resolve(), FileLock(folder / LOCK))
@@ -35,14 +36,14 @@ def lock_folder(folder: Path, argument: str = "output_dir") -> None:
 
 
 def unlock_folder(folder: Path) -> None:
-    """Unlock a folder, and remove the lock's file."""
+    """Unlock a folder that this process has locked, and remove the lock file."""
     lock = _locks.pop(folder.resolve())
     (folder / LOCK).unlink(missing_ok=True)  # while it is still locked
     lock.release()
 
 
 def unlock_all() -> None:
-    """Unlock the folders that this process has claimed."""
+    """Unlock all folders that this process has locked."""
     for lock in _locks.values():
         lock.release()
     _locks.clear()

@@ -1,13 +1,14 @@
-"""Draw the analyses of focal loss in Mukhoti et al. (2020) that need no network. Takes seconds on a CPU.
+"""Draw the analyses of focal loss in Mukhoti et al. (2020) that need no network, in seconds on a CPU.
 
     python recipes/papers/analysis.py --output_dir out/analysis [--only figure_4a entropy_bound]
 
 Each analysis writes a figure (.png) and its numbers (.csv):
 
-- figure_4a: g(p, γ), the gradient of focal loss over that of cross-entropy, by the true class's probability p.
-- thresholds: the γ for which g is 1 at a given p (proposition 2); FLSD's schedules consist of these.
+- figure_4a: g(p, γ), the gradient of focal loss divided by the gradient of cross-entropy, as a function of the true
+  class's probability p.
+- thresholds: the γ for which g(p, γ) is 1 at a given p (proposition 2). FLSD's schedules consist of such γ.
 - figure_6: the p that minimizes focal loss if the true probability is q (equation 5).
-- entropy_bound: focal loss against its lower bound KL(q‖p) + H(q) - γ H(p) (equation 4, appendix A).
+- entropy_bound: focal loss compared with its lower bound KL(q‖p) + H(q) - γ H(p) (equation 4, appendix A).
 - linear_model: logistic regression on flipped labels with cross-entropy and FL-1 (figures 7 and 8, appendix B), and
   a table of five draws of the data.
 """
@@ -31,7 +32,7 @@ LOOKS = ({"color": COLORS[1], "linestyle": "-"}, {"color": COLORS[4], "linestyle
 
 
 def gradient_scale(p: Tensor, gamma: float) -> Tensor:
-    """g(p, γ): the derivative of focal loss with respect to cross-entropy, for probabilities (...)."""
+    """Compute g(p, γ), the derivative of focal loss with respect to cross-entropy, for a tensor of probabilities p."""
     ce = (-p.log()).requires_grad_()
     (slope,) = torch.autograd.grad(focal_from_cross_entropy(ce, gamma).sum(), ce)
     return slope
@@ -79,9 +80,10 @@ def thresholds(folder: Path) -> None:
 
 
 def minimizing_probability(q: Tensor, gamma: float) -> Tensor:
-    """The p that minimizes -(1-p)^γ q log p - p^γ (1-q) log(1-p), equation 5, for true probabilities q (N,) in (0, 1).
+    """Find the p that minimizes focal loss for true probabilities q (N,) in (0, 1).
 
-    By bisection of the logit: the loss falls before its minimum and rises after it.
+    The loss is -(1-p)^γ q log p - p^γ (1-q) log(1-p), equation 5. It falls before its minimum and rises after it, so
+    bisection of the logit finds the minimum.
     """
     low, high = torch.full_like(q, -40.0), torch.full_like(q, 40.0)
     targets = torch.stack([1 - q, q], dim=-1)
@@ -109,9 +111,10 @@ def figure_6(folder: Path) -> None:
 
 
 def loss_and_bound(logits: Tensor, targets: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Focal loss (N,) of p = softmax(logits) (N, K) for true distributions q (N, K), and its bound (N,).
+    """Compute the focal loss (N,) of p = softmax(logits) (N, K) for true distributions q (N, K), and its bound (N,).
 
-    The bound is KL(q‖p) + H(q) - γ H(p), of which cross-entropy is the first two terms.
+    `targets` are the distributions q. The bound is KL(q‖p) + H(q) - γ H(p), whose first two terms sum to the
+    cross-entropy.
     """
     entropy = torch.special.entr(torch.softmax(logits, dim=-1)).sum(-1)
     return soft_target_focal(logits, targets, gamma), soft_target_focal(logits, targets) - gamma * entropy
@@ -140,7 +143,7 @@ def entropy_bound(folder: Path) -> None:
         slacks = []
         for num_classes in (2, 10, 100):
             logits = 3 * torch.randn(20_000, num_classes, dtype=torch.float64, generator=generator)
-            # Normalized draws from the exponential distribution: uniform over all distributions.
+            # Normalized draws from the exponential distribution are uniform over all distributions q.
             weights = torch.empty_like(logits).exponential_(generator=generator)
             loss, bound = loss_and_bound(logits, weights / weights.sum(-1, keepdim=True), gamma)
             slacks.append(loss - bound)
@@ -154,10 +157,11 @@ def entropy_bound(folder: Path) -> None:
 
 
 def two_clusters_a_class(size: int, generator: np.random.Generator, mixing: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Points (size, 2) and labels (size,) of appendix B: two clusters per class, and a tenth of the labels flipped.
+    """Draw points (size, 2) and labels (size,) as in appendix B, with two clusters per class and 10% flipped labels.
 
-    The clusters' means are the vertices of a square of side 4 around 0; a class has those of one side. A cluster's
-    points are standard normal, multiplied by its matrix in `mixing` (4, 2, 2).
+    The means of the clusters are the vertices of a square of side 4 around 0. The two clusters on one side of the
+    square form a class. The points of a cluster are its mean plus standard normal vectors, multiplied by the cluster's
+    matrix in `mixing` (4, 2, 2).
     """
     vertices = np.array([[-2, -2], [-2, 2], [2, -2], [2, 2]])
     cluster = np.arange(size) % 4
@@ -172,7 +176,8 @@ def train_linear_model(loss_name: str, points: Tensor, labels: Tensor) -> tuple[
     """Run `STEPS` steps of gradient descent on all points, from weights of 0.
 
     Returns:
-        The weights w (2,) of σ(w·x), and after each step their norm and the root mean square of the logits w·x.
+        The final weights w (2,) of σ(w·x), the norm of w after each step, and the root mean square of the logits w·x
+        over the points after each step.
     """
     layer, loss = nn.Linear(2, 1, bias=False, dtype=torch.float64), build_loss(loss_name)
     nn.init.zeros_(layer.weight)
@@ -189,7 +194,7 @@ def train_linear_model(loss_name: str, points: Tensor, labels: Tensor) -> tuple[
 
 
 def two_logits(logit: Tensor) -> Tensor:
-    """Logits of two classes (N, 2) whose softmax equals the sigmoid of one logit (N, 1)."""
+    """Return logits of two classes (N, 2) whose softmax equals the sigmoid of one logit (N, 1)."""
     return torch.cat([torch.zeros_like(logit), logit], dim=1)
 
 
@@ -216,7 +221,7 @@ def linear_model(folder: Path) -> None:
 
 
 def measure_mistakes(weights: Tensor, points: Tensor, labels: Tensor) -> list[float]:
-    """Error, NLL, ECE, the mean confidence of the mistakes, and the share of mistakes with confidence above 0.9."""
+    """Measure the error, NLL, ECE, mean confidence of mistakes, and share of mistakes with a confidence above 0.9."""
     metrics = CalibrationMetrics(classwise=False)
     metrics.update(two_logits(points @ weights[:, None]), labels)
     found, (confidence, correct) = metrics.compute(), metrics.samples()
@@ -254,7 +259,7 @@ def figure_8(folder: Path, trained: Sequence[Tensor], points: Tensor, labels: Te
 
 
 def draw_regions(axes: Axes, weights: Tensor, points: Tensor, labels: Tensor) -> None:
-    """Draw the probability of class 1 in the plane, the line where it is 0.5, and the points."""
+    """Draw the probability of class 1 in the plane, the line on which this probability is 0.5, and the points."""
     bound = float(points.abs().max()) * 1.05
     line = torch.linspace(-bound, bound, 120, dtype=torch.float64)
     grid = torch.stack(torch.meshgrid(line, line, indexing="xy"), dim=-1)

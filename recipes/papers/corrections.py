@@ -1,10 +1,11 @@
-"""Temperature, vector, and matrix scaling on saved logits of finished runs: a table, and how often "auto" is right.
+"""Compare temperature, vector, and matrix scaling on finished runs' logits, and count how often "auto" is best.
 
     python recipes/papers/corrections.py out/*/logits.npz --results docs/results
 
-Each file has `test_logits`, `test_labels`, and the same of "validation" or "calibration", to which all corrections
-are fitted. "auto" chooses by cross-fitting there, and everything is measured on the test set. One JSON file a set of
-logits goes to `runs/corrections/` of the results, and the page of all that are there is `corrections.md`.
+Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
+set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
+measured on the test set. For each logits.npz, the script writes one JSON file to `runs/corrections/` in the results
+folder. The page `corrections.md` shows all JSON files in `runs/corrections/`.
 """
 
 import argparse
@@ -24,7 +25,10 @@ METRICS = {"nll": ("NLL", 1, 3), "smooth_ece": ("smooth ECE, %", 100, 2), "aurc"
 
 
 def names_of(paths: list[Path]) -> list[str]:
-    """The last parts of the folders' paths, as few as tell the runs apart: cross_entropy_seed_1."""
+    """Name each run by the last parts of its folder's path, such as cross_entropy_seed_1.
+
+    The number of parts is the smallest for which all names differ.
+    """
     folders = [path.absolute().parent.parts[1:] for path in paths]
     for depth in range(1, max(map(len, folders), default=1) + 1):
         names = ["_".join(parts[-depth:]) for parts in folders]
@@ -39,7 +43,7 @@ def measure(path: Path, run: str) -> dict:
         validation = arrays[f"{fitted_on}_logits"], arrays[f"{fitted_on}_labels"]
         test = arrays["test_logits"], arrays["test_labels"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the table tells which method is no better
+        warnings.simplefilter("ignore")  # the table shows which method is no better
         auto = fit_calibration(*validation)
         corrections = {
             "temperature": fit_temperature(*validation, objective="nll"),

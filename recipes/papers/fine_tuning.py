@@ -1,13 +1,13 @@
-"""Fine-tune a pretrained encoder with several losses, and save the logits and the calibration of each.
+"""Fine-tune a pretrained encoder with several losses, and save the logits and the calibration of each model.
 
     python recipes/papers/fine_tuning.py --model all-MiniLM-L6-v2 --task sst --train_file sst/train.parquet \
         --calibration_file sst/dev.parquet --test_file sst/test.parquet --train_samples 500 \
         --losses cross_entropy,flsd53,adafocal@5 --seeds 1,2,3 --output_dir out/fine_tuning
 
-`adafocal@5` updates γ every five steps. Without a calibration file the calibration samples are cut from the training
-samples. Each finished run is one JSON file, `<run>/run.json`, next to its `logits.npz`; the same command again trains
-what is missing, and other settings need another folder. `recipes/papers/fine_tuning_page.py` makes the tables of
-docs/results/fine_tuning.md.
+`adafocal@5` updates γ every five steps. Without a calibration file, the calibration samples are cut from the training
+samples. Each finished run has one JSON file, `<run>/run.json`, next to its `logits.npz`. Running the same command
+again trains only the missing runs; runs with other settings need another output folder. The script
+`recipes/papers/fine_tuning_page.py` makes the tables of docs/results/fine_tuning.md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from hf_focal.experiments.data.newsgroups import strip_headers
 from hf_focal.experiments.runs.output_folders import is_finished
 from hf_focal.utils.atomic_write import write_whole
 
-SPLIT_SEED = 0  # of the test subset, which is the same for all runs
+SPLIT_SEED = 0  # seed of the test subset, which is the same for all runs
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -64,7 +64,10 @@ def read(path: str, options: argparse.Namespace) -> Dataset:
 
 
 def load_splits(options: argparse.Namespace, seed: int) -> dict[str, Dataset]:
-    """The splits: "train", "pool" (held out, the first of it is the calibration set), "test" and perhaps "shift"."""
+    """Load the splits "train", "pool", "test", and, if there is a shift file, "shift".
+
+    "pool" is held out from training. Its first samples are the calibration set.
+    """
     train = read(options.train_file, options).shuffle(seed=seed)
     if options.calibration_file:
         pool = read(options.calibration_file, options).shuffle(seed=seed)
@@ -97,7 +100,7 @@ def tokenize(samples: Dataset, tokenizer, max_length: int) -> Dataset:
 
 
 def by_length(samples: Dataset) -> Dataset:
-    """Batches of equal lengths, which a forward pass is faster on."""
+    """Sort the samples by length, because a forward pass is faster on batches of similar lengths."""
     order = np.argsort([len(ids) for ids in samples["input_ids"]], kind="stable")
     return samples.select(order)
 
@@ -111,7 +114,7 @@ def measure(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
 
 
 def decisions(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
-    """What no temperature changes: macro-F1, AUROC of two classes, and the largest share of one predicted class."""
+    """Compute metrics that T does not change: macro-F1, the top class's share, and, for two classes, AUROC."""
     num_classes = logits.shape[1]
     predicted = logits.argmax(1)
     counts = [
@@ -130,7 +133,7 @@ def decisions(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
 
 
 def settings_of(options: argparse.Namespace, loss: str, seed: int, splits: dict[str, Dataset]) -> dict:
-    """What a run's record has of the command line, and the sizes of its splits."""
+    """Return the command-line settings that run.json keeps, and the sizes of the splits."""
     return rounded(
         {
             "task": options.task,

@@ -3,7 +3,7 @@
     python recipes/papers/fine_tuning_page.py --collect out/fine_tuning    # run.json and logits.npz to one small file
     python recipes/papers/fine_tuning_page.py    # the page, from docs/results/runs/fine_tuning
 
-Text above the page's mark is written by hand, and kept.
+The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TASKS = {
 ADAFOCAL = "adafocal, every few steps"
 
 
-# From a run's folder to one small file
+# Collect: write a small file from each run's folder.
 
 
 def ece_and_nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> tuple[float, float]:
@@ -50,10 +50,10 @@ def ece_and_nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> t
 
 
 def calibration_curve(pool: tuple, test: tuple) -> dict[str, dict[int, list[float]]]:
-    """For each objective and number of calibration samples, means over draws.
+    """Compute means over draws of calibration samples, for each objective of T and each number of samples.
 
-    They are the test ECE and NLL after T, and the shares of draws where T made both worse than without T, and where it
-    stayed 1.
+    The four means are the test ECE after T, the test NLL after T, the share of draws for which T makes both the ECE
+    and the NLL worse, and the share of draws for which T is 1. `pool` has the logits and labels to draw from.
     """
     rng, (logits, labels), before = np.random.default_rng(0), pool, ece_and_nll(*test, 1.0)
     curve: dict[str, dict[int, list[float]]] = {"nll": {}, "ece": {}}
@@ -70,7 +70,7 @@ def calibration_curve(pool: tuple, test: tuple) -> dict[str, dict[int, list[floa
 
 
 def interval(logits: np.ndarray, labels: np.ndarray, temperature: float) -> list[float]:
-    """The 95% bootstrap interval of the ECE."""
+    """Compute the 95% bootstrap interval of the ECE after the temperature."""
     metrics = CalibrationMetrics()
     metrics.update(logits / temperature, labels)
     return [round(bound, 6) for bound in metrics.bootstrap()["ece"]]
@@ -123,7 +123,7 @@ def title(setting: tuple) -> str:
 
 
 def grouped(runs: Iterable[dict]) -> dict[tuple, dict[str, list[dict]]]:
-    """Runs by setting and loss; of several intervals of AdaFocal, the shortest."""
+    """Group runs by setting and loss. Of AdaFocal's runs, keep only those with the shortest update interval."""
     groups: dict = defaultdict(lambda: defaultdict(list))
     for run in runs:
         groups[tuple(run[key] for key in SETTING)][run["name"]].append(run)
@@ -161,7 +161,7 @@ LOSSES = (
 )
 
 
-# The losses to choose from, where a setting has all of them.
+# The losses to choose from. Only settings with runs of all of these losses count.
 CANDIDATES = ("cross_entropy", "label_smoothing:alpha=0.05", "focal:gamma=1", "flsd53", "adafocal")
 
 
@@ -176,7 +176,7 @@ def table(groups: dict, value: Callable[[dict], float], factor: float = 100, dec
 
 
 def curve_means(runs: list[dict]) -> dict[str, dict[int, list[float]]]:
-    """Means over runs with the same numbers of calibration samples, so that the points can be compared."""
+    """Average the runs' calibration curves. Each list of means ends with the number of runs that have its size."""
     result: dict = {}
     for objective in ("nll", "ece"):
         result[objective] = {}
@@ -208,11 +208,15 @@ def curve_table(runs: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# The rule, tested on the task that was left out
+# Test the rule for choosing a loss on each task in turn, with the rule based on the other tasks.
 
 
 def held_out_tests(groups: dict, stage: str, measure: str) -> tuple[str, int, int]:
-    """Choose the loss by the other tasks, and count how often it is the best, or within the best's interval."""
+    """Choose a loss for each task by the results on the other tasks, and test the choice in the task's settings.
+
+    Returns a table, the number of settings in which the chosen loss is the best or within the 95% interval of the best
+    loss, and the number of all settings.
+    """
     lines = ["| Task left out | chosen | setting | chosen's | best | best's | verdict |", "| --- |" * 1 + " --- |" * 6]
     complete = {setting: losses for setting, losses in groups.items() if all(loss in losses for loss in CANDIDATES)}
     good = total = 0
@@ -251,8 +255,8 @@ def average(runs: list[dict], stage: str, measure: str) -> float:
 
 
 def bars(groups: dict, path: Path) -> None:
-    """ECE before T by loss and setting."""
-    # One setting below the other: side by side, the names of the losses cannot be read on a phone.
+    """Draw the ECE before T of each loss, in one panel per setting."""
+    # One setting below the other, because the names of the losses could not be read on a phone side by side.
     heights = [len(losses) + 2 for losses in groups.values()]
     figure, axes = plt.subplots(
         len(groups),
@@ -278,7 +282,7 @@ def bars(groups: dict, path: Path) -> None:
 
 
 def curves(runs: list[dict], path: Path) -> None:
-    """Test ECE and NLL against the number of calibration samples, for T by NLL and by ECE."""
+    """Draw the test ECE and NLL against the number of calibration samples, for T fitted by NLL and T fitted by ECE."""
     figure, axes = plt.subplots(2, figsize=(4.5, 6), layout="constrained")  # legible on a phone
     means = curve_means(runs)
     for column, (axis, label, factor) in enumerate(zip(axes, ("test ECE, %", "test NLL"), (100, 1), strict=True)):
@@ -331,7 +335,7 @@ def write_page() -> None:
         for heading, name, measure in (("ECE before T, %", "before", "ece"), ("ECE after T by NLL, %", "nll", "ece")):
             text += f"{heading}:\n\n{table(shift, lambda run, n=name, m=measure: run['shift'][n][m])}\n"
         section("Under shift", text)
-    # Without dual focal loss, which was run later, so that figures that other pages cite stay comparable.
+    # Leave out dual focal loss, which was run later, so that the numbers that other pages cite stay comparable.
     averaged = [run for run in runs if run["loss"] != "dual_focal"]
     full = [run for run in averaged if "1000" in run["curve"]["nll"]] or averaged
     tasks = ", ".join(label for task, label in TASKS.items() if any(run["task"] == task for run in full))

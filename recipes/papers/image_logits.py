@@ -1,11 +1,11 @@
-"""Save the logits of a finished run of the recipe for images, for the tables that need them.
+"""Save the logits of a finished run of the image classification recipe, for the tables that need logits.
 
     python recipes/papers/image_logits.py --config recipes/configs/cifar10/resnet20_overfit.yaml \
         --train_file train.parquet --test_file test.parquet --seed 1 --output_dir out/cifar10_overfit
 
-The arguments are those of the run. `OUTPUT_DIR/logits.npz` then has the labels of the validation and test images, and
-their logits before T: `results.py` computes equal-mass errors from them, and `corrections.py` fits corrections to
-them.
+Give the arguments of the run. The script writes `OUTPUT_DIR/logits.npz`, which has the labels and the logits before T
+of the validation and test images. From this file, `results.py` computes equal-mass errors, and `corrections.py` fits
+corrections.
 """
 
 import sys
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
         optimizer_arguments=optimizer_args,
     )
     predictions = {name: trainer.predict(images[name]) for name in ("validation", "test")}
-    # T is folded into the saved model.
+    # Undo T, which is folded into the saved model.
     unscaled = {
         name: output._replace(predictions=output.predictions * temperature.value)
         for name, output in predictions.items()

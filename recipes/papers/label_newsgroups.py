@@ -1,10 +1,10 @@
-"""Give the posts of 20 Newsgroups several labels: the top-level category, the subject, and "rec or sci".
+"""Give each post of 20 Newsgroups 2 or 3 labels: the top-level category, the subject, and, for some, "rec or sci".
 
     python recipes/papers/label_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_labels
 
-comp.sys.mac.hardware becomes "comp" and "sys"; rec.sport.hockey becomes "rec", "sport", and "rec or sci". The
-files train.parquet and test.parquet in the output folder have the posts without headers, footers, and quotes in the
-column "text", and lists of 2 or 3 of the 23 labels in the column "labels", for
+comp.sys.mac.hardware becomes "comp" and "sys"; rec.sport.hockey becomes "rec", "sport", and "rec or sci". In the
+output folder, train.parquet and test.parquet have the posts without headers, footers, and quotes in the column "text",
+and lists of 2 or 3 of the 23 labels in the column "labels". Then train with
 
     python recipes/text_classification.py --config recipes/configs/newsgroups/multi_label.yaml \
         --train_file out/newsgroups_labels/train.parquet --test_file out/newsgroups_labels/test.parquet
@@ -20,7 +20,7 @@ from hf_focal.experiments.data.newsgroups import strip_posts
 
 
 def labels_of(group: str) -> list[str]:
-    """The labels of a newsgroup: "soc.religion.christian" has "soc" and "religion", as "talk.religion.misc" has."""
+    """Return the labels of a newsgroup, such as "rec", "sport", and "rec or sci" for "rec.sport.hockey"."""
     category, subject = group.split(".")[:2]
     return [category, subject, *(["rec or sci"] if category in ("rec", "sci") else [])]
 

@@ -3,7 +3,7 @@
     python recipes/papers/multi_label_page.py --collect out/multi_label    # finished runs, to one small file each
     python recipes/papers/multi_label_page.py    # the page, from docs/results/runs/multi_label
 
-Text above the page's mark may be changed by hand, and is kept.
+The text of the page above the comment "What follows is written by ..." may be edited by hand and is kept.
 """
 
 import argparse
@@ -44,7 +44,7 @@ STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per 
 
 
 def collect(folder: Path) -> None:
-    """Write the records of the finished runs below a folder."""
+    """Write a record of each finished run below a folder to docs/results/runs/multi_label."""
     for path in sorted(folder.rglob("report/metrics.json")):
         details = RunResult.load(path).details
         record = record_of(path.parents[1]) | {key: details[key] for key in ("labels", "one_temperature")}
@@ -55,7 +55,10 @@ def collect(folder: Path) -> None:
 
 
 def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float, int]]) -> str:
-    """Means and standard deviations over seeds; `columns` are a title's stage, metric, factor and decimals."""
+    """Format a table of means ± standard deviations over seeds, with one row per loss.
+
+    `columns` maps the title of a column to a stage (a key of `STAGES`), a metric, a factor, and a number of decimals.
+    """
     cells = [
         [
             mean_and_deviation([factor * nan_for_null(run[stage][key]) for run in of_seeds], decimals)
@@ -67,7 +70,7 @@ def table(runs: dict[str, list[dict]], columns: dict[str, tuple[str, str, float,
 
 
 def label_table(runs: list[dict]) -> str:
-    """The means over seeds of each label, the most frequent first."""
+    """Format a table of means over seeds with one row per label. The most frequent label comes first."""
     labels = [run["labels"] for run in runs]
     names = sorted(labels[0]["name"], key=lambda name: -labels[0]["frequency"][labels[0]["name"].index(name)])
 

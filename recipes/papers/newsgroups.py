@@ -1,10 +1,10 @@
-"""Train the global-pooling CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure it.
+"""Train the CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure its calibration.
 
     python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml \
         --train_file train.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/newsgroups
 
-On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. The same command again resumes
-an interrupted run and reuses a finished one.
+On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. Running the same command again
+resumes an interrupted run and reuses a finished one.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ from hf_focal.reports import RunResult
 
 @dataclass
 class DataArguments(DatasetArguments):
-    """The posts."""
+    """The posts of 20 Newsgroups."""
 
     text_column: str = field(default="text", metadata={"help": "The column of posts."})
     label_column: str = field(default="label", metadata={"help": "The column of newsgroups."})
@@ -57,7 +57,7 @@ class DataArguments(DatasetArguments):
 
 @dataclass
 class ModelArguments(WordVectorArguments):
-    """The CNN."""
+    """The global-pooling CNN."""
 
     model_name_or_path: str = field(default="gp_cnn", metadata={"help": "Must be 'gp_cnn'."})
     max_length: int = field(default=1000, metadata={"help": "Truncate posts to this many words."})
@@ -78,7 +78,7 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", stripped, with the columns "text" and "label"."""
+    """Load "train", "validation", and "test", with the stripped posts in "text" and their newsgroups in "label"."""
     splits = load_splits(
         data_args.dataset_name,
         data_args.dataset_config_name,
@@ -95,7 +95,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
 
 
 def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
-    """Word ids, their number (batches are grouped by it), and labels."""
+    """Encode posts as word ids, labels, and the number of ids ("length", by which batches are grouped)."""
 
     def encode(batch):
         tokens = tokenizer(batch["text"], truncation=True, max_length=max_length)

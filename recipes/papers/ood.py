@@ -1,19 +1,19 @@
-"""Out-of-distribution detection, and calibration under shift, of trained classifiers.
+"""Measure the out-of-distribution detection of trained classifiers, and their calibration under shift.
 
-Images against noise and other images, and calibration at each severity of a corruption:
+Detect noise and other images among test images, and measure calibration at each severity of a corruption:
 
     python recipes/papers/ood.py --models out/cifar10/cross_entropy out/cifar10/flsd53 \
         --test_file test.parquet --out gaussian_noise:5 digits svhn.parquet --shift gaussian_noise \
         --output_dir out/cifar10/ood
 
-Texts against other texts:
+Detect other texts among test texts:
 
     python recipes/papers/ood.py --models out/newsgroups/cross_entropy out/newsgroups/flsd53 \
         --test_file newsgroups_test.parquet --out sst_test.parquet --output_dir out/newsgroups/ood
 
-The models are folders written by the recipes for text and image classification, or any classifiers. If a model has a
-temperature, in its weights or in its config, everything is measured before and after it. On several GPUs: `accelerate
-launch`.
+The models are folders written by the recipes for text and image classification, or any other classifiers. If a model
+has a temperature, in its weights or in its config, everything is measured before and after the temperature. On several
+GPUs, run this script with `accelerate launch`.
 """
 
 import logging
@@ -115,7 +115,7 @@ class OODArguments:
 
 
 def check_models(names: list[str], max_length: int | None) -> dict:
-    """The models' configurations, all of classifiers of images or all of texts."""
+    """Load the models' configurations, and check that all models classify images or all classify texts."""
     for name in names:
         check_id_or_folder("models", name)
     configs = {name: AutoConfig.from_pretrained(name) for name in names}
@@ -128,7 +128,7 @@ def check_models(names: list[str], max_length: int | None) -> dict:
 
 
 def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> tuple[Dataset, dict[str, Dataset]]:
-    """The in-distribution samples with the models' labels, and the out-of-distribution datasets by name."""
+    """Load the in-distribution samples with the models' labels, and the out-of-distribution datasets by name."""
 
     def subset(samples: Dataset) -> Dataset:
         if ood.max_samples is None or ood.max_samples >= len(samples):
@@ -157,7 +157,7 @@ def load_data(ood: OODArguments, configs: dict, of_images: bool, seed: int) -> t
 
 
 class DecodedImages(torch.utils.data.Dataset):
-    """Decoded images (N, S, S, 3), uint8, in batches as a model takes them."""
+    """Dataset of decoded images (N, S, S, 3), uint8, which returns batches as a model takes them."""
 
     def __init__(self, images: torch.Tensor, pixels: PixelFormat):
         edge = (images.shape[1] - pixels.size) // 2
@@ -172,7 +172,7 @@ class DecodedImages(torch.utils.data.Dataset):
 
 
 class Classifier:
-    """A trained model and its temperature; logits are those before T."""
+    """A trained model and its temperature T."""
 
     def __init__(self, name: str, of_images: bool, max_length: int | None, args: TrainingArguments):
         self.loss, self.of_images = loss_of(name), of_images
@@ -190,14 +190,14 @@ class Classifier:
         self.in_weights = folded_temperature(calibration, generates=False) or 1.0
 
     def inputs(self, samples: Dataset) -> Any:
-        """Decoded images or token ids of samples, for `logits`."""
+        """Decode the images or tokenize the texts of samples, and return what `logits` takes."""
         if self.of_images:
             return decode_images(samples, self.pixels.stored_size)
         tokenize = partial(self.tokenizer, truncation=True, max_length=self.max_length)
         return samples.map(lambda batch: tokenize(batch["text"]), batched=True, remove_columns=samples.column_names)
 
     def logits(self, inputs: Any) -> torch.Tensor:
-        """(N, K)."""
+        """Compute the model's logits before T, float32 (N, K)."""
         logits = self.trainer.predict(DecodedImages(inputs, self.pixels) if self.of_images else inputs).predictions
         return torch.from_numpy(logits[0] if isinstance(logits, tuple) else logits).float() * self.in_weights
 
@@ -205,7 +205,7 @@ class Classifier:
 def measure(
     classifier: Classifier, ood: OODArguments, known: Dataset, out: dict[str, Dataset], seed: int
 ) -> DetectionResult:
-    """Detection of each out-of-distribution dataset, and calibration over the severities of each shift."""
+    """Measure how a classifier detects each dataset in `out`, and its calibration at each severity of each shift."""
     labels, inputs = torch.tensor(known["label"][:]), classifier.inputs(known)
     own = classifier.logits(inputs)
     logits = {name: classifier.logits(classifier.inputs(samples)) for name, samples in out.items()}
@@ -230,13 +230,13 @@ def measure(
 
 
 def corruption_of(name: str) -> tuple[str, int] | None:
-    """The corruption and severity that an entry of `out` names; None for a dataset."""
+    """Return the corruption and severity that an entry of the option `out` names; None if it names a dataset."""
     corruption, _, severity = name.partition(":")
     return (corruption, int(severity)) if corruption in CORRUPTIONS and severity else None
 
 
 def calibration(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> Mapping[str, Any]:
-    """Metrics before and after T."""
+    """Compute the calibration metrics of logits (N, K) before T ("pre") and after T ("post")."""
     metrics = {}
     for side, scores in (("pre", logits), ("post", logits / temperature)):
         sums = CalibrationMetrics()
@@ -249,7 +249,7 @@ def main(argv: list[str]) -> list[DetectionResult]:
     ood, args = parse_arguments((OODArguments, TrainingArguments), argv, description=__doc__.splitlines()[0])
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     args.remove_unused_columns = args.dataloader_drop_last = False
-    args.train_sampling_strategy = "random"  # by length, Trainer would reorder the predictions
+    args.train_sampling_strategy = "random"  # Trainer would reorder the predictions if it grouped by length
     check.training_arguments(args)
     configs = check_models(ood.models, ood.max_length)
     of_images = is_image_classifier(configs[ood.models[0]])

@@ -3,10 +3,10 @@
     python recipes/papers/reproduce.py --table mukhoti2020:1 --rows 20_newsgroups/gp_cnn sst_binary/tree_lstm \
         --seeds 1 2 3 --data 20_newsgroups=newsgroups sst_binary=sst --output_dir out/reproduce
 
-Each run is another recipe with its configuration, started with `accelerate launch`: one run per GPU, or one after the
-other on the CPU. The same command again skips finished runs and resumes the others; a run that dies is started again.
-`--dry_run` prints the plan and an estimate of its time. The printed tables are in `recipes/papers/tables`;
-recipes/papers/results.py writes ours beside them.
+Each run starts the recipe of its row, with the row's configuration, using `accelerate launch`: one run per GPU, or one
+after the other on the CPU. Running the same command again skips finished runs and resumes the other runs. A run that
+dies is restarted. `--dry_run` prints the plan and estimates how long the runs take. The papers' printed tables are in
+`recipes/papers/tables`; recipes/papers/results.py writes our results beside them.
 """
 
 import logging
@@ -37,7 +37,7 @@ RESERVED = ("config", "loss", "compare", "seed", "output_dir")
 
 @dataclass
 class ReproduceArguments:
-    """The tables, the part of them to run, and the limits on devices and time."""
+    """The tables, the parts of these tables to run, and the limits on devices and time."""
 
     table: list[str] = field(metadata={"help": "Paper and number: mukhoti2020:1. Several tables share runs."})
     output_dir: str = field(metadata={"help": "Runs are saved in DATASET/MODEL/LOSS/seed_N in it."})
@@ -76,7 +76,7 @@ class ReproduceArguments:
 
 @dataclass(frozen=True)
 class CellRun:
-    """The run of a table's cell with one seed, under the names of the table."""
+    """The run of one table cell with one seed. The dataset, the model, and the loss have their names in the table."""
 
     dataset: str
     model: str
@@ -91,7 +91,7 @@ class CellRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of each table, the runs that give them, rows without a recipe, and the devices to run on."""
+    """The cells of each table, the runs that produce the cells, rows without a recipe, and the devices to run on."""
 
     arguments: ReproduceArguments
     tables: Mapping[str, Sequence[PaperCell]]
@@ -134,7 +134,7 @@ def prepare(argv: list[str]) -> Plan:
 
 
 def select_cells(arguments: ReproduceArguments) -> dict[str, list[PaperCell]]:
-    """The wanted cells of the wanted tables."""
+    """Return the cells of each table that the arguments `table`, `rows`, and `losses` select."""
     papers = {path.stem: read_paper_tables(path) for path in sorted(TABLES.glob("*.csv"))}
     known = {f"{paper}:{number}": cells for paper, tables in papers.items() for number, cells in tables.items()}
     for table in arguments.table:
@@ -162,7 +162,7 @@ def read_rows_file() -> dict[str, Any]:
 
 
 def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str, Any] | None:
-    """The entry of a row in rows.yaml; None if it has no recipe."""
+    """Return the entry of a row (a dataset and a model) in rows.yaml; None if there is no recipe for the row."""
     entry = rows_file["datasets"].get(dataset)
     if entry is None or model not in entry["models"]:
         return None
@@ -172,7 +172,10 @@ def entry_of(rows_file: Mapping[str, Any], dataset: str, model: str) -> dict[str
 def data_files(
     arguments: ReproduceArguments, entry: Mapping[str, Any], dataset: str, data: Mapping[str, str]
 ) -> dict[str, Path]:
-    """The files of a dataset, whose rows have this `entry`; none if it is the Hub's."""
+    """Return the data files of a dataset; {} if the dataset comes from the Hub.
+
+    `entry` is the entry of the dataset's rows, as in `entry_of`, and `data` has the folders that the user gave.
+    """
     if dataset not in data:
         if "hub" not in entry:
             raise ValueError(f"data must have {dataset}=FOLDER, as no copy on the Hub is known, got {arguments.data}")
@@ -196,7 +199,10 @@ def make_run(
     digests: Mapping[str, str],
     overrides: Mapping[str, str],
 ) -> CellRun:
-    """The run of a (dataset, model, loss) whose row is `entry`, on these files with these digests."""
+    """Make the run with one seed of `name`, which is a dataset, a model, and a loss.
+
+    `entry` is the entry of the row, as in `entry_of`. `digests` are the digests of the data `files`.
+    """
     dataset, model, loss = name
     config, processes = RECIPES / "configs" / entry["config"], arguments.processes_per_run
     of_loss = entry.get("options", {})
@@ -224,7 +230,7 @@ def make_run(
 
 
 def work(settings: Mapping[str, Any]) -> tuple[list[str], float]:
-    """The units to measure the length of a run's training in, and how many it has."""
+    """Return the settings that determine the length of a run (such as max_steps), and the product of their values."""
     config = (RECIPES / "configs" / settings["config"]).read_text(encoding="utf-8")
     values = yaml.safe_load(config) | dict(settings)
     units = [name for name in ("max_steps", "num_train_epochs") if name in values][:1]
@@ -233,10 +239,10 @@ def work(settings: Mapping[str, Any]) -> tuple[list[str], float]:
 
 
 def estimate(plan: Plan) -> dict[CellRun, float | None]:
-    """Estimate the seconds of each unfinished run; None if no run of its row is finished.
+    """Estimate the seconds that each unfinished run takes; None if no run of the same row is finished.
 
-    The time per epoch (or per step) is that of the row's finished runs, including startup, report and launches that
-    died.
+    The time per epoch (or per step) is the mean over the row's finished runs, including startup, the report, and
+    launches that died.
     """
     root = Path(plan.arguments.timings or plan.arguments.output_dir)
     seconds = {}
@@ -257,7 +263,7 @@ def estimate(plan: Plan) -> dict[CellRun, float | None]:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print the runs to do, and an estimate of their time."""
+    """Print the runs with their states, and an estimate of the time that the unfinished runs take."""
     for run in plan.runs:
         print(f"{run.job.state:10} {run.job.name}")
     for row in plan.without_recipe:
@@ -278,7 +284,7 @@ def print_plan(plan: Plan) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the plan. Returns 1 if a run died."""
+    """Run the plan. Return 1 if a run failed, and 0 otherwise."""
     plan = prepare(argv)
     arguments = plan.arguments
     if arguments.dry_run:

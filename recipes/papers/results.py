@@ -1,9 +1,9 @@
-"""Write the results of the committed runs beside the papers': tables, tests over seeds, and figures. Takes seconds.
+"""Write tables of our results beside the papers' results, tests over seeds, and figures, from the committed runs.
 
     python recipes/papers/results.py [--record 20_newsgroups out/reproduce/20_newsgroups]
 
-The figures of each run are in docs/results/runs/TASK/LOSS_sSEED.json. `--record` adds the finished runs below
-folders to those of a task. The printed tables are in `recipes/papers/tables`.
+This takes seconds. The numbers of each run are in docs/results/runs/TASK/LOSS_sSEED.json. `--record` adds the finished
+runs below the given folders to the runs of a task. The papers' printed tables are in `recipes/papers/tables`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from hf_focal.reports.reliability_figures import draw_reliability
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
 
-# Task -> its title, the row of the papers' tables, and the page with its tables.
+# Task -> its title, its row in the papers' tables, and the page with its tables.
 TASKS = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
@@ -47,6 +47,7 @@ LOSSES = {
     "dual_focal_gamma_5": "dual focal, γ = 5",
     "adafocal": "AdaFocal, γ updated every epoch",
     "adafocal_20": "AdaFocal, γ updated every 20 steps",
+    "adafocal_10": "AdaFocal, γ updated every 10 steps",
 }
 # Task -> the losses of its figure, with short titles.
 COMPARED = {
@@ -60,7 +61,10 @@ COMPARED = {
 
 
 def name_of(task: str, record: dict) -> str:
-    """A run's loss under its name in the papers' tables, or under its own; AdaFocal's with the steps of an update."""
+    """Name the loss of a run as in the papers' tables or, if they do not have the loss, by its configuration.
+
+    If AdaFocal updates γ every few steps, the number of steps is appended.
+    """
     rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
     specs = rows["losses"] | rows["datasets"][TASKS[task][1][0]].get("losses", {})
     names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
@@ -70,7 +74,7 @@ def name_of(task: str, record: dict) -> str:
 
 
 def record_runs(task: str, folder: Path) -> None:
-    """Write the records of the finished runs below a folder."""
+    """Write a record of each finished run below a folder to the runs of a task."""
     for result in sorted(folder.rglob("report/metrics.json")):
         record = record_of(result.parents[1])
         path = DOCS / "runs" / task / f"{name_of(task, record)}_s{record['seed']}.json"
@@ -79,7 +83,7 @@ def record_runs(task: str, folder: Path) -> None:
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
-    """Replace what a page has between the comments "name" and "end of name"."""
+    """Replace the text of a page between the comment that begins with `name` and the comment "end of `name`"."""
     start, end = f"<!-- {name}: written by recipes/papers/results.py -->\n", f"<!-- end of {name} -->"
     above, _, rest = page.read_text(encoding="utf-8").partition(start)
     _, found, below = rest.partition(end)

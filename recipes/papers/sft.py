@@ -1,11 +1,12 @@
-"""Train a small language model from scratch by SFT with several losses, and save the calibration of each.
+"""Train a small language model from scratch by SFT with several losses, and save the calibration of each model.
 
     python recipes/papers/sft.py --train_file multi30k/train.parquet --calibration_file multi30k/validation.parquet \
         --test_file multi30k/test_2016_flickr.parquet --losses cross_entropy,focal:gamma=1,label_smoothing:alpha=0.1 \
         --seeds 1,2,3 --output_dir out/sft
 
-The sentences are packed. Each finished run is one file, `<run>/run.json`; the same command again trains what is
-missing. `recipes/papers/sft_page.py` makes the table of docs/results/sft.md. Needs `hf_focal[trl]`.
+The sentences are packed. Each finished run is one file, `<run>/run.json`; running the same command again trains only
+the missing runs. `recipes/papers/sft_page.py` makes the tables of docs/results/sft.md. This script needs
+`hf_focal[trl]`.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def read(path: str, column: str) -> Dataset:
 
 
 def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
-    """Token ids, between two ends of a sentence, so that the first word is predicted, too."""
+    """Encode texts as token ids between two end-of-sentence tokens, so that the first word is also predicted."""
 
     def ids(batch: dict) -> dict:
         rows = tokenizer(batch[column], truncation=True, max_length=127)["input_ids"]
@@ -57,7 +58,7 @@ def encode(texts: Dataset, column: str, tokenizer) -> Dataset:
 
 
 def settings_of(options: argparse.Namespace, loss: str, seed: int) -> dict:
-    """What a run's record has of the command line; the folder's name has the number of samples."""
+    """Return the command-line settings that run.json keeps. The folder's name has the number of samples."""
     given = {name: getattr(options, name) for name in ("epochs", "learning_rate", "vocab_size", "hidden_size")}
     return {"loss": str(LossConfig.parse(loss)), "seed": seed, **given}
 
@@ -117,7 +118,7 @@ def train_one(options: argparse.Namespace, loss: str, seed: int, folder: Path) -
 
 
 def measured(metrics: CalibrationMetrics | None) -> dict[str, float]:
-    assert metrics is not None  # with a temperature
+    assert metrics is not None  # because a temperature was fitted
     values = metrics.compute()
     return {name: float(f"{values[name]:.6g}") for name in ("num_samples", "error", "nll", "brier", "ece", "adaece")}
 

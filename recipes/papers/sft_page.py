@@ -3,7 +3,7 @@
     python recipes/papers/sft_page.py --collect out/sft    # copy each run.json to docs/results/runs/sft
     python recipes/papers/sft_page.py    # the page
 
-Text above the page's mark is written by hand, and kept.
+The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
 """
 
 import argparse
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS = ROOT / "runs" / "sft"
 PAGE = ROOT / "sft.md"
 MARK = "<!-- What follows is written by recipes/papers/sft_page.py. -->\n"
-# Title, the keys in a run's file, a factor and decimals.
+# For each column: its title, the keys in a run's file, a factor, and the number of decimals.
 COLUMNS = (
     ("NLL, training", ("train", "nll"), 1, 3),
     ("NLL", ("before", "nll"), 1, 3),

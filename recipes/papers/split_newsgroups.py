@@ -2,9 +2,9 @@
 
     python recipes/papers/split_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_random
 
-Pools the posts of both files and writes train.parquet (13,947 posts), validation.parquet (900), and test.parquet
-(3,999).
-The papers' archive has 19,997 posts; the by-date archive has 18,846, because duplicates were removed.
+This script pools the posts of both files and writes train.parquet (13,947 posts), validation.parquet (900 posts), and
+test.parquet (3,999 posts). The papers' archive has 19,997 posts; the by-date archive has 18,846 posts, because
+duplicates were removed.
 """
 
 import argparse

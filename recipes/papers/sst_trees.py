@@ -1,11 +1,11 @@
-"""Train the Tree-LSTM of Mukhoti et al. 2020 on sentiment trees, correct its temperature, and measure it.
+"""Train the Tree-LSTM of Mukhoti et al. 2020 on sentiment trees, correct its temperature, and measure its calibration.
 
     python recipes/papers/sst_trees.py --config recipes/configs/sst/tree_lstm.yaml --train_file train.parquet \
         --validation_file dev.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/sst
 
-Every labeled node of a tree trains the model; the root is measured. On several GPUs: `accelerate launch
---num_processes 4 recipes/papers/sst_trees.py ...`. The same command again resumes an interrupted run and reuses a
-finished one.
+The model is trained on every labeled node of the trees, and measured on the roots. On several GPUs: `accelerate launch
+--num_processes 4 recipes/papers/sst_trees.py ...`. Running the same command again resumes an interrupted run and
+reuses a finished one.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ from hf_focal.reports import RunResult
 
 @dataclass
 class DataArguments(DatasetArguments):
-    """The trees."""
+    """The sentiment trees."""
 
     train_file: str | None = field(
         default=None, metadata={"help": "A csv, json, jsonl or parquet file, or the treebank's own train.txt."}
@@ -73,7 +73,7 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
-    """The splits "train", "validation" and "test", with trees in the column "text", and "label"."""
+    """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
     return load_splits(
         data_args.dataset_name,
         data_args.dataset_config_name,
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> list[RunResult]:
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
         class_names = splits["train"].features["label"].names
-        # With vectors of their own, words that only held-out trees have are known too, as in the papers.
+        # With pretrained vectors, words that occur only in held-out trees are known too, as in the papers.
         words_of = ["train"] if model_args.embeddings_file is None else list(splits)
         trees = [tree for name in words_of for tree in splits[name]["text"]]
         tokenizer = train_leaf_tokenizer(trees, model_args.vocab_size, model_args.lowercase)

@@ -17,7 +17,7 @@ from hf_focal.calibration import temperature_grid_sums as grid_sums
 from hf_focal.calibration.fitted_temperature import PAPER_GRID
 from hf_focal.calibration.streaming_temperature import TemperatureStream
 
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 VOCABULARY = 37_000
 
 
@@ -234,7 +234,7 @@ def test_the_end_of_the_grid_is_marked():
     logits = 60 * torch.randn(500, 10, generator=torch.Generator().manual_seed(0))
     stream = stream_of(logits, torch.arange(500) % 10)
     for fit in (stream.fit, stream.compute().fit):
-        with pytest.warns(UserWarning, match="T = 10 is an end of its grid.*: the best T may lie beyond") as caught:
+        with pytest.warns(UserWarning, match="T = 10 is at an end of its grid.*: the best T may lie beyond") as caught:
             fitted = fit()
         assert len(caught) == 1 and caught[0].filename == __file__
         assert (fitted.value, fitted.at_grid_end) == (10.0, True)
@@ -306,7 +306,7 @@ def test_errors_name_the_argument_and_the_value():
         TemperatureStream(num_bins=0)
     with pytest.raises(ValueError, match="grid must hold temperatures from 1e-30"):
         TemperatureStream(grid=[1.0, -1.0])
-    with pytest.raises(ValueError, match="the stream must have samples, got no label that counts"):
+    with pytest.raises(ValueError, match="the stream must have at least one labeled sample, got none"):
         TemperatureStream().compute()
     with pytest.raises(ValueError, match=r"must be .ece. or .nll."):
         stream_of(*tokens(20, 10)).fit("nnl")

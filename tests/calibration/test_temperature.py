@@ -20,7 +20,7 @@ from hf_focal.calibration.fitted_temperature import PAPER_GRID, Temperature, few
 from hf_focal.calibration.temperature import fit_temperature
 from hf_focal.metrics import adaptive_calibration_error
 
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 
 
 def sample(num_rows, num_classes, true_temperature=1.0, seed=0, spread=2.0):
@@ -239,7 +239,7 @@ def test_masked_classes_are_as_good_as_absent(objective):
 )
 def test_the_end_of_the_grid_is_marked(scale, grid, end):
     logits, labels = sample(2000, 10, scale)
-    with pytest.warns(UserWarning, match=rf"T = {end:g} is an end of its grid.*'nll' or a wider grid") as caught:
+    with pytest.warns(UserWarning, match=rf"T = {end:g} is at an end of its grid.*'nll' or a wider grid") as caught:
         fit = fit_temperature(logits, labels, "ece", grid=grid)
     assert len(caught) == 1 and caught[0].filename == __file__
     assert (fit.value, fit.at_grid_end) == (end, True)

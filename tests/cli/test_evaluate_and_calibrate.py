@@ -117,6 +117,9 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
             error = 1e-4 if "ece" in name or name == "mce" else 1e-5
             assert result.pre[name] == pytest.approx(value, abs=error, nan_ok=True), name
     assert not result.temperature.is_fitted and result.post == result.pre
+    # The words of a sentence and the tokens of a text are not independent, so a bootstrap over them would mislead.
+    independent = kind not in ("words", "causal", "seq2seq")
+    assert ("ece" in result.pre_intervals) is independent and ("[low, high]" in summary(result)) is independent
 
 
 def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
@@ -222,7 +225,7 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
-    with pytest.raises(InputError, match="dataset must have the split that is also given"):
+    with pytest.raises(InputError, match="dataset must name the same split as the split argument"):
         evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
 
 
@@ -245,7 +248,7 @@ def test_a_calibrated_model_is_calibrated_on_top(cases, tmp_path):
     product = first.temperature.value * again.temperature.value
     assert config["calibration"] == {"temperature": pytest.approx(product)}
     assert f"the one fitted here comes on top, {product:.4g} together" in summary(again)
-    assert "measured as it is" in summary(evaluate_model(tmp_path / "first", str(case.test)))
+    assert "is evaluated as it is" in summary(evaluate_model(tmp_path / "first", str(case.test)))
 
 
 @pytest.fixture
@@ -273,7 +276,7 @@ def test_a_model_that_cannot_be_folded_carries_its_temperature(soft_capped, tmp_
     assert "T is in the config, not in the weights" in summary(result)
     assert "It is **not** in the weights" in (tmp_path / "out" / "README.md").read_text()
     again = evaluate_model(tmp_path / "out", str(file))
-    assert again.pre["nll"] == result.pre["nll"] and "measured without it" in summary(again)
+    assert again.pre["nll"] == result.pre["nll"] and "is evaluated without T" in summary(again)
 
 
 def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path):
@@ -390,7 +393,7 @@ def test_a_threshold_is_chosen_on_other_data(cases):
     correct = (logits.argmax(1) == labels)[answered]
     assert threshold["test_precision"] == pytest.approx(float(correct.double().mean()), abs=0.02)
     assert f"Answer above {threshold['value']:.3g}" in summary(result) and "coverage >= 50%" in summary(result)
-    with pytest.raises(InputError, match="threshold_dataset must hold other samples than dataset"):
+    with pytest.raises(InputError, match="threshold_dataset must hold different samples from dataset"):
         evaluate_model(case.folder, str(case.test), precision=0.9, threshold_dataset=str(case.test), **case.options)
 
 

@@ -28,7 +28,7 @@ def test_translations_from_columns_and_from_mappings():
         with pytest.raises(ValueError, match=r"target_column must be one of .*'de', 'en'.*, got 'target'"):
             select_inputs("seq2seq-lm", "test", samples, CONFIG, InputOptions(source_column="en"))
     same = InputOptions(source_column="en", target_column="en")
-    with pytest.raises(ValueError, match="target_column must be another column than source_column"):
+    with pytest.raises(ValueError, match="target_column must be a different column from source_column"):
         select_inputs("seq2seq-lm", "test", Dataset.from_list(pairs), CONFIG, same)
 
 

@@ -137,7 +137,7 @@ def test_columns_of_some_labels_and_columns_named_twice_are_refused(label_column
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["pos", "neg"], "label_column must hold 0 and 1, got others in 'label' of test"),
+        (["pos", "neg"], "label_column must hold 0 and 1, got other values in 'label' of test"),
         ([["x"]], "label_column must hold labels that the model has, 'pos', got 'x' in 'label' of test"),
     ],
 )

@@ -134,7 +134,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--label_column", "hypothesis"], "label_column must hold labels that the model has, 'red', 'green', 'blue'"),
         (["--label_map", "red=pink"], "label_map must map to labels of the model, .*, got 'pink'"),
         (["--label_map", "rot=red", "--label_map", "rot=blue"], "label_map must .* once, got 'rot=red rot=blue'"),
-        (["--threshold_split", "dev"], "threshold_split must come with precision or coverage, got 'dev' without"),
+        (["--threshold_split", "dev"], "threshold_split must come with precision or coverage, got 'dev' alone"),
         (["--split", "test"], "dataset must be a dataset with splits where one is named, got the file"),
         (["--task", "image"], "task must be one of text-classification, .*, got 'image'"),
         (["--task", "token-classification"], "token_column must be one of"),
@@ -145,7 +145,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--dataset", "digits:x:y:z"], "dataset must be a file, or a dataset"),
         (["--dataset", "none.csv"], "dataset must be an existing file, got 'none.csv'"),
         (["--dataset", "digits", "--split", "dev"], "'digits' must be one of train, validation, test, got 'dev'"),
-        (["--dataset", "digits::test", "--split", "train"], "dataset must have the split that is also given"),
+        (["--dataset", "digits::test", "--split", "train"], "dataset must name the same split as the split argument"),
         (["--dataset", "me/none"], "dataset 'me/none' is neither a folder nor in the cache, and the Hub cannot be"),
     ],
 )
@@ -174,18 +174,18 @@ def test_errors_of_calibration(capsys, texts, tmp_path):
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments]
     assert "objective must be 'ece' or 'nll', got 'brier'" in error_of(capsys, [*line, "--objective", "brier"])
     same = error_of(capsys, [*line, "--test_dataset", texts.validation])
-    assert "test_dataset must hold other samples than dataset" in same
+    assert "test_dataset must hold different samples from dataset" in same
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(texts.validation.read_bytes())
-    assert "got only samples that dataset has too" in error_of(capsys, [*line, "--test_dataset", copy])
+    assert "got only shared ones" in error_of(capsys, [*line, "--test_dataset", copy])
     evaluate = ["evaluate", *line[1:], "--coverage", "0.5", "--threshold_dataset", copy]
-    assert "threshold_dataset must hold samples of its own" in error_of(capsys, evaluate)
+    assert "threshold_dataset must hold samples that dataset does not have" in error_of(capsys, evaluate)
     few = tmp_path / "few.csv"
     few.write_text("premise,hypothesis,label\nba,be,red\nbe,ba,blue\n")
     folds = error_of(capsys, [*line, "--dataset", few, "--calibration", "auto"])
     assert "dataset must have a label for each fold unless calibration is 'temperature': num_folds" in folds
     assert "got the file" in error_of(capsys, [*line, "--test_split", "test"])
-    assert "test_dataset must hold other samples" in error_of(
+    assert "test_dataset must hold different samples" in error_of(
         capsys, ["calibrate", texts.folder, "--dataset", "digits", "--split", "test", "--test_split", "test"]
     )
     for held in (texts.folder, texts.validation, texts.validation / "out"):
@@ -331,7 +331,7 @@ def test_a_repository_is_private_where_that_is_asked(capsys, texts, monkeypatch)
     line = ["calibrate", str(texts.folder), "--dataset", str(texts.validation), *texts.arguments, "--private"]
     assert main([*line, "--push_to_hub", "me/secret"]) == 0
     assert asked and all(options["private"] for options in asked)
-    assert "private must be absent where push_to_hub is" in error_of(capsys, line)
+    assert "push_to_hub must be given if private is" in error_of(capsys, line)
 
 
 @pytest.mark.usefixtures("reached")

@@ -115,7 +115,7 @@ def test_answers_may_be_class_labels(case, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"choices_column": "q"}, "choices_column must be another column than question_column, got 'q' for both"),
+        ({"choices_column": "q"}, "choices_column must be a different column from question_column, got 'q' for both"),
         ({"choices_column": "answer"}, "choices_column must hold lists of strings"),
         ({"answer_column": "right"}, "answer_column must be one of"),
         ({"answer_column": "q"}, "answers must be an index from 0 to 2, one of the letters A, B, C or"),
@@ -124,7 +124,7 @@ def test_answers_may_be_class_labels(case, tmp_path):
         ({"template": "{question} {answer}"}, "template must have no fields but"),
         ({"max_length": 8}, "max_length must be absent: no question is truncated, got 8"),
         ({"calibration": "vector"}, "calibration must be 'temperature' for a language model, got 'vector'"),
-        ({"score": "text", "output": "x"}, "output and push_to_hub must be absent where score is 'text'"),
+        ({"score": "text", "output": "x"}, "output and push_to_hub must be absent if score is 'text'"),
     ],
 )
 def test_one_line_for_what_is_wrong(case, tmp_path, options, message):

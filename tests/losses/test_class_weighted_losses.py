@@ -368,7 +368,7 @@ def test_counts_that_are_none_are_refused(counts, beta, message):
 def test_losses_say_what_a_trainer_must_do_for_them():
     assert build_loss("recall").trainer_duty is build_loss("class_balanced:weights=1/2").trainer_duty is None
     assert build_loss("recall:ema=0.1").trainer_duty == "averages recall over the steps of the training"
-    assert build_loss("class_balanced:beta=0.9").trainer_duty == "weighs classes by their numbers of training samples"
+    assert build_loss("class_balanced:beta=0.9").trainer_duty == "weights classes by their numbers of training samples"
     assert build_loss("recall").changes_during_training and build_loss("recall:ema=0.1").changes_during_training
     assert not build_loss("class_balanced").changes_during_training
     assert not any(

@@ -290,7 +290,7 @@ def test_every_loss_says_what_it_is():
         ("mmce:gather=2", "loss mmce: gather must be true or false, got '2'"),
         ("focal:gamma=1,p0=0.2", "loss focal: gamma must not be given with p0, got both"),
         ("focal:p0=0.6", r"loss focal: p0 must be within \(0, 0.5\), .* got 0.6"),
-        ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', as 5/3/2, got '5/x'"),
+        ("focal:schedule=5/x", "loss focal: schedule must be numbers separated by '/', such as 5/3/2, got '5/x'"),
         ("focal:schedule=5/3", "loss focal: switches must be given unless schedule has 3 gammas .* of 2"),
         (
             "focal:schedule=5/3,switches=0.2/0.4",

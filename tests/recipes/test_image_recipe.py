@@ -44,7 +44,7 @@ from hf_focal.losses import class_balanced_weights
 from hf_focal.reports import RunResult
 
 # Networks that have learnt next to nothing.
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 
 SCRIPT = Path(__file__).with_name("launched_images.py")
 REPORT = {
@@ -488,7 +488,7 @@ def test_a_timm_that_cannot_be_imported_is_in_nobodys_way_but_of_those_who_ask_f
         ),
         ({"image_column": "img"}, "image_column must be one of ['image', 'label'], the columns of train_file"),
         ({"label_column": "labels"}, "got 'labels'; did you mean 'label'?"),
-        ({"image_column": "label"}, "label_column must be another column than image_column, got 'label' for both"),
+        ({"image_column": "label"}, "label_column must be a different column from image_column, got 'label' for both"),
         ({"validation_size": 140 + 40}, "validation_size must be from 10 to 170, "),
     ],
 )

@@ -26,7 +26,7 @@ from hf_focal.reports import RunResult
 recipe = import_recipe("semantic_segmentation")
 
 # Networks that have learnt next to nothing.
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 REPORT = {
     "metrics.json",
     "table.md",

@@ -54,7 +54,7 @@ def write_trees(folder, sizes=(("train", 40), ("dev", 12), ("test", 15))):
     return {argument: folder / name for argument, name in names.items()}
 
 
-@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+@pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 def test_a_tree_lstm_learns_from_all_nodes_and_is_measured_on_roots(tmp_path, monkeypatch):
     options = write_trees(tmp_path)
     start, trained = [], {}
@@ -113,7 +113,7 @@ def test_what_is_refused_before_training(options, message, tmp_path, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+@pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 def test_the_papers_setting(tmp_path):
     options = write_trees(tmp_path)
     with options["test_file"].open("a") as file:

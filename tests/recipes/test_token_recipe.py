@@ -17,7 +17,7 @@ from hf_focal.metrics import ConfusionMatrix
 recipe = import_recipe("token_classification")
 
 # Networks that have learnt next to nothing.
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 REPORT = {
     "metrics.json",
     "table.md",

@@ -80,7 +80,7 @@ def metrics_of(model, rows, temperature=1.0):
     return {name: value for name, value in metrics.compute().items() if not math.isnan(value)}
 
 
-@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+@pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_path):
     model = build(family)

@@ -12,9 +12,8 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
+from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, loss_func
 from hf_focal.trainer.head_kinds import check_model
-from hf_focal.trainer.loss_function import logits_of
 
 WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)
@@ -50,7 +49,7 @@ def test_what_works_is_not_refused(auto, name):
 def test_what_is_refused_gets_the_sentence(name, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         check_model(shell(name))
-        logits_of({"last_hidden_state": None})  # as of a model without a head
+        loss_func("cross_entropy").logits_of({"last_hidden_state": None})  # as of a model without a head
 
 
 @pytest.mark.parametrize("name", ["BertForMultipleChoice", "BertForNextSentencePrediction", "BertForMaskedLM"])

@@ -56,7 +56,7 @@ def test_measured_samples(state):
     assert [num_measured_samples(4, 4), setattr(state, "process_index", 1), num_measured_samples(4, 4)] == [4, None, 1]
     state.end_of_dataloader = False
     assert num_measured_samples(4, 4) == 4
-    with pytest.raises(ValueError, match=r"labels must have one entry a sample .*, got 8 in a batch of at most 4"):
+    with pytest.raises(ValueError, match=r"labels must have one entry per sample .*, got 8 in a batch of at most 4"):
         num_measured_samples(8, 4)
     state.num_processes = 1
     assert num_measured_samples(8, 4) == 8

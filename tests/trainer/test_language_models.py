@@ -10,7 +10,7 @@ from language_models import PAD, assert_same_change, build, step_by_hand, weight
 from processes import output_of, start
 from torch import nn
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")]
 
 
 @pytest.fixture(scope="module")

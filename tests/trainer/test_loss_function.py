@@ -146,7 +146,7 @@ def test_heads_without_a_softmax_are_refused(outputs, labels, error, message):
         ("focal:schedule=5/3/2", "changes γ during training"),
         ("adafocal", "changes γ during training"),
         ("recall:ema=0.1", "averages recall over the steps of the training"),
-        ("class_balanced", "weighs classes by their numbers of training samples"),
+        ("class_balanced", "weights classes by their numbers of training samples"),
     ],
 )
 def test_losses_that_need_a_driver_are_refused(loss, problem):

@@ -278,7 +278,7 @@ def test_a_temperature_that_cannot_be_folded_is_not_lost(hub, tmp_path, caplog):
 def test_a_plain_module_is_published_with_its_temperature_beside_it(hub, tmp_path, caplog):
     trainer = trainer_of(tmp_path / "model", BagOfWords())
     temperature = trainer.fit_temperature()
-    with pytest.raises(ValueError, match="tasks must be given, the Hub's name of what a BagOfWords is for, got None"):
+    with pytest.raises(ValueError, match="tasks must be given, such as 'text-classification', for a BagOfWords, got"):
         trainer.push_to_hub()
     trainer.push_to_hub(tasks="text-classification")
     assert "the model must be one of Transformers, got BagOfWords" in caplog.text

@@ -27,7 +27,7 @@ from hf_focal.trainer.head_kinds import Head, head_of
 
 EVAL = pictures(7, seed=1)
 # Of networks that have learnt next to nothing.
-pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 
 
 def trainer_of(folder, model=None, other=None, **options):

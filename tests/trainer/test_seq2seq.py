@@ -282,7 +282,7 @@ def test_sources_without_translations(tmp_path):
 # Temperature
 
 
-@pytest.mark.filterwarnings("ignore:the fitted T = .* is an end of its grid")
+@pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 @pytest.mark.parametrize("family", ["marian", "t5"])
 def test_the_temperature_is_that_of_all_tokens_logits(family, tmp_path):
     model, held_out = build(family), list(EVAL)

@@ -20,23 +20,24 @@ _KEY = "class_weights"
 
 
 class ClassWeightsCallback(TrainerCallback):
-    """Records each class's mean focal weight and recall weight, whichever loss is trained with.
+    """Records each class's mean focal weight and recall weight, whatever the training loss.
 
-    The focal weight is the mean of ``(1 - p)^γ`` over the samples (or tokens or pixels) of the class, and the recall
-    weight is ``1 - recall``. Both are measured on the logits of the training batches of all processes since the last
-    record. Records go into ``trainer.state.log_history``, where `class_weight_history` finds them, and are not
-    printed. A checkpoint does not hold what was measured since the last record: a resumed run starts a new one.
+    The focal weight is the mean of ``(1 - p)^γ`` over the samples (or tokens or pixels) of the class, where p is the
+    probability of the true class. The recall weight is ``1 - recall``. Both weights are measured on the logits of the
+    training batches of all processes since the last record. Records go into ``trainer.state.log_history``, where
+    `class_weight_history` finds them, and are not printed. Checkpoints do not save what was measured since the last
+    record: a resumed run starts a new record.
 
-    Add it to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
+    Add the callback to an existing trainer: ``trainer.add_callback(ClassWeightsCallback(trainer, every=100))``.
 
     Args:
         trainer: the trainer whose loss is observed.
-        every: optimizer steps between two records, at least 1.
-        gamma: γ of the focal weight; the paper has 1.
+        every: number of optimizer steps between two records, at least 1.
+        gamma: γ of the focal weight; the paper uses 1.
 
     Raises:
-        ValueError: `every` is below 1; a model of several labels per sample; when training begins, a language model's
-            loss that is computed without logits.
+        ValueError: `every` is below 1; the model predicts several labels per sample; or, when training begins, the
+            language model's loss is computed without logits.
     """
 
     def __init__(self, trainer: FocalTrainer, every: int, gamma: float = 1.0):
@@ -45,7 +46,7 @@ class ClassWeightsCallback(TrainerCallback):
         if trainer.head is Head.LABELS:
             raise ValueError("trainer must have a model of one class per sample for class weights, got one of labels")
         self.trainer, self.every, self.gamma = trainer, every, gamma
-        self._sums: Tensor | None = None  # (3, K) float64: focal weights, hits and sample counts
+        self._sums: Tensor | None = None  # (3, K): sums of focal weights, hits, and sample counts
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(
@@ -88,7 +89,7 @@ class ClassWeightsCallback(TrainerCallback):
 
 @torch.no_grad()
 def _class_sums(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """Sum (1 - p)^γ, hits and samples over each class: (3, K) in `sum_dtype`."""
+    """Return the sum of (1 - p)^γ, the hits, and the samples of each class as a tensor (3, K) of `sum_dtype`."""
     num_classes = logits.shape[-1]
     counts = hits_and_counts(logits, labels).to(sum_dtype(logits.device))
     labels = labels.reshape(-1)
@@ -103,7 +104,7 @@ def class_weight_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[
     """Collect the records of a `ClassWeightsCallback` from `trainer.state.log_history`.
 
     Returns:
-        ``{"step", "epoch", "focal": [K], "recall": [K]}`` for each record: the mean weights of each class, None for a
-        class without samples since the last record.
+        For each record, a dictionary of "step", "epoch", and the lists "focal" and "recall", which have the weights of
+        the K classes. A weight is None if the class had no samples since the previous record.
     """
     return [{"step": entry["step"], "epoch": entry["epoch"], **entry[_KEY]} for entry in log_history if _KEY in entry]

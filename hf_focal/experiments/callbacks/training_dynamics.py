@@ -1,4 +1,4 @@
-"""Callback that measures calibration, norms and gradients during training [Mukhoti et al. 2020, figures 1-4, 10]."""
+"""Callback that measures calibration, norms, and gradients in training [Mukhoti et al. 2020, figures 1-4 and 10]."""
 
 import logging
 import math
@@ -35,46 +35,48 @@ _MEASURES = (
     *("nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect"),
     *("error", "ece"),
 )
-# Bins of the gradient norms, four for each factor of 10: norms fall by orders of magnitude as samples are learned.
+# Edges of four bins per factor of 10, because gradient norms fall by orders of magnitude as samples are learned.
 _EDGES = 10 ** np.linspace(-6, 3, 37)
 
 
 class DynamicsCallback(TrainerCallback):
     """Measures the model before the first step and after each epoch, and draws figures when training ends.
 
-    Add it to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. It evaluates a
-    fixed sample of the training set and one of the test set without dropout, and does not change the training steps.
-    Results are logged as metrics whose names begin with ``dynamics_``:
+    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. The
+    callback evaluates a fixed subset of the training set and a fixed subset of the test set, both without dropout. It
+    does not affect the training steps. Results are logged as metrics whose names begin with ``dynamics_``, followed by
 
-    - ``train_`` and ``test_``: ``nll`` and ``entropy``, in nats, and their means over the correctly and the wrongly
-      predicted samples (``_correct``, ``_incorrect``); ``error`` and ``ece``, fractions. Undefined values, such as
-      the NLL of wrong predictions where there are none, are left out.
+    - ``train_`` or ``test_`` and the name of a metric of that subset: ``nll`` or ``entropy``, in nats; ``nll`` or
+      ``entropy`` with the suffix ``_correct`` or ``_incorrect``, which are means over the correctly or the wrongly
+      predicted samples; ``error`` or ``ece``, as fractions. Undefined values, such as the NLL of wrong predictions
+      when there are none, are left out.
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
-    - ``feature_norm``: the mean L2 norm of its input h over the training samples.
-    - ``gradient_norm``: the mean over them of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of one sample and
-      z its logits. Left out for losses that depend on more than one sample (not a `ClosedFormLoss`), such as MMCE.
+    - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
+    - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
+      one sample and z its logits. This metric is left out for a loss that is not a `ClosedFormLoss`, such as MMCE,
+      which depends on more than one sample.
 
-    At some epochs `trainer.state.log_history` also receives the bins of the reliability diagrams and a histogram of
-    the gradient norms. `dynamics_history` collects all of it, also after training is resumed. When training ends, the
-    main process writes the figures of `write_dynamics`.
+    At the epochs in `epochs`, `trainer.state.log_history` also receives the bins of the reliability diagrams and a
+    histogram of the gradient norms. `dynamics_history` collects the metrics, bins, and histograms, even after training
+    is resumed. When training ends, the main process writes the figures of `write_dynamics`.
 
-    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of
-    the samples: a head that classifies all tokens and picks one of them, or the Tree-LSTM.
+    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of the
+    samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
 
     Args:
         trainer: a `FocalTrainer` with a classifier.
         test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
-            calibration set, or else its evaluation set.
-        num_samples: samples of either set, drawn with `args.seed`. The default is a twentieth of the training set, at
-            most 1,000: measuring then takes a few per cent of an epoch's time.
-        epochs: epochs whose distributions are kept, counted from 1; 0 is before the first step. The default is the
-            first, the last, and those after one and two thirds.
+            calibration set or, without one, the trainer's evaluation set.
+        num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
+            twentieth of the training set, at most 1,000: measuring then takes a few percent of an epoch's time.
+        epochs: epochs whose bins and histograms are kept, counted from 1; 0 is before the first step. The default is
+            the first and last epochs and the epochs at one third and two thirds of training.
         folder: folder of the figures; "report" in `args.output_dir` by default.
 
     Raises:
-        ValueError: the model is not a classifier, has several last layers, is compiled (`torch_compile`) or sharded
-            (FSDP, ZeRO-3); a dataset has no length; the test set is empty or is the training set; or `num_samples` is
-            below 1.
+        ValueError: the model is not a classifier, has several last layers, is compiled (`torch_compile`), or is
+            sharded (FSDP, ZeRO-3); a dataset has no length; the test set is empty or is the training set; or
+            `num_samples` is below 1.
         TypeError: `num_samples` is not an int, or the head does not end in a linear layer.
     """
 
@@ -112,7 +114,7 @@ class DynamicsCallback(TrainerCallback):
     def on_train_begin(
         self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step == 0:  # errors of the data or the model show before training
+        if state.global_step == 0:  # errors in the data or the model surface before training
             self.measure()
 
     def on_epoch_end(
@@ -130,11 +132,11 @@ class DynamicsCallback(TrainerCallback):
             write_dynamics(self.folder, dynamics_history(state.log_history), title=str(self.trainer.loss_config))
 
     def measure(self) -> None:
-        """Measure the current model, and log the results. All processes must call it."""
+        """Measure the current model, and log the results. All processes must call this method."""
         trainer, state = self.trainer, self.trainer.state
         layer = _last_linear(trainer.model)
         train, test = (_Sums(trainer.loss, trainer.args.calibration_bins) for _ in range(2))
-        # A data loader draws a seed for its workers; the training's random numbers must not change.
+        # Each data loader draws a seed for its workers, which must not change the random numbers of training.
         with torch.random.fork_rng(devices=[]):
             hook = layer.register_forward_hook(train.observe)
             try:
@@ -176,10 +178,11 @@ def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
     """Collect the measurements of a `DynamicsCallback` from `trainer.state.log_history`.
 
     Returns:
-        For each measurement, ``"step"``, ``"epoch"`` and the metrics of `DynamicsCallback`, without the prefix. At the
-        epochs whose distributions were kept, also ``"train_bins"`` and ``"test_bins"``, the fields of
-        `ReliabilityBins` as lists (None for the means of an empty bin), and ``"gradient_norms"``: the ``"count"`` of
-        samples between two ``"edges"``. The outer bins count the norms beyond them.
+        For each measurement, a dictionary of ``"step"``, ``"epoch"``, and the metrics of `DynamicsCallback`, without
+        the prefix ``dynamics_``. At the epochs in the callback's `epochs`, there are also ``"train_bins"`` and
+        ``"test_bins"``, the fields of `ReliabilityBins` as lists (None for the means of an empty bin), and
+        ``"gradient_norms"``, a histogram with the ``"count"`` of samples between consecutive ``"edges"``. The first
+        and the last count include norms beyond the edges.
     """
     history = []
     for entry in log_history:
@@ -192,7 +195,7 @@ def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
 
 
 class _Sums:
-    """Metrics, norms and histogram of one split: of this process, and after `gather` of all processes."""
+    """Metrics, sums of norms, and gradient-norm histogram of a split in this process or, after `gather`, in all."""
 
     def __init__(self, loss: Loss, num_bins: int):
         self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
@@ -203,7 +206,7 @@ class _Sums:
         self._observed: tuple[Tensor, Tensor] | None = None
 
     def observe(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Keep the input and the output of the last layer; its forward hook."""
+        """Keep the input and the output of the last layer, whose forward hook this is."""
         self._observed = inputs[0], output
 
     @torch.no_grad()
@@ -224,7 +227,7 @@ class _Sums:
         self.feature_norm += float(feature_norms.sum())
         if not self.has_gradients:
             return
-        # The module itself is not called: its hooks observe the training.
+        # Do not call the module itself: its hooks are there to observe training.
         with torch.enable_grad():
             leaf = logits.detach().to(wide).requires_grad_()
             (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
@@ -233,7 +236,7 @@ class _Sums:
         self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
 
     def gather(self) -> "_Sums":
-        """Add up the sums of all processes."""
+        """Add up the sums of all processes, and return this object."""
         own = (
             self.metrics,
             self.num_samples,
@@ -273,10 +276,10 @@ def _last_linear(model: nn.Module) -> nn.Linear:
 
 
 def _sample(dataset: Any, size: int, seed: int) -> Dataset:
-    """Draw at most `size` samples of the dataset, the same for the same seed."""
+    """Draw at most `size` samples of the dataset. The same seed draws the same samples."""
     if not has_length(dataset):
         raise ValueError(f"test_dataset must have a length to be sampled, got {type(dataset).__name__}")
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
     indices = order[:size].sort().values.tolist()
-    # The Trainer removes unused columns of a `Dataset` only.
+    # Keep the type: the Trainer removes unused columns only from a `datasets.Dataset`.
     return dataset.select(indices) if isinstance(dataset, datasets.Dataset) else Subset(dataset, indices)

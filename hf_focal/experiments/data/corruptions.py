@@ -1,9 +1,9 @@
-"""Image corruptions of CIFAR-10-C by noise, contrast and brightness.
+"""The noise, contrast, and brightness corruptions of CIFAR-10-C.
 
 Hendrycks and Dietterich, *Benchmarking Neural Network Robustness to Common Corruptions and Perturbations*, ICLR 2019,
-with the constants of CIFAR-10-C for severities 1 to 5 (`make_cifar_c.py` in hendrycks/robustness). Blurs, weather and
-compression are not included. ImageNet-C, of larger images, has larger constants: on such images the corruptions here
-are weaker than those of ImageNet-C at the same severity.
+with the constants of CIFAR-10-C for severities 1 to 5 (`make_cifar_c.py` in hendrycks/robustness). Blur, weather, and
+compression are not included. ImageNet-C has larger images and constants for stronger corruptions: on such images, the
+corruptions here are weaker than those of ImageNet-C at the same severity.
 """
 
 import difflib
@@ -13,36 +13,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Values of a block, in float64 arrays of 8 MiB. Results do not depend on it.
+# Number of values corrupted at a time, in float64 arrays of 8 MiB. Results do not depend on this number.
 _BLOCK = 2**20
 
 
 def corrupt(images: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
     """Return corrupted copies of the images.
 
-    Values x in [0, 1] are corrupted in float64 on the CPU, clipped to [0, 1], multiplied by 255 and truncated to
-    uint8, as in CIFAR-10-C. By severity, 1 to 5:
+    Values x in [0, 1] are corrupted in float64 on the CPU, clipped to [0, 1], multiplied by 255, and truncated to
+    uint8, as in CIFAR-10-C. The corruptions are as follows, with the constants c of severities 1 to 5 in brackets:
 
-    - `"gaussian_noise"`: x + N(0, c²), c = 0.04, 0.06, 0.08, 0.09, 0.1;
-    - `"shot_noise"`: Poisson(c x) / c, c = 500, 250, 100, 75, 50;
-    - `"impulse_noise"`: each value becomes 0 or 1 with probability c, c = 0.01, 0.02, 0.03, 0.05, 0.07;
-    - `"speckle_noise"`: x + x N(0, c²), c = 0.06, 0.1, 0.12, 0.16, 0.2;
-    - `"contrast"`: (x - m) c + m, where m is the mean of the image's channel, c = 0.75, 0.5, 0.4, 0.3, 0.15;
-    - `"brightness"`: c is added to the V of HSV, up to 1, and H and S are kept: each pixel is multiplied by V' / V,
-      and black becomes the gray V', c = 0.05, 0.1, 0.15, 0.2, 0.3.
+    - `"gaussian_noise"`: x + N(0, c²) [0.04, 0.06, 0.08, 0.09, 0.1];
+    - `"shot_noise"`: Poisson(c x) / c [500, 250, 100, 75, 50];
+    - `"impulse_noise"`: with probability c, a value becomes 0 or 1, equally likely [0.01, 0.02, 0.03, 0.05, 0.07];
+    - `"speckle_noise"`: x + x N(0, c²) [0.06, 0.1, 0.12, 0.16, 0.2];
+    - `"contrast"`: (x - m) c + m, where m is the channel's mean in the image [0.75, 0.5, 0.4, 0.3, 0.15];
+    - `"brightness"`: V of HSV becomes V' = min(V + c, 1), and H and S are kept. Each pixel is multiplied by V' / V,
+      and black becomes the gray V' [0.05, 0.1, 0.15, 0.2, 0.3].
 
     Args:
-        images: uint8 (N, H, W, C), C = 3 (RGB) or 1 (gray), on any device; not modified.
+        images: uint8 (N, H, W, C) with C = 3 (RGB) or 1 (gray), on any device. They are not modified.
         name: one of `CORRUPTIONS`.
         severity: 1 to 5.
-        seed: seed of the noise, which is drawn image by image: the noise of an image does not depend on those after
-            it. It also depends on the name and the severity. Contrast and brightness have no noise.
+        seed: seed of the noise, which also depends on the name and the severity. Noise is drawn image by image: the
+            noise of an image does not depend on the images after it. Contrast and brightness use no noise.
 
     Returns:
         uint8 (N, H, W, C), on the images' device.
 
     Raises:
-        ValueError: images of another dtype or shape, an unknown name, a severity outside 1 to 5, or a negative seed.
+        ValueError: `images` has the wrong dtype or shape, `name` is unknown, `severity` is not from 1 to 5, or `seed`
+            is negative.
     """
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be of dtype torch.uint8, got {images.dtype}")
@@ -77,7 +78,8 @@ def _shot_noise(x: np.ndarray, photons: float, rng: np.random.Generator) -> np.n
 
 
 def _impulse_noise(x: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    # One draw decides whether and to which value; scikit-image's "s&p" draws twice, with the same distribution.
+    # One draw decides both whether a value changes and to what; scikit-image's "s&p" draws twice, with the same
+    # distribution.
     drawn = rng.random(x.shape)
     return np.where(drawn < share, drawn < share / 2, x)
 
@@ -99,7 +101,7 @@ def _brightness(x: np.ndarray, shift: float, rng: np.random.Generator) -> np.nda
     return np.where(black, brighter, x / np.where(black, 1, value) * brighter)
 
 
-# The position seeds the noise: append new corruptions at the end.
+# A corruption's position is part of its noise seed: append new corruptions at the end.
 _CORRUPTIONS: dict[str, tuple[Callable[[np.ndarray, float, np.random.Generator], np.ndarray], tuple[float, ...]]] = {
     "gaussian_noise": (_gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10)),
     "shot_noise": (_shot_noise, (500, 250, 100, 75, 50)),

@@ -1,4 +1,4 @@
-"""Training, validation and test splits of labeled datasets."""
+"""Training, validation, and test splits of labeled datasets."""
 
 import itertools
 import logging
@@ -15,7 +15,7 @@ from ...cli.dataset_loading import load_file, load_id_or_folder
 
 _logger = logging.getLogger(__name__)
 
-# Names of the validation split in datasets on the Hub.
+# Names that datasets on the Hub use for the validation split.
 _VALIDATION_NAMES = ("validation", "valid", "val", "dev")
 
 
@@ -26,7 +26,10 @@ def read_splits(
     load: Callable[[str, Any], Dataset] = load_file,
     test_split: str = "test",
 ) -> tuple[dict[str, Dataset], dict[str, str]]:
-    """Load the splits of a dataset on the Hub or of files. Returns them, and their names in errors."""
+    """Load the splits of a Hub dataset, or of files, which the function `load` reads.
+
+    Returns the splits by name, and, by the same names, what error messages call each split.
+    """
     files = {split: Path(file) for split, file in files.items() if file is not None}
     given = ", ".join(f"{split}_file" for split in files)
     if dataset_name is not None:
@@ -56,7 +59,10 @@ def select_splits(raw: Mapping[str, Dataset], sources: Mapping[str, str], *colum
 
 
 def check_disjoint(splits: Mapping[str, Dataset], sources: Mapping[str, str], samples: str, *names: str) -> None:
-    """Raise `ValueError` if two splits hold the same samples of the columns `names`, in any order."""
+    """Raise `ValueError` if two splits have the same samples, in any order.
+
+    Only the columns `names` are compared. The message calls the samples `samples`.
+    """
     for first, second in itertools.combinations(splits, 2):
         if len(splits[first]) == len(splits[second]):
             keys = (sorted(sample_keys(splits[name], *names)) for name in (first, second))
@@ -73,7 +79,7 @@ def labelled_splits(
     validation_size: int | None,
     seed: int,
 ) -> DatasetDict:
-    """Splits "train", "validation" and any other with the columns of the inputs and "label" (`ClassLabel`)."""
+    """Return the splits with the columns `inputs` and "label" (`ClassLabel`); cut "validation" if it is missing."""
     splits = select_splits(raw, sources, *inputs, Column("label_column", label_column, "label", "labels"))
     for name, split in splits.items():
         if isinstance(split.features["label"], ClassLabel):
@@ -93,9 +99,9 @@ def labelled_splits(
 def cut_validation(
     splits: DatasetDict, source: str, validation_size: int | None, seed: int, part: int = 10
 ) -> DatasetDict:
-    """Cut "validation" from "train" at random if it is missing: by default one sample in `part`.
+    """Cut a random "validation" from "train" if "validation" is missing; by default, one sample in `part`.
 
-    Raises `ValueError`, which calls the training split `source`, if either would be empty.
+    Raises `ValueError` if "train" or "validation" would be empty. The message calls the training split `source`.
     """
     if "validation" in splits:
         return splits
@@ -110,19 +116,19 @@ def cut_validation(
 
 
 def label_names(splits: DatasetDict) -> list[str]:
-    """The names of the classes in the order of their numbers, or of the labels of `label_set_splits`."""
+    """Return the class names in the order of the class numbers, or the label names of splits of `label_set_splits`."""
     feature = splits["train"].features["label"]
     return list(feature) if isinstance(feature, dict) else feature.names
 
 
 def strip_labels(source: str, split: Dataset, name: str, column: str) -> Dataset:
-    """Strip the spaces around labels, strings or lists of them: "neg " becomes "neg".
+    """Strip the spaces around labels, which are strings or lists of strings: "neg " becomes "neg".
 
     Args:
-        source: the split's name in a warning.
-        split: the split.
-        name: the column.
-        column: the name of that column in the data.
+        source: what the warning calls the split.
+        split: the split with the labels.
+        name: the name of the column of labels in `split`.
+        column: the name of that column in the original data, for the warning.
     """
     labels = split.with_format("arrow")[:].column(name).combine_chunks()
     flat = labels.flatten() if isinstance(split.features[name], List) else labels
@@ -178,7 +184,7 @@ def _number_labels(splits: DatasetDict, sources: Mapping[str, str], label_column
 def _stratified_cut(
     source: str, train: Dataset, fraction: float, size: int | None, seed: int
 ) -> tuple[Dataset, Dataset]:
-    """Shuffle `train`, which errors call `source`, and cut a validation split from it, stratified by label."""
+    """Shuffle `train`, which errors call `source`, and split it into training and validation, stratified by label."""
     if not 0 < fraction < 1:
         raise ValueError(f"validation_fraction must be between 0 and 1, got {fraction}")
     labels, counts = np.unique(train.select_columns("label").with_format("numpy")["label"][:], return_counts=True)

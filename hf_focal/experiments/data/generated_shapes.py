@@ -1,4 +1,7 @@
-"""Generated images of colored shapes with a class for each pixel, some a hundred times rarer than others."""
+"""Generated images of colored shapes with a class for each pixel. Some classes are a hundred times rarer than others.
+
+Squares and discs are common; triangles, rings, and crosses are rare.
+"""
 
 import io
 
@@ -9,11 +12,13 @@ from PIL import Image as PILImage
 # From the most to the least frequent.
 SHAPE_NAMES = ("background", "square", "disc", "triangle", "ring", "cross")
 
-# Mean colors. Rare shapes resemble a common class: a triangle a square, a ring a disc, a cross the background.
+# Mean colors. Each rare shape resembles a common class: triangles resemble squares, rings resemble discs, and crosses
+# resemble the background.
 _COLORS = np.array(
     [[110, 110, 110], [60, 90, 170], [60, 150, 80], [90, 85, 160], [85, 140, 95], [135, 112, 105]], dtype=float
 )
-# Largest number of the shape in an image, probability of each, and bounds of its half width in pixels at size 64.
+# For each shape: the largest number of such shapes per image, the probability that each of them is drawn, and the
+# range of the half width in pixels when `size` is 64.
 _PLENTY = {"square": (3, 0.8, 7, 14), "disc": (3, 0.8, 6, 12)}
 _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5, 7)}
 
@@ -21,19 +26,21 @@ _RARE = {"triangle": (1, 0.5, 5, 8), "ring": (1, 0.4, 5, 7), "cross": (1, 0.4, 5
 def generate_shapes(num_samples: int, *, size: int = 64, noise: float = 30.0, seed: int = 0) -> Dataset:
     """Draw images of shapes, and masks with the class of each pixel.
 
-    Large squares and discs are drawn on the background, and on top of them, in some images, a triangle, a ring or a
-    cross. In a thousand images of 64 × 64 pixels, 56% of the pixels are background, 25% squares, 17% discs, 0.8%
-    triangles, 0.5% rings and 0.4% crosses. The colors of shapes vary around the mean of their class, and the values
-    of pixels around the color of their shape.
+    Large squares and discs are drawn on the background, and some images also have a triangle, a ring, or a cross, or
+    several of these, on top. In a thousand images of 64 × 64 pixels, 56% of the pixels are background, 25% squares,
+    17% discs, 0.8% triangles, 0.5% rings, and 0.4% crosses. The colors of shapes vary around the mean color of their
+    class, and pixel values vary around the color of their shape.
 
     Args:
         num_samples: number of images, at least 1.
         size: height and width in pixels, at least 32.
-        noise: standard deviation of the pixels' values, on the scale 0 … 255; half of it for the shapes' colors.
+        noise: standard deviation of the pixel values around their shape's color, on the scale 0 … 255. The standard
+            deviation of the shapes' colors is half of `noise`.
         seed: seed of the images.
 
     Returns:
-        `Dataset` with the columns "image" (RGB) and "mask" (8 bits, indices of `SHAPE_NAMES`), undecoded PNG `Image`s.
+        `Dataset` with the columns "image" (RGB) and "mask" (8-bit indices into `SHAPE_NAMES`), both undecoded PNG
+        `Image`s.
 
     Raises:
         ValueError: an argument is out of range.
@@ -73,7 +80,7 @@ def _color(label: int, noise: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _inside(name: str, y: np.ndarray, x: np.ndarray, half: float) -> np.ndarray:
-    """Mask of the shape over the pixels at offsets (y, x) from its center."""
+    """Return which of the pixels at the offsets (y, x) from the center of the shape `name` are inside the shape."""
     distance = np.hypot(y, x)
     if name == "square":
         return np.maximum(abs(y), abs(x)) <= half

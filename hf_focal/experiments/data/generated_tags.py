@@ -1,28 +1,29 @@
-"""Generated sentences with a tag for each word, some a hundred times rarer than others."""
+"""Generated sentences with a tag for each word; some tags are a hundred times rarer than others."""
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
 
 from .generated_topics import pseudo_word
 
-# Kinds of names, from the most to the least frequent, with the probability that one begins at a word.
+# Kinds of names, from the most to the least frequent, with the probability that such a name begins at a given word.
 _KINDS = {"PER": 0.06, "LOC": 0.03, "ORG": 0.015, "PROD": 0.004, "EVENT": 0.0015}
 TAG_NAMES = ("O", *(f"{place}-{kind}" for kind in _KINDS for place in "BI"))
 
-# Numbers of plain words, of words that announce each kind of name, and of words in names of each kind.
+# Vocabulary sizes: plain words, words that announce each kind of name, and words that names of each kind consist of.
 _NUM_PLAIN, _NUM_ANNOUNCING, _NUM_NAMES = 300, 4, 60
 _FIRST_NAME = _NUM_PLAIN + len(_KINDS) * _NUM_ANNOUNCING
 _ANNOUNCED = 0.6  # share of the names with an announcing word before them
-_BORROWED = 0.5  # share of the words in other names that also occur in names of persons
-_LENGTHS = (0.5, 0.35, 0.15)  # probabilities of names of one, two and three words
+_BORROWED = 0.5  # share of the words in other kinds of names that are drawn from the words of person names
+_LENGTHS = (0.5, 0.35, 0.15)  # probabilities of names of one, two, and three words
 
 
 def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, seed: int = 0) -> Dataset:
-    """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where one begins).
+    """Draw sentences of invented words, with names of five kinds tagged as in CoNLL-2003 (B- where a name begins).
 
-    Names of other kinds often contain words of names of persons, and not every name is announced by the word before
-    it. The kind of a name is then ambiguous, which is hardest for the rare kinds. In ten thousand sentences, 85% of
-    the words are outside names, 5% begin the name of a person, and 0.12% that of an event.
+    The kinds are persons, locations, organizations, products, and events. Names of the last four kinds often contain
+    words of person names, and the word before a name announces the kind only for some names, so the kind may be
+    ambiguous. The rare kinds are the hardest to recognize. In ten thousand sentences, 85% of the words are outside
+    names, 5% begin a person's name, and 0.12% begin an event's name.
 
     Args:
         num_samples: number of sentences, at least 1.
@@ -30,7 +31,7 @@ def generate_tags(num_samples: int, *, min_words: int = 8, max_words: int = 24, 
         seed: seed of the sentences.
 
     Returns:
-        `Dataset` with the columns "tokens" (lists of strings) and "tags" (lists of `ClassLabel`, `TAG_NAMES`).
+        `Dataset` with the columns "tokens" (lists of strings) and "tags" (lists of `ClassLabel` of `TAG_NAMES`).
 
     Raises:
         ValueError: an argument is out of range.

@@ -23,28 +23,30 @@ def generate_topic_sets(
     """Draw texts with any number of topics, and the exact probability of each topic.
 
     A text has topic k with probability π_k, independently of its other topics; π_k falls exponentially from
-    `most_frequent` to `imbalance` times that. Each word belongs to the vocabulary of a topic, drawn uniformly, and
-    follows one of two distributions of that vocabulary: one for texts that have the topic, one for texts that do not.
-    Both are mixtures of the same Zipf distribution and, with weight `topic_share`, one in an order of their own. So
-    the log odds of a topic are those of π_k plus the words' log-likelihood ratios.
+    `most_frequent` for the first topic to `imbalance` × `most_frequent` for the last. For each word, a topic is drawn
+    uniformly, and the word is drawn from this topic's vocabulary. Each vocabulary has two distributions, one for texts
+    that have the topic and one for texts that do not. Both are mixtures of two Zipf distributions: one is the same in
+    both mixtures; the other, with weight `topic_share`, ranks the words in a different order in each. So the log
+    odds of topic k given a text are the log odds of π_k plus the log-likelihood ratios of the text's words from the
+    vocabulary of topic k.
 
     Args:
         num_samples: number of texts.
         num_topics: L, at least 1.
         most_frequent: π of the first topic, in (0, 1).
-        imbalance: in (0, 1], π of the last topic as a share of that of the first.
+        imbalance: π of the last topic divided by π of the first, in (0, 1].
         words_per_topic: size of each topic's vocabulary.
         min_words, max_words: range of the number of words in a text.
-        topic_share: from 0 (nothing to learn) to below 1.
+        topic_share: weight of the Zipf distributions that differ, from 0 (nothing to learn) to below 1.
         seed: seed of the samples.
-        language_seed: seed of the distributions. Splits of one corpus share it and differ in `seed`.
+        language_seed: seed of the distributions. Splits of one corpus share this seed and differ in `seed`.
 
     Returns:
-        `Dataset` with the columns "text" (string), "label" (a struct with 0 or 1 for each topic, by its name) and
-        "posterior" (L float64, P(topic | text)).
+        `Dataset` with the columns "text" (string), "label" (a struct that maps each topic's name to 0 or 1), and
+        "posterior" (a list of the L values of P(topic | text), float64).
     """
     frequency = most_frequent * imbalance ** (np.arange(num_topics) / max(num_topics - 1, 1))
-    # (topic, without or with it, word)
+    # Axes: topic; without or with the topic; word.
     seeds = range(language_seed, language_seed + num_topics)
     distributions = np.stack([topic_distributions(2, words_per_topic, topic_share, own) for own in seeds])
     rng = np.random.default_rng(seed)
@@ -74,14 +76,14 @@ def generate_topic_sets(
 def topic_posterior(
     words: np.ndarray, topics: np.ndarray, texts: np.ndarray, distributions: np.ndarray, frequency: np.ndarray
 ) -> np.ndarray:
-    """P(topic | text) under the model of `generate_topic_sets`, by Bayes' rule.
+    """Compute P(topic | text) under the model of `generate_topic_sets`, by Bayes' rule.
 
     Args:
         words: integers, (M,), the words of all texts, each within its topic's vocabulary.
         topics: integers, (M,), the topic whose vocabulary each word belongs to.
-        texts: integers, (M,), the text of each word, from 0 to N - 1, the last of which has words.
-        distributions: float64, (L, 2, V), positive: P(word) without and with the topic.
-        frequency: float64, (L,), π.
+        texts: integers, (M,), the text of each word, from 0 to N - 1; the last text must have words.
+        distributions: float64, (L, 2, V), positive: P(word) in texts without and with the topic.
+        frequency: float64, (L,), the probabilities π of the topics.
 
     Returns:
         float64, (N, L).
@@ -93,15 +95,19 @@ def topic_posterior(
 
 
 def true_label_errors(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> dict[str, float]:
-    """The calibration errors of P(label) with the true posterior in the place of the labels, from 0 to 1.
+    """Compute the ECE and the macro ECE of P(label), from 0 to 1, with the true posterior instead of sampled labels.
 
     Args:
-        probabilities: (N, L), the model's.
-        posteriors: (N, L), the true ones.
-        num_bins: of equal width, as for `CalibrationMetrics`.
+        probabilities: (N, L), P(label) predicted by the model.
+        posteriors: (N, L), the true P(label).
+        num_bins: number of bins, which have equal width as in `CalibrationMetrics`.
 
     Returns:
-        "ece", of all entries, and "macro_ece", the mean over the labels.
+        A dictionary of "ece", the error over all N · L probabilities, and "macro_ece", the mean over the labels of the
+        error over each label's N probabilities.
+
+    Raises:
+        ValueError: the shapes differ or are not (N, L).
     """
     p, q = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if p.shape != q.shape or p.ndim != 2:

@@ -24,24 +24,26 @@ def generate_topics(
 ) -> Dataset:
     """Draw texts about topics, with noisy labels and the exact probability of each label.
 
-    A topic and a length are drawn uniformly. The words are drawn independently from the topic's distribution, a
-    mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for all topics; the
-    other, with weight `topic_share`, ranks them in the topic's own order. The label is the topic or, with probability
-    `label_noise`, one of the other topics. With the defaults the best possible classifier has an error of 17%.
+    For each text, a topic and a length are drawn uniformly. The words are drawn independently from the topic's
+    distribution, a mixture of two Zipf distributions over the vocabulary: one ranks the words in the same order for
+    all topics; the other, with weight `topic_share`, ranks the words in the topic's own order. The label is the topic
+    or, with probability `label_noise`, one of the other topics. With the defaults, the best possible classifier has an
+    error rate of 17%.
 
     Args:
         num_samples: number of texts.
         num_topics: K, at least 2.
         vocab_size: number of distinct words.
         min_words, max_words: range of the number of words in a text.
-        topic_share: from 0 (nothing to learn) to 1.
-        label_noise: from 0 to 1.
+        topic_share: weight of the topic's own Zipf distribution, from 0 (nothing to learn) to 1.
+        label_noise: probability that the label is not the topic, from 0 to 1.
         seed: seed of the samples.
-        language_seed: seed of the topics' distributions. Splits of one corpus share it and differ in `seed`.
+        language_seed: seed of the topics' distributions. Splits of one corpus share this seed and differ in `seed`.
 
     Returns:
-        `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics) and "posterior" (K float64,
-        P(label | text)). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of `datasets` does not.
+        `Dataset` with the columns "text" (string), "label" (`ClassLabel` of K topics), and "posterior" (a list of the
+        K values of P(label | text), float64). `np.array(dataset["posterior"])` keeps float64; the "numpy" format of
+        `datasets` does not.
 
     Raises:
         ValueError: an argument is out of range.
@@ -79,7 +81,7 @@ def generate_topics(
 
 
 def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarray, label_noise: float) -> np.ndarray:
-    """P(label | text) under the model of `generate_topics`, by Bayes' rule in log space.
+    """Compute P(label | text) under the model of `generate_topics`, by Bayes' rule in log space.
 
     Args:
         words: integers, the words of all texts, concatenated.
@@ -98,16 +100,21 @@ def label_posterior(words: np.ndarray, ends: np.ndarray, distributions: np.ndarr
 
 
 def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, num_bins: int = 15) -> float:
-    """Compute the ECE (Naeini et al., AAAI 2015) with the expected accuracy under the true posterior, from 0 to 1.
+    """Compute the ECE (Naeini et al., AAAI 2015), from 0 to 1, with the true posterior instead of sampled labels.
 
-    Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the mean over samples of
-    |mean confidence - mean true posterior of the predicted class| in the sample's bin. The ECE on sampled labels
-    converges to it, and the true posterior itself scores 0.
+    Bins of the confidence have equal width, ((i-1)/num_bins, i/num_bins]. The result is the mean over samples of |mean
+    confidence - mean true posterior of the predicted class|, where both means are over the sample's bin. As the number
+    of samples grows, the ECE on sampled labels converges to this error. A model that predicts the true posterior has
+    an error of 0.
 
     Args:
-        probabilities: (N, K), the model's. Among equal maxima, the first is the prediction.
-        posteriors: (N, K), the true ones.
+        probabilities: (N, K), the probabilities that the model predicts. The predicted class has the largest one; of
+            equal maxima, the first counts.
+        posteriors: (N, K), the true probabilities of the labels.
         num_bins: number of bins.
+
+    Raises:
+        ValueError: the shapes differ or are not (N, K).
     """
     probabilities, posteriors = np.asarray(probabilities, np.float64), np.asarray(posteriors, np.float64)
     if probabilities.shape != posteriors.shape or probabilities.ndim != 2:
@@ -121,7 +128,7 @@ def true_calibration_error(probabilities: np.ndarray, posteriors: np.ndarray, nu
 
 
 def true_errors(logits: torch.Tensor, correction: Correction, test: Dataset) -> tuple[float, float] | None:
-    """The `true_calibration_error` of test logits (N, K), before and after; None without a column "posterior"."""
+    """Compute the `true_calibration_error` of logits before and after correction; None if `test` has no posterior."""
     if "posterior" not in test.column_names:
         return None
     before, after = (
@@ -132,7 +139,7 @@ def true_errors(logits: torch.Tensor, correction: Correction, test: Dataset) -> 
 
 
 def topic_distributions(num_topics: int, vocab_size: int, topic_share: float, language_seed: int) -> np.ndarray:
-    """P(word | topic), float64, (num_topics, vocab_size)."""
+    """Compute P(word | topic) for the texts of `generate_topics`, as a float64 array (num_topics, vocab_size)."""
     zipf = 1 / np.arange(1, vocab_size + 1)
     zipf /= zipf.sum()
     rng = np.random.default_rng(language_seed)
@@ -141,7 +148,7 @@ def topic_distributions(num_topics: int, vocab_size: int, topic_share: float, la
 
 
 def draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw a word for each of `topics` by inverting the cumulative distribution."""
+    """Draw a word (its number) for each entry of `topics`, by inverting the topic's cumulative distribution."""
     uniform, words = rng.random(len(topics)), np.empty(len(topics), np.int64)
     for topic, distribution in enumerate(distributions):
         cumulative = distribution.cumsum()
@@ -152,7 +159,7 @@ def draw_words(distributions: np.ndarray, topics: np.ndarray, rng: np.random.Gen
 
 
 def pseudo_word(number: int) -> str:
-    """Return a pronounceable word of at least two syllables, unique to the number."""
+    """Return a pronounceable word of at least two syllables. Different numbers give different words."""
     number += len(_SYLLABLES)
     word = ""
     while number:

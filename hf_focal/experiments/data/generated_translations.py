@@ -20,35 +20,37 @@ _logger = logging.getLogger(__name__)
 
 END = ""  # the "word" that ends a target sentence
 
-# Numbers of adverbs, determiners, adjectives, nouns, verbs and prepositions. Sentences are parsed by these letters.
+# Numbers of adverbs, determiners, adjectives, nouns, verbs, and prepositions. `_SENTENCE` uses the same letters.
 _NUM_WORDS = {"t": 8, "d": 4, "a": 15, "n": 40, "v": 20, "p": 6}
 _SENTENCE = re.compile("(?P<adverb>t?)(?P<subject>da?n)(?P<verb>v)(?P<object>da?n)(?P<place>(?:pdn)?)")
-_TARGET_ORDER = "dnaptv"  # within a phrase: adjectives and adpositions follow the noun
-_FEMININE = "n"  # ending of determiners and adjectives; no word of `pseudo_word` ends in a consonant
+_TARGET_ORDER = "dnaptv"  # order within a phrase: adjectives and adpositions follow the noun
+_FEMININE = "n"  # ending of determiners and adjectives; words from `pseudo_word` never end in a consonant
 
-# Probabilities in the plain and in the formal register. The last three are multiplied by the ambiguity.
-_REGISTERS = ((0, 0.6), (1, 0.4))  # number and probability of each
-_LATE_ADVERB = (0.6, 0.1)  # before the verb, not at the beginning
-_LATE_PLACE = (0.1, 0.7)  # after the object, not before it
-_PARTICLE = (0.1, 0.9)  # at the end of the sentence
+_REGISTERS = ((0, 0.6), (1, 0.4))  # number and probability of the plain and of the formal register
+# Probabilities in the plain and in the formal register, before they are multiplied by the ambiguity.
+_LATE_ADVERB = (0.6, 0.1)  # adverb before the verb, not at the beginning
+_LATE_PLACE = (0.1, 0.7)  # place after the object, not before it
+_PARTICLE = (0.1, 0.9)  # particle at the end of the sentence
 
 
 class Grammar:
     """An invented language and its random translation into another.
 
-    Source sentences are `[adverb] subject verb object [preposition determiner noun]`, subject and object
-    `determiner [adjective] noun`. In the target language verbs come last, adjectives and adpositions after the noun;
-    determiners and adjectives agree with the noun in one of two genders. A target is drawn in these steps:
+    Source sentences have the form `[adverb] subject verb object [preposition determiner noun]`; subject and object
+    have the form `determiner [adjective] noun`. In the target language, verbs come last, adjectives and adpositions
+    follow the noun, and determiners and adjectives agree with the noun in one of two genders. A target is drawn in
+    these steps:
 
-    - a register, plain or formal, is drawn; no word names it, and the next steps depend on it;
+    - a register, plain or formal, is drawn; no word states it, but all later steps depend on it;
     - the positions of the adverb and of the prepositional phrase are drawn;
-    - each word is drawn from its translations. Those of a noun may differ in gender, which the determiner reveals;
+    - each word's translation is drawn; a noun's translations may differ in gender, which the determiner reveals;
     - a particle ends the sentence with some probability.
 
     Args:
-        language_seed: seed of the words, their translations and the probabilities of the translations.
-        ambiguity: from 0 (each sentence has one translation) to 1: the share of the words, except determiners, that
-            have 2 or 3 translations. It also scales the probabilities of alternative orders and of the particle.
+        language_seed: seed of the words, their translations, and the probabilities of the translations.
+        ambiguity: the expected share of the words, determiners aside, that have 2 or 3 translations, from 0 (each
+            sentence has one translation) to 1. The probabilities of alternative word orders and of the particle are
+            proportional to `ambiguity`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -81,10 +83,10 @@ class Grammar:
         return " ".join(self._words[kind][rng.integers(_NUM_WORDS[kind])] for kind in kinds)
 
     def sample_target(self, source: str, rng: np.random.Generator) -> str:
-        """Draw a translation, with as many words as the source or one more.
+        """Draw a translation of `source`, which has as many words as `source`, or one more if it has the particle.
 
         Raises:
-            ValueError: `source` is not a sentence of the language.
+            ValueError: `source` is not a sentence of the source language.
         """
         parts = self._parse(source)
         register = _draw(_REGISTERS, rng)
@@ -92,45 +94,47 @@ class Grammar:
         return " ".join(word for phrase in order for word in _draw(self._translate(phrase, register), rng))
 
     def next_word_distribution(self, source: str, prefix: str) -> dict[str, float]:
-        """Compute the exact P(next target word | source, `prefix`), summed over the latent choices.
+        """Compute the exact P(next target word | source, `prefix`), summed over the register and the word orders.
 
         Args:
             source: a sentence of the source language.
-            prefix: the first words of one of its translations; "" for none.
+            prefix: the first words of a translation of `source`; "" for the first word's distribution.
 
         Returns:
-            The words with positive probability, with `END` ("") for the end of the sentence. The values sum to 1.
+            A dictionary from each possible next word to its probability, with `END` ("") for the end of the sentence.
+            Words with probability 0 are left out. The probabilities sum to 1.
 
         Raises:
-            ValueError: `source` is not a sentence of the language, or no translation begins with `prefix`.
+            ValueError: `source` is not a source sentence, or no translation begins with `prefix`.
         """
         return self.next_word_distributions(source, prefix)[-1]
 
     def next_word_distributions(self, source: str, prefix: str) -> list[dict[str, float]]:
-        """Compute `next_word_distribution` after the first 0, 1, ... and all words of `prefix`, in one pass.
+        """Compute `next_word_distribution` after the first 0, 1, ..., and all words of `prefix`, in one pass.
 
-        With a whole target as `prefix`, item t is the true distribution for a teacher-forced model at position t.
+        If `prefix` is a whole translation, item t of the list is the true distribution for a teacher-forced model at
+        position t.
         """
         error = f"prefix must begin a translation of {source!r}, got {prefix!r}"
         return self._distributions(source, prefix.split(), error)
 
     def token_probabilities(self, source: str, target: str) -> tuple[list[str], list[float]]:
-        """Compute P(word | source, preceding target words) of each word of `target` and of the end.
+        """Compute P(word | source, preceding target words) for each word of `target` and for its end.
 
         Returns:
             The T words of `target` and `END`, and their T + 1 probabilities, whose product is P(target | source).
 
         Raises:
-            ValueError: `source` is not a sentence of the language, or `target` is not a translation of it.
+            ValueError: `source` is not a source sentence, or `target` is not a translation of `source`.
         """
         words = [*target.split(), END]
         error = f"target must be a whole translation of {source!r}, got {target!r}"
         return words, [p[word] for word, p in zip(words, self._distributions(source, words, error), strict=False)]
 
     def _distributions(self, source: str, words: list[str], error: str) -> list[dict[str, float]]:
-        """Distributions of the next word after the first 0, 1, ... and all `words`."""
+        """Compute next-word distributions after 0, 1, ..., and all `words`; `error` is the message for wrong words."""
         parts = self._parse(source)
-        states: dict[tuple, float] = defaultdict(float)  # P(register, words left of the phrase begun, phrases left)
+        states: dict[tuple, float] = defaultdict(float)  # P(register, words left in the phrase, phrases left)
         for register, share in _REGISTERS:
             for order, probability in self._orders(parts, register):
                 states[register, (), order] += share * probability
@@ -144,7 +148,7 @@ class Grammar:
         return distributions
 
     def _parse(self, source: str) -> dict[str, tuple]:
-        """The words of each part of the sentence; () for a part that is left out."""
+        """Return the words of each part of the sentence `source`, or () for a part that the sentence does not have."""
         words = tuple(source.split())
         match = _SENTENCE.fullmatch("".join(self._kind.get(word, "?") for word in words))
         if match is None:
@@ -152,7 +156,7 @@ class Grammar:
         return {part: words[slice(*match.span(part))] for part in match.groupdict()}
 
     def _orders(self, parts: dict[str, tuple], register: int) -> list[tuple[tuple, float]]:
-        """Orders of the phrases in the target, with probabilities; some orders are equal if a part is left out."""
+        """Return the possible orders of the target's phrases, with probabilities. The same order may occur twice."""
         orders = []
         late_adverb, late_place = (self.ambiguity * late[register] for late in (_LATE_ADVERB, _LATE_PLACE))
         for adverb_at, p in ((0, 1 - late_adverb), (3, late_adverb)):
@@ -164,7 +168,7 @@ class Grammar:
         return orders
 
     def _translate(self, phrase: tuple, register: int) -> list[tuple[tuple, float]]:
-        """Translations of a phrase, with probabilities."""
+        """Return the translations of a phrase, or of () for the optional particle, with their probabilities."""
         if not phrase:
             particle = self.ambiguity * _PARTICLE[register]
             return [((), 1 - particle), ((self._particle,), particle)]
@@ -181,7 +185,10 @@ class Grammar:
         return self._translated[phrase, register]
 
     def _advance(self, states: dict) -> dict[str, Any]:
-        """One step of the forward algorithm: next word -> state after it -> joint probability."""
+        """Take one step of the forward algorithm.
+
+        Returns a dictionary from each possible next word to the states after it, with their joint probabilities.
+        """
         following: dict[str, Any] = defaultdict(lambda: defaultdict(float))
         stack = list(states.items())
         while stack:
@@ -207,7 +214,7 @@ def generate_translations(
         num_samples: number of pairs, at least 1.
         ambiguity: ambiguity of the `Grammar`, from 0 to 1.
         seed: seed of the pairs, not negative.
-        language_seed: seed of the `Grammar`, not negative. Splits of one corpus share it and differ in `seed`.
+        language_seed: seed of the `Grammar`, not negative. Splits of one corpus share this seed and differ in `seed`.
 
     Returns:
         `Dataset` with the columns "source" and "target" (strings, words separated by single spaces) and
@@ -245,22 +252,23 @@ def true_translation_errors(
     max_length: int | None = None,
     batch_size: int = 64,
 ) -> tuple[float, float] | None:
-    """Compute the `true_calibration_error` of a model's next tokens, given the reference before them.
+    """Compute the `true_calibration_error` of a model's next-token predictions, with teacher forcing.
 
-    Pairs with a word that is not exactly one token are left out. All words are single tokens unless the vocabulary is
-    too small or was trained on other or very few pairs.
+    Pairs with a word that is not exactly one token are left out. All words are single tokens unless the tokenizer's
+    vocabulary is too small, or the tokenizer was trained on different pairs or on very few.
 
     Args:
         model: a sequence-to-sequence model; it is set to evaluation mode.
         tokenizer: tokenizer of both languages, which ends each sentence with one token.
         pairs: columns "source" and "target" of `generate_translations`.
-        temperature: temperature of the model's logits.
+        temperature: temperature that was fitted for the model.
         grammar: grammar of the pairs; the default `Grammar()` if None.
-        max_length: pairs with more tokens are left out.
+        max_length: pairs whose source or target has more tokens are left out; None keeps all.
         batch_size: number of pairs per batch.
 
     Returns:
-        The errors before and after T, fractions; None if every pair is left out.
+        The errors before and after the logits are divided by `temperature`, from 0 to 1; None if every pair is left
+        out.
     """
     grammar = Grammar() if grammar is None else grammar
     tokens = tokenizer(pairs["source"][:], text_target=pairs["target"][:])
@@ -293,13 +301,13 @@ def true_translation_errors(
         truth = (p for pair in batch for p in grammar.next_word_distributions(pair["source"], pair["target"]))
         for predicted, distribution in zip(logits.argmax(-1).tolist(), truth, strict=True):
             expected.append({token(word): p for word, p in distribution.items()}.get(predicted, 0.0))
-    # The error depends on the predicted words only.
+    # One column is enough: the error depends only on the predicted words.
     before, after = (true_calibration_error(np.c_[kept], np.c_[expected]) for kept in confidences)
     return before, after
 
 
 def _normalized(following: dict[str, dict]) -> dict[str, float]:
-    """P(next word | words so far) from the result of `Grammar._advance`."""
+    """Compute P(next word | preceding words) from the result of `Grammar._advance`."""
     masses = {word: sum(states.values()) for word, states in following.items()}
     total = sum(masses.values())
     return {word: mass / total for word, mass in masses.items()}

@@ -1,8 +1,8 @@
-"""Image classification datasets, with augmentation in batches on the training device.
+"""Image classification datasets, augmented in batches on the training device.
 
-A batch is transferred as uint8, a quarter of the bytes of float32, with the crop boxes of its images; `prepare_batch`
-turns it into pixel values on the model's device. An image's box depends only on the seed, the epoch and the image: a
-resumed training, any number of workers and any number of processes use the same boxes.
+A batch is moved to the device as uint8 pixels, which take a quarter of the memory of float32, with a crop box for each
+image. There, `prepare_batch` crops and normalizes the images. An image's crop box depends only on the seed, the epoch,
+and the image: resuming training, or changing the number of workers or processes, does not change the box.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,28 +41,31 @@ def load_image_splits(
     validation_size: int | None = None,
     seed: int = 42,
 ) -> DatasetDict:
-    """Load the train, validation and test splits of an image classification dataset.
+    """Load the train, validation, and test splits of an image classification dataset.
 
     Args:
-        dataset_name: a Hub id, or a folder that `load_dataset` understands, such as ``train/cat/1.png``,
-            ``test/dog/2.png``; it must have the splits "train" and `test_split`. Give this or `train_file`.
-        dataset_config_name: its configuration.
-        train_file, validation_file, test_file: parquet files (or csv, json, jsonl whose images are paths).
-        image_column: a column of images: files' bytes or paths to them.
-        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order).
-        multi_label: whether images have several labels; then `label_column` and "label" are as in `label_set_splits`,
-            and `validation_fraction` is a tenth.
-        test_split: the split of `dataset_name` that is the test set: "valid" where the labels of "test" are secret.
-        validation_fraction: share of the training samples that becomes "validation" if none is given; stratified.
-        validation_size: the same as a number of samples; overrides `validation_fraction`.
-        seed: of that cut.
+        dataset_name: a Hub id, or a folder that `load_dataset` understands, such as one with the files
+            ``train/cat/1.png`` and ``test/dog/2.png``. The dataset must have the splits "train" and `test_split`. Give
+            this or `train_file`.
+        dataset_config_name: the configuration of `dataset_name`.
+        train_file, validation_file, test_file: parquet files; or csv, json, or jsonl files with paths to images.
+        image_column: a column of images, which are the bytes of image files or paths to image files.
+        label_column: a column of `ClassLabel`, integers 0..K-1, or strings (numbered in alphabetical order).
+        multi_label: whether images have several labels. If so, `label_column` and the column "label" are as in
+            `label_set_splits`, and a tenth is used in place of `validation_fraction`.
+        test_split: the split of `dataset_name` to use as the test set: for example, "valid" if the labels of "test"
+            are secret.
+        validation_fraction: share of the training samples that becomes "validation" if the data has no validation
+            split. These samples are drawn at random, stratified by label.
+        validation_size: number of these samples; overrides `validation_fraction`.
+        seed: seed of the draw of these samples.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", whose columns are "image" (undecoded) and "label"
+        `DatasetDict` of "train", "validation", and "test", whose columns are "image" (undecoded) and "label"
         (`ClassLabel`, the same in all splits).
 
     Raises:
-        FileNotFoundError, ValueError: as `load_splits`, for images.
+        FileNotFoundError, ValueError: as in `load_splits`, with images instead of texts.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
@@ -73,13 +76,13 @@ def load_image_splits(
 
 
 def decode_images(split: Dataset, size: int) -> Tensor:
-    """Decode the images of a split as RGB, resize the shorter side to `size` (bilinear) and crop the middle square.
+    """Decode a split's images as RGB, resize each one's shorter side to `size` (bilinear), and crop the middle square.
 
     Returns:
         uint8, (N, size, size, 3).
 
     Raises:
-        ValueError: something is not an image.
+        ValueError: a value is not an image.
     """
     return _decode_all(split["image"], range(len(split)), size, size)
 
@@ -92,7 +95,10 @@ def _decode_all(images: Iterable[dict[str, Any]], rows: Sequence[int], size: int
 
 
 def _decode(image: dict[str, Any], size: int, seen: int, row: int) -> PILImage.Image:
-    """Crop the middle square of `size` pixels. Its middle `seen` pixels are those that image processors crop."""
+    """Decode an image, resize its shorter side to `size`, and crop a square of `size` × `size` pixels.
+
+    The middle `seen` × `seen` pixels of this square are those that image processors would crop.
+    """
     opened = open_image(image, row)
     width, height = opened.size
     if (width, height) == (size, size):
@@ -107,15 +113,17 @@ class ImageDataset(torch.utils.data.Dataset):
     """Images and labels that a `DataLoader` reads in whole batches, with `collate` as its `collate_fn`.
 
     Args:
-        split: of `load_image_splits`.
-        pixels: the model's pixel format. Without augmentation the middle of each image is used.
-        augmentation: "crop" (at a random place up to 4 pixels off, zeros outside), "resized_crop" (8 to 100% of the
-            area, 3:4 to 4:3) or "none"; the former two flip half of the images, left to right.
-        in_memory: decode all images at once, or each on access (in the workers of a `DataLoader`).
-        seed: of the augmentation.
+        split: a split from `load_image_splits`.
+        pixels: the model's pixel format. Without augmentation, the middle square of each image is used.
+        augmentation: "crop" (a crop at a random position, up to 4 pixels beyond the edges, where pixels are 0),
+            "resized_crop" (a random crop of 8% to 100% of the area, with an aspect ratio of 3:4 to 4:3), or "none".
+            "crop" and "resized_crop" also flip half of the images, left to right.
+        in_memory: whether to decode all images up front. If False, each image is decoded on access (in the workers of
+            a `DataLoader`).
+        seed: seed of the augmentation.
 
     Raises:
-        ValueError: as `decode_images`.
+        ValueError: `augmentation` is unknown, or a value is not an image.
     """
 
     def __init__(
@@ -130,7 +138,7 @@ class ImageDataset(torch.utils.data.Dataset):
         if augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {augmentation!r}")
         self.pixels, self.augmentation, self.seed = pixels, augmentation, seed
-        if isinstance(split.features["label"], dict):  # of several labels
+        if isinstance(split.features["label"], dict):  # several labels per image
             self.labels = torch.tensor([list(row.values()) for row in split["label"]])
         else:
             self.labels = torch.from_numpy(split.select_columns("label").with_format("numpy")["label"][:]).long()
@@ -141,7 +149,7 @@ class ImageDataset(torch.utils.data.Dataset):
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the boxes of an epoch. Call this at its start."""
+        """Draw the crop boxes of an epoch. Call this when the epoch begins."""
         if self.boxes is not None:
             generator = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
             stored, size = self.pixels.stored_size, self.pixels.size
@@ -154,8 +162,8 @@ class ImageDataset(torch.utils.data.Dataset):
         return {name: values[0] for name, values in self.__getitems__([index]).items()}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """``pixel_values`` (B, S, S, 3) uint8, ``labels`` (B,) int64, or (B, L) float32 of images with several labels,
-        and, for crops, ``boxes`` (B, 4)."""
+        """Return a batch as tensors: ``pixel_values`` (B, S, S, 3), uint8; ``labels`` (B,), int64, or, for several
+        labels per image, (B, L), float32; and, unless whole images are used, the crop ``boxes`` (B, 4), float32."""
         batch = {"pixel_values": self._images(indices), "labels": self.labels[indices]}
         return batch if self.boxes is None else {**batch, "boxes": self.boxes[indices]}
 
@@ -169,20 +177,20 @@ class ImageDataset(torch.utils.data.Dataset):
 
 
 def collate(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the batch: `ImageDataset` has collated it."""
+    """Return the batch unchanged: `ImageDataset` has already collated it."""
     return batch
 
 
 def prepare_batch(batch: dict[str, Tensor], pixels: PixelFormat) -> dict[str, Tensor]:
-    """Turn a batch of `ImageDataset` into the inputs of a model, on the device of its tensors.
+    """Crop and normalize the images of a batch for a model, on the device that the batch is on.
 
     Args:
-        batch: with ``pixel_values`` (B, S, S, 3), uint8, and perhaps ``boxes``.
+        batch: a batch from `ImageDataset`, with ``pixel_values`` (B, S, S, 3), uint8, and perhaps ``boxes``.
         pixels: the model's pixel format.
 
     Returns:
-        The batch with ``pixel_values`` (B, 3, pixels.size, pixels.size), float32, channels last in memory, and without
-        ``boxes``.
+        A copy of the batch without ``boxes``. Its ``pixel_values`` (B, 3, pixels.size, pixels.size) are float32, with
+        channels last in memory.
     """
     batch = dict(batch)
     values = batch["pixel_values"].permute(0, 3, 1, 2).float()
@@ -194,8 +202,8 @@ def prepare_batch(batch: dict[str, Tensor], pixels: PixelFormat) -> dict[str, Te
 
 
 def _random_boxes(kind: str, count: int, stored: int, size: int, generator: torch.Generator) -> Tensor:
-    """Boxes (count, 4), float32: center x and y, width and height in pixels of the stored square; width < 0 flips."""
-    middle = (stored - size) // 2 + size / 2  # at whole pixels
+    """Draw boxes (count, 4), float32: center x, center y, width (negative to flip), and height in stored pixels."""
+    middle = (stored - size) // 2 + size / 2  # so that the edges lie between pixels
     boxes = torch.tensor([middle, middle, size, size]).repeat(count, 1)
     if kind == "none":
         return boxes
@@ -214,7 +222,7 @@ def _random_boxes(kind: str, count: int, stored: int, size: int, generator: torc
 
 
 def _cut_out(values: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop the boxes of images (B, C, S, S), resized to `size` (bilinear); pixels outside of an image are 0."""
+    """Crop a box from each image (B, C, S, S), and resize the crops to `size` (bilinear). Pixels outside are 0."""
     stored = values.shape[-1]
     middle, extent = 2 * boxes[:, :2] / stored - 1, boxes[:, 2:] / stored
     # Not affine_grid: it is a matrix product, which TF32 and autocast would round.

@@ -19,18 +19,19 @@ def label_set_splits(
     validation_size: int | None,
     seed: int,
 ) -> DatasetDict:
-    """Splits "train", "validation" and any other with the columns of the inputs and "label".
+    """Return the splits with the input columns and "label", and cut "validation" from "train" if it is missing.
 
     Args:
-        raw: the splits as they were read, which errors call `sources`.
-        inputs: the other columns to keep.
-        label_column: a column of lists of `ClassLabel` or strings; or columns of 0 and 1, one a label, separated by
-            commas, in which null means unknown.
-        validation_size: samples to cut from "train" if "validation" is missing; a tenth by default.
-        seed: of that cut.
+        raw: the splits as they were read from the Hub or from files.
+        sources: what error messages call each split.
+        inputs: the input columns to keep.
+        label_column: the name of a column of lists of `ClassLabel` or strings; or the names, separated by commas, of
+            one column of 0 and 1 for each label. In these columns, null means unknown.
+        validation_size: number of samples to cut from "train" if "validation" is missing; a tenth by default.
+        seed: seed of the draw of these samples.
 
     Returns:
-        `DatasetDict`; "label" is a struct with 0, 1 or NaN (unknown) for each label, by its name.
+        `DatasetDict` of the splits. "label" is a struct that maps each label's name to 0, 1, or NaN (unknown).
     """
     names = _names(sources["train"], raw["train"], label_column)
     config, options = PreTrainedConfig(id2label=dict(enumerate(names))), InputOptions(label_column=label_column)

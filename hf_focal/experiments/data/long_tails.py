@@ -7,20 +7,21 @@ from datasets import ClassLabel, Dataset
 def long_tailed(dataset: Dataset, imbalance: float, seed: int = 42, label_column: str = "label") -> Dataset:
     """Draw a subset whose class sizes fall exponentially with the label: ``n_c = n_max · ρ^(c / (K - 1))``.
 
-    n_max is the size of the largest class. Sizes are rounded down, but not below 1. A class that is already smaller
-    keeps all of its samples, so ρ = 1 changes nothing.
+    n_max is the size of the largest class, and K is the number of classes. Sizes are rounded down, but not below 1. A
+    class that has at most n_c samples keeps all of them, so ρ = 1 changes nothing.
 
     Args:
-        dataset: has at least one sample of each class.
+        dataset: data with at least one sample of each class.
         imbalance: ρ in (0, 1], the size of the last class as a share of n_max.
-        seed: seed of the draw. With the same seed, a smaller ρ keeps a subset of what a larger ρ keeps.
+        seed: seed of the draw. With the same seed, the samples kept for a smaller ρ are a subset of those for a larger
+            ρ.
         label_column: column of `ClassLabel`.
 
     Returns:
         The samples drawn, in their original order.
 
     Raises:
-        ValueError: ρ outside (0, 1], a column that is not of class labels, or a class without samples.
+        ValueError: ρ is not in (0, 1], the column does not hold class labels, or a class has no samples.
     """
     check_imbalance(imbalance)
     feature = dataset.features.get(label_column)

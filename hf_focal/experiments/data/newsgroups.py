@@ -1,4 +1,4 @@
-"""Removal of headers, footers and quotes from posts of 20 Newsgroups, which reveal the group.
+"""Removal of the headers, footers, and quotes of 20 Newsgroups posts, because these parts reveal the newsgroup.
 
 The rules are those of scikit-learn's `fetch_20newsgroups(remove=("headers", "footers", "quotes"))`, so that scores can
 be compared: https://scikit-learn.org/stable/datasets/real_world.html#filtering-text-for-more-realistic-training.
@@ -17,9 +17,9 @@ def strip_headers(text: str) -> str:
 
 
 def strip_footers(text: str) -> str:
-    """Remove the signature, the text after the last line that is blank or consists of hyphens.
+    """Remove the signature: the text after the last line that is blank or consists of hyphens.
 
-    A post without such a line, or with no text before it, is returned unchanged.
+    A post without such a line, or without text before that line, is returned unchanged.
     """
     lines = text.strip().split("\n")
     separators = [number for number, line in enumerate(lines) if not line.strip().strip("-")]
@@ -29,7 +29,7 @@ def strip_footers(text: str) -> str:
 
 
 def strip_quotes(text: str) -> str:
-    """Remove lines that quote (">", "|") or introduce a quote ("In article", "... wrote:")."""
+    """Remove the lines that are quotes (they begin with ">" or "|") or introduce one ("In article", "... wrote:")."""
     return "\n".join(line for line in text.split("\n") if not _QUOTE.search(line))
 
 
@@ -37,14 +37,15 @@ _STRIPPERS = {"headers": strip_headers, "footers": strip_footers, "quotes": stri
 
 
 def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
-    """Strip the posts in the column "text".
+    """Remove headers, footers, and quotes from the posts in the column "text".
 
     Args:
         splits: splits of raw posts.
-        parts: parts to remove, some of "headers,footers,quotes", or "none".
+        parts: the parts to remove, such as "headers,footers,quotes" or "headers"; "none" changes nothing.
 
     Raises:
-        ValueError: an unknown part, or most texts of a split become empty: they are not newsgroup posts.
+        ValueError: a part is unknown, or most texts of a split become empty, a sign that the texts are not newsgroup
+            posts.
     """
     if parts == "none":
         return splits
@@ -62,7 +63,7 @@ def strip_posts(splits: DatasetDict, parts: str) -> DatasetDict:
     stripped = splits.map(strip, desc="stripping")
     for name, split in stripped.items():
         empty = sum(not text.strip() for text in split["text"])
-        if 2 * empty > len(split):  # a few posts consist of nothing else
+        if 2 * empty > len(split):  # a few real posts become empty too
             raise ValueError(
                 f"strip must be 'none' for texts that are not newsgroup posts, got {parts!r}, which leaves {empty} of "
                 f"the {len(split)} texts of {name} empty"

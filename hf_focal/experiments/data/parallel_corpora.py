@@ -27,34 +27,36 @@ def load_parallel(
     validation_size: int | None = None,
     seed: int = 42,
 ) -> DatasetDict:
-    """Load the train, validation and test splits of a parallel corpus.
+    """Load the train, validation, and test splits of a parallel corpus.
 
-    A split has a column for each language, named by it (``en``, ``de``), or the column ``translation`` of mappings
-    ``{"en": ..., "de": ...}``, as corpora on the Hub do.
+    A split has either one column per language, named after the language (``en``, ``de``), or, as corpora on the Hub
+    do, a column ``translation`` of mappings ``{"en": ..., "de": ...}``.
 
-    Training pairs with a blank sentence are dropped before validation is cut, since they teach nothing; their number
-    is logged. Validation and test files are not changed.
+    Training pairs with a blank sentence are dropped before the validation split is cut, since such pairs teach
+    nothing; the number of dropped pairs is logged. All pairs of given validation and test sets are kept.
 
     Args:
         dataset_name: a Hub id, or a folder that `load_dataset` understands; it must have the splits "train" and
             "test". Give this or `train_file`.
-        dataset_config_name: its configuration ("de-en").
-        train_file, validation_file, test_file: csv, json, jsonl or parquet files; or the common beginning of two text
-            files of a sentence a line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. An empty cell
-            of csv is null. Without `test_file` there is no "test".
-        other_test_file: another test set, the split "other_test".
+        dataset_config_name: configuration of the dataset, such as "de-en".
+        train_file, validation_file, test_file: csv, json, jsonl, or parquet files; or the common prefix of two text
+            files with one sentence per line: ``corpus/train`` for ``corpus/train.en`` and ``corpus/train.de``. Empty
+            csv cells are null. Without `test_file`, there is no "test".
+        other_test_file: a second test set, which becomes the split "other_test".
         source_lang, target_lang: the names of the two languages.
-        validation_size: training pairs that become "validation" if none is given; by default a hundredth of them.
-        seed: of that cut.
+        validation_size: number of training pairs that become "validation" if the data has no validation split; a
+            hundredth by default.
+        seed: seed of the draw of these pairs.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test" with the columns "source" and "target" (string).
+        `DatasetDict` of "train", "validation", "test", and, if `other_test_file` is given, "other_test", with the
+        columns "source" and "target" (string).
 
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; text files are not UTF-8 or have unequal numbers of lines; sentences are not strings, or
-            all blank, or null; two splits hold the same pairs; or the validation split cannot be cut.
+            split is empty; text files are not UTF-8 or have unequal numbers of lines; sentences are null, not strings,
+            or all blank; two splits hold the same pairs; or the validation split cannot be cut.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(
@@ -72,17 +74,17 @@ def load_parallel(
 
 
 def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: str) -> Dataset:
-    r"""Load a file, or the two text files whose names begin with its name, without changing it.
+    r"""Load one data file, or the two text files whose common prefix is `file`, and keep all pairs.
 
-    Lines of text files end only with "\n" or "\r\n", so that both languages have the same number: other separators of
-    Unicode, or a lone "\r", are part of a sentence. A byte order mark is dropped.
+    In text files, only "\n" and "\r\n" end a line. Other Unicode line separators and a lone "\r" are part of a
+    sentence, so that they do not make the two files differ in their numbers of lines. A byte order mark is dropped.
 
     Args:
-        argument: the argument that errors name.
+        argument: name of the user's argument in error messages.
         file, source_lang, target_lang: as in `load_parallel`.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_parallel`.
+        FileNotFoundError, ValueError: as in `load_parallel`.
     """
     file = Path(file)
     if is_file(file):
@@ -107,10 +109,12 @@ def load_pairs(argument: str, file: str | Path, source_lang: str, target_lang: s
 
 
 def select_pairs(source: str, split: Dataset, source_lang: str, target_lang: str) -> Dataset:
-    """Select the columns "source" and "target" of a split, which errors call `source`.
+    """Return the two languages of a split as the columns "source" and "target".
+
+    Error messages call the split `source`.
 
     Raises:
-        ValueError: as `load_parallel`.
+        ValueError: as in `load_parallel`.
     """
     columns = (
         Column("source_lang", source_lang, "source", "strings"),
@@ -120,7 +124,7 @@ def select_pairs(source: str, split: Dataset, source_lang: str, target_lang: str
 
 
 def _drop_blank(where: str, split: Dataset) -> Dataset:
-    """Drop the pairs with a blank sentence."""
+    """Drop the pairs with a blank sentence from a split, which messages call `where`."""
     table = split.with_format("arrow")[:]
     blank = np.zeros(len(split), dtype=bool)
     for column in table.columns:

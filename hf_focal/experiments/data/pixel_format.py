@@ -1,4 +1,4 @@
-"""Size and normalization of the images that a model takes."""
+"""Size and normalization of a model's input images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from transformers import AutoConfig, AutoImageProcessor
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """The middle square of an image, as a model takes it.
+    """Size and normalization of the square that a model takes from the middle of each image.
 
     Attributes:
         size: the side of the square in pixels.
-        crop_pct: that side divided by the side that an image's shorter side is resized to.
-        mean, std: of red, green and blue, for values from 0 to 1.
+        crop_pct: `size` divided by the length that an image's shorter side is resized to.
+        mean, std: mean and standard deviation of red, green, and blue, for values from 0 to 1.
     """
 
     size: int
@@ -24,14 +24,15 @@ class PixelFormat:
 
     @property
     def stored_size(self) -> int:
-        """The side that the shorter side of images is resized to."""
+        """The length in pixels that an image's shorter side is resized to."""
         return round(self.size / self.crop_pct)
 
     @classmethod
     def of_timm(cls, settings: Mapping[str, Any]) -> "PixelFormat":
-        """The format in a timm model's `pretrained_cfg`, with a margin of whole pixels on both sides of the crop.
+        """Return the format that `settings`, a timm model's `pretrained_cfg`, describes.
 
-        torchvision rounds half a pixel to the even number, and other processors round it down.
+        The margins around the square are rounded to whole pixels, because half pixels would be ambiguous: torchvision
+        rounds them to even numbers, and other processors round them down.
         """
         size = settings["input_size"][-1]
         stored = size + 2 * round((size / (settings.get("crop_pct") or 1.0) - size) / 2)
@@ -39,7 +40,7 @@ class PixelFormat:
 
     @classmethod
     def of_pretrained(cls, model_name_or_path: str) -> "PixelFormat":
-        """The format of a saved model's image processor.
+        """Return the format that a saved model's image processor uses.
 
         Raises:
             ValueError: the processor does not normalize, or swaps red and blue.

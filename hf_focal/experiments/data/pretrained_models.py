@@ -1,4 +1,4 @@
-"""Checks of pretrained models, and their label maps."""
+"""Checks of pretrained models, and configuration options for their labels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ def check_seq2seq_model(name: str, max_length: int) -> None:
 
 
 def check_head(name: str, num_classes: int, revision: str = "main") -> None:
-    """Raise `ValueError` if a pretrained classifier's head has another number of classes. No head is fine."""
+    """Raise `ValueError` if a pretrained model has a classification head with other than `num_classes` classes."""
     config = AutoConfig.from_pretrained(name, revision=revision)
     (architecture,) = (config.architectures or [""])[:1]
     if classifier_task(architecture) is not None and config.num_labels != num_classes:
@@ -32,10 +32,10 @@ def check_head(name: str, num_classes: int, revision: str = "main") -> None:
 
 
 def is_image_classifier(config: PreTrainedConfig) -> bool:
-    """Whether a model classifies images, as opposed to texts.
+    """Return True if a model classifies images, and False if it classifies texts.
 
     Raises:
-        ValueError: it does neither.
+        ValueError: the model classifies neither.
     """
     name = (config.architectures or [type(config).__name__])[0]
     task = "image-classification" if config.model_type == "timm_wrapper" else classifier_task(name)
@@ -45,7 +45,7 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
 
 
 def label_options(names: Sequence[str], multi_label: bool = False) -> dict[str, Any]:
-    """The options of a classifier's configuration for the number and the names of its classes, or of its labels."""
+    """Return the options of a classifier's configuration that set the number and names of its classes or labels."""
     problem_type = {"problem_type": MULTI_LABEL} if multi_label else {}
     return problem_type | {
         "num_labels": len(names),

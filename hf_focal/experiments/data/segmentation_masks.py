@@ -1,7 +1,7 @@
-"""Datasets for semantic segmentation: splits of images and masks, crops and flips.
+"""Datasets for semantic segmentation: splits of images and masks, with random crops and flips for training.
 
 A mask is an image with one channel whose values are class numbers 0 … K-1, or 255 for pixels that are ignored
-(Cityscapes' ``labelTrainIds``). Crops and flips depend only on the seed, the epoch and the image: they do not change
+(Cityscapes' ``labelTrainIds``). Crops and flips depend only on the seed, the epoch, and the image: they do not change
 when training is resumed or when the number of workers or processes changes.
 """
 
@@ -39,23 +39,24 @@ def load_mask_splits(
     validation_size: int | None = None,
     seed: int = 42,
 ) -> DatasetDict:
-    """Load the train, validation and test splits of a dataset for semantic segmentation.
+    """Load the train, validation, and test splits of a dataset for semantic segmentation.
 
     Args:
         dataset_name: an id on the Hub, or a folder that `load_dataset` reads, with the splits "train" and
             `test_split`. Give this or `train_file`.
         dataset_config_name: configuration of the dataset.
-        train_file, validation_file, test_file: parquet files; or csv, json or jsonl files with paths to images.
-        image_column, mask_column: columns of images.
+        train_file, validation_file, test_file: parquet files; or csv, json, or jsonl files with paths to images.
+        image_column, mask_column: the column of images and the column of masks.
         test_split: the split of `dataset_name` to test on, such as "validation" if the labels of "test" are secret.
-        validation_size: training samples to use as "validation" if that split is missing; a tenth of them by default.
-        seed: seed of the choice of these samples.
+        validation_size: number of training samples that become "validation" if the data has no validation split; a
+            tenth by default.
+        seed: seed of the draw of these samples.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", with the undecoded columns "image" and "mask".
+        `DatasetDict` of "train", "validation", and "test", with the undecoded columns "image" and "mask".
 
     Raises:
-        FileNotFoundError, ValueError: as `load_splits` does for images.
+        FileNotFoundError, ValueError: as in `load_splits`, with images and masks instead of texts and labels.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files, test_split=test_split)
@@ -74,7 +75,7 @@ class ImageFormat:
 
     Attributes:
         size: (height, width) that images and masks are resized to; None keeps their size.
-        mean, std: mean and standard deviation of red, green and blue, for values from 0 to 1.
+        mean, std: mean and standard deviation of red, green, and blue, for values from 0 to 1.
     """
 
     size: tuple[int, int] | None
@@ -87,11 +88,11 @@ class ImageFormat:
 
         Args:
             model_name_or_path: an id on the Hub or a folder.
-            size: replaces the processor's size.
+            size: (height, width) to use instead of the processor's size.
 
         Raises:
-            ValueError: the model does not take normalized RGB images (MobileViT), or no size is given and the
-                processor's size depends on the image.
+            ValueError: the model does not take normalized RGB images (an example is MobileViT), or no size is given
+                and the processor's size depends on the image.
         """
         processor = AutoImageProcessor.from_pretrained(model_name_or_path)
         if not processor.do_normalize or getattr(processor, "do_flip_channel_order", False):
@@ -109,20 +110,20 @@ class ImageFormat:
 
 
 def count_classes(split: Dataset, num_classes: int, source: str, size: tuple[int, int] | None = None) -> np.ndarray:
-    """Count the pixels of each class in a split and check all of its images and masks.
+    """Count the pixels of each class in a split, and check all images and masks of the split.
 
     Args:
         split: a split of `load_mask_splits`.
-        num_classes: K.
+        num_classes: number of classes, K.
         source: name of the split in error messages.
         size: (height, width) that images are resized to; if None, all images of the split must have the same size.
 
     Returns:
-        int64 (K,).
+        The counts, int64 (K,).
 
     Raises:
-        ValueError: a file is not an image; a mask has several channels, other values than 0 … K-1 and 255, or another
-            size than its image; images differ in size; or all pixels are ignored.
+        ValueError: a file is not an image; a mask has several channels, values other than 0 … K-1 and 255, or another
+            size than the image; images differ in size although `size` is None; or all pixels are ignored.
     """
     counts, seen = np.zeros(num_classes, np.int64), size
     for index, (image, mask) in enumerate(zip(split["image"], split["mask"], strict=True)):
@@ -162,7 +163,7 @@ def _opened(argument: str, image: dict[str, Any], index: int, source: str) -> It
 
 
 def _values(mask: dict[str, Any], index: int, source: str) -> np.ndarray:
-    """Decode a mask: int64 (H, W)."""
+    """Decode a mask into an int64 array (H, W)."""
     with _opened("mask_column", mask, index, source) as opened:
         values = np.asarray(opened)
     if values.ndim != 2:
@@ -174,12 +175,12 @@ def _values(mask: dict[str, Any], index: int, source: str) -> np.ndarray:
 
 
 class MaskDataset(torch.utils.data.Dataset):
-    """Images and masks as inputs of a model, decoded on access.
+    """Images and masks as inputs and labels of a model. Each sample is decoded on access.
 
     Args:
         split: a split of `load_mask_splits`.
         pixels: format of the model's inputs.
-        crop_size: (height, width) of random crops; None for the whole image.
+        crop_size: (height, width) of random crops; None to use whole images.
         flip: whether to flip half of the images horizontally.
         seed: seed of crops and flips.
     """
@@ -198,14 +199,14 @@ class MaskDataset(torch.utils.data.Dataset):
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw new crops and flips; to be called when an epoch begins."""
+        """Draw new crops and flips. Call this when an epoch begins."""
         self.epoch.fill_(epoch)
 
     def __len__(self) -> int:
         return len(self.split)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        """Return ``pixel_values``, float32 (3, H, W), and ``labels``, int64 (H, W), 255 for ignored pixels."""
+        """Return ``pixel_values``, float32 (3, H, W), and ``labels``, int64 (H, W), where 255 marks ignored pixels."""
         sample = self.split[index]
         image = open_image(sample["image"], index)
         mask = PILImage.fromarray(_values(sample["mask"], index, "the split").astype(np.uint8))

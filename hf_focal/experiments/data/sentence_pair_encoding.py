@@ -13,14 +13,14 @@ def encode_pairs(pairs: Dataset, tokenizer: PreTrainedTokenizerBase, max_length:
     """Tokenize the columns "source" and "target" into `input_ids` (and other columns of the tokenizer) and `labels`.
 
     Args:
-        pairs: what `load_parallel` or `generate_translations` returned.
-        tokenizer: of both languages.
-        max_length: maximum number of tokens of either side.
-        cut: whether to truncate longer sides, as for test sets, or to drop the pair, as for training, where a
-            truncated sentence would not be a translation.
+        pairs: a split from `load_parallel`, or the result of `generate_translations`.
+        tokenizer: tokenizer of both languages.
+        max_length: maximum number of tokens of a source or target sentence.
+        cut: if True, longer sentences are truncated, which suits held-out sets. If False, pairs with a longer sentence
+            are dropped, which suits training, where a truncated sentence would not be a translation.
 
     Raises:
-        ValueError: all pairs are longer.
+        ValueError: no pairs are left.
     """
     truncation = {"truncation": True, "max_length": max_length} if cut else {}
 

@@ -1,4 +1,4 @@
-"""Sentiment trees of the Stanford Sentiment Treebank [Socher et al. 2013]: parsing, encoding and batching for
+"""Sentiment trees of the Stanford Sentiment Treebank [Socher et al. 2013]: parsing, encoding, and batching for
 `TreeLSTMForSequenceClassification`."""
 
 import re
@@ -19,7 +19,8 @@ from ...cli.dataset_loading import load_file
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
 _ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 _LABELS = frozenset("01234")
-# Binary label of each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the neutral one.
+# Binary label for each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the label for
+# neutral.
 _BINARY = (0, 0, -100, 1, 1)
 
 
@@ -28,7 +29,7 @@ class Tree(NamedTuple):
 
     Attributes:
         words: the words of the leaves from left to right, without the treebank's escapes.
-        left, right: the index of each node's child; -1 for a leaf.
+        left, right: the indices of each node's left and right child; -1 for a leaf.
         height: the height of each node above its deepest leaf; 0 for a leaf.
         labels: the sentiment of each node, 0 (very negative) to 4 (very positive).
     """
@@ -54,7 +55,7 @@ _END = _State((), "the end of the tree")
 
 
 class _Bracket:
-    """An open bracket: its label, its word (of a leaf) and the indices of its parsed children."""
+    """An open bracket: its label, its word if it is a leaf, and the indices of its parsed children."""
 
     __slots__ = ("children", "label", "word")
 
@@ -65,14 +66,14 @@ class _Bracket:
 
 
 def parse_tree(text: str, source: str = "tree") -> Tree:
-    """Parse ``(label word)`` and ``(label (...) (...))``, of any depth and with any white space.
+    """Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
 
-    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, ``\\/`` and ``\\*`` lose the
-    backslash.
+    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\\/`` and ``\\*`` lose
+    the backslash.
 
     Args:
         text: one tree.
-        source: origin of the tree, for error messages.
+        source: what error messages call the tree, such as its file and line.
 
     Raises:
         ValueError: the text is not one complete binary tree with labels from 0 to 4. The message names the column
@@ -103,7 +104,7 @@ def parse_tree(text: str, source: str = "tree") -> Tree:
 
 
 def _state(tree: Tree, brackets: list[_Bracket]) -> _State:
-    """The state of the parser, given the open brackets and the finished nodes of the tree."""
+    """Return the state of the parser, given the open brackets and the finished nodes of the tree."""
     if not brackets:
         return _END if tree.labels else _START
     innermost = brackets[-1]
@@ -135,20 +136,20 @@ def read_trees(path: str | Path) -> list[Tree]:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: `parse_tree` refuses a line, or a line is blank. The message names the file and the line (from 1).
+        ValueError: `parse_tree` rejects a line, or a line is blank. The message names the file and the line (from 1).
     """
     return [tree for _, tree in _lines(path)]
 
 
 def load_trees(path: str | Path) -> Dataset:
-    """Read a file of trees, as `read_trees` does, as a dataset of sentences for the binary task.
+    """Read a file of trees, as `read_trees` does, into a dataset of sentences for the binary task.
 
     Returns:
         A dataset with the columns `tree` (the line, an input of `encode_trees`), `text` (the words, separated by
-        spaces) and `label` (`ClassLabel` "negative" or "positive" of the root; -1, no label, if it is neutral).
+        spaces), and `label` (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
 
     Raises:
-        FileNotFoundError, ValueError: as `read_trees` does.
+        FileNotFoundError, ValueError: as in `read_trees`.
     """
     columns: dict[str, list] = {"tree": [], "text": [], "label": []}
     for line, tree in _lines(path):
@@ -160,7 +161,10 @@ def load_trees(path: str | Path) -> Dataset:
 
 
 def load_trees_or_table(argument: str, file: Path) -> Dataset:
-    """Read a .txt file with `load_trees` and any other file with `load_file`: `read_file` of `load_splits`."""
+    """Read a .txt file with `load_trees`, and other files with `load_file`.
+
+    `load_splits` takes this function as `read_file`.
+    """
     return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
 
 
@@ -177,16 +181,17 @@ def train_leaf_tokenizer(
 
     Args:
         trees: the training trees, bracketed or parsed.
-        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
-            alphabetical order. The treebank's training trees have about 18,000 words.
-        lowercase: whether to lowercase words, for word vectors of lowercase words.
+        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
+            are equally frequent are taken in alphabetical order. The treebank's training trees have about 18,000
+            distinct words.
+        lowercase: whether to lowercase words, to match word vectors of lowercase words.
 
     Returns:
-        A tokenizer that returns `input_ids`, one id per word for lists of words (`is_split_into_words=True`).
-        `AutoTokenizer` loads it once it is saved.
+        A tokenizer that returns `input_ids`. For lists of words (`is_split_into_words=True`), it returns one id per
+        word. `AutoTokenizer` loads saved tokenizers of this kind.
 
     Raises:
-        ValueError: as `parse_tree` does.
+        ValueError: as in `parse_tree`.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     if lowercase:
@@ -219,21 +224,22 @@ def encode_trees(
 
     Args:
         trees: bracketed or parsed trees.
-        tokenizer: gives every word one id, as a tokenizer of `train_leaf_tokenizer` does.
-        num_labels: 5 keeps the labels. 2 is the binary task: 0 and 1 become 0 (negative), 3 and 4 become 1 (positive),
-            and neutral nodes become -100. Trees with a neutral root are left out: of the treebank's 8,544 / 1,101 /
-            2,210 trees 6,920 / 872 / 1,821 remain.
-        roots_only: whether only the root of each tree is labeled (for evaluation) or every node (for training
-            [Tai et al. 2015]).
-        neutral_class: of the binary task, whether neutral nodes become 2 instead of -100, for a model with that class.
+        tokenizer: a tokenizer that gives every word one id, such as one from `train_leaf_tokenizer`.
+        num_labels: 5 keeps the labels. 2 is the binary task: labels 0 and 1 become 0 (negative), 3 and 4 become 1
+            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out, so that 6,920 / 872 /
+            1,821 of the treebank's 8,544 / 1,101 / 2,210 trees (train / dev / test) remain.
+        roots_only: whether to label only the root of each tree (for evaluation). If False, every node is labeled (for
+            training [Tai et al. 2015]).
+        neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100, for a model that has
+            a neutral class.
 
     Returns:
-        A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right` and
-        `height` (S integers each, as in `Tree`); and `labels` (S integers, or one with `roots_only`).
+        A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right`, and
+        `height` (S integers each, as in `Tree`); and `labels` (S integers, or a single integer with `roots_only`).
 
     Raises:
-        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no id or several; or `parse_tree` refuses a
-            tree, whose index the message names.
+        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no id or several; or `parse_tree` rejects a
+            tree (the message gives the tree's index).
     """
     if num_labels not in (2, 5):
         raise ValueError(f"num_labels must be 2 or 5, got {num_labels}")
@@ -257,14 +263,14 @@ def encode_trees(
 def encode_tree_splits(
     splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, neutral_class: bool = False
 ) -> DatasetDict:
-    """Encode splits of trees with binary labels: all nodes of "train" are labeled, and the roots of the others.
+    """Encode splits of trees with binary labels for all nodes in "train", and only for the roots in other splits.
 
     Args:
-        splits: trees in the column "text", and the labels of their roots in "label".
+        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "label".
         tokenizer, neutral_class: as in `encode_trees`.
 
     Raises:
-        ValueError: a label is not that of the tree's root.
+        ValueError: a value of "label" differs from the label of the tree's root, or the root is neutral.
     """
     for name, split in splits.items():
         for tree, label in zip(split["text"], split["label"], strict=True):
@@ -287,9 +293,9 @@ class TreeCollator:
     """Batches samples of `encode_trees`, for training and evaluation.
 
     B trees of up to S nodes and W words become int64 tensors: `input_ids` (B, W), padded with `pad_token_id`; `left`,
-    `right` and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
+    `right`, and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
     (B, S), padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes. Samples with one
-    label result in `labels` (B,). With one label or none, the model classifies the roots.
+    label result in `labels` (B,). For samples with one label or none, the model classifies the roots.
 
     Args:
         pad_token_id: id of the tokenizer's padding token.

@@ -27,35 +27,36 @@ def load_splits(
     seed: int = 42,
     read_file: Callable[[str, Path], Dataset] = load_file,
 ) -> DatasetDict:
-    """Load the train, validation and test splits of a text classification dataset.
+    """Load the train, validation, and test splits of a text classification dataset.
 
     Args:
         dataset_name: a Hub id, or a folder that `load_dataset` understands; it must have the splits "train" and
             "test". Give this or `train_file`.
-        dataset_config_name: its configuration.
-        train_file, validation_file, test_file: csv, json, jsonl or parquet files. Without `test_file` there is no
+        dataset_config_name: configuration of the dataset.
+        train_file, validation_file, test_file: csv, json, jsonl, or parquet files. Without `test_file`, there is no
             "test".
         text_column: a column of strings.
-        text_pair_column: a column of second texts, for pairs.
-        label_column: `ClassLabel`, integers 0..K-1 or strings (numbered in alphabetical order, without the spaces
-            around them). Samples whose `ClassLabel` is -1, which means no label, are dropped.
-        multi_label: whether texts have several labels; then `label_column` and "label" are as in `label_set_splits`,
-            and `validation_fraction` is a tenth.
-        validation_fraction: share of the training samples that becomes "validation" if none is given; stratified by
-            label.
-        validation_size: the same as a number of samples; overrides `validation_fraction`.
-        seed: of that cut. The same samples and the same seed give the same splits, in every process.
-        read_file: reads a file of another format, given the argument's name (for errors) and the path.
+        text_pair_column: for pairs of texts, the column of second texts.
+        label_column: a column of `ClassLabel`, integers 0..K-1, or strings (stripped of surrounding spaces and
+            numbered in alphabetical order). Samples whose `ClassLabel` is -1, which means no label, are dropped.
+        multi_label: whether texts have several labels. If so, `label_column` and the column "label" are as in
+            `label_set_splits`, and a tenth is used in place of `validation_fraction`.
+        validation_fraction: share of the training samples that becomes "validation" if the data has no validation
+            split. These samples are drawn at random, stratified by label.
+        validation_size: number of these samples; overrides `validation_fraction`.
+        seed: seed of the draw of these samples. The same data and the same seed give the same splits in every process.
+        read_file: function that reads a file, given the argument's name (for errors) and the path. Give another
+            function to support other formats.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", whose columns are "text" (string), for pairs "text_pair"
+        `DatasetDict` of "train", "validation", and "test", whose columns are "text" (string), for pairs "text_pair"
         (string), and "label" (`ClassLabel`, the same in all splits; `label_names` reads the names).
 
     Raises:
         FileNotFoundError: a file does not exist.
         ValueError: the arguments contradict each other; a file cannot be read; a split or a column is missing, or a
-            split is empty; texts are not strings, or all blank; a text or a label is null; labels are fractional, out
-            of range or unknown to the training split; two splits hold the same samples; or the validation split
+            split is empty; texts are not strings, or are all blank; a text or a label is null; labels are fractional,
+            out of range, or unknown to the training split; two splits hold the same samples; or the validation split
             cannot be cut.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-# White space and the default filter of Keras' Tokenizer separate words. Apostrophes are part of words.
+# White space and the characters that Keras' Tokenizer filters by default separate words; apostrophes do not.
 _SEPARATORS = r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~\s]+"
 
 
@@ -16,12 +16,12 @@ def train_word_tokenizer(
 
     Args:
         texts: the training texts.
-        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
-            alphabetical order.
+        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
+            are equally frequent are taken in alphabetical order.
         max_length: number of words that `truncation=True` keeps.
 
     Returns:
-        A tokenizer that returns `input_ids` and `attention_mask`. `AutoTokenizer` loads it once it is saved.
+        A tokenizer that returns `input_ids` and `attention_mask`. `AutoTokenizer` loads saved tokenizers of this kind.
 
     Raises:
         ValueError: `vocab_size` is below 3.
@@ -39,13 +39,13 @@ def train_tag_tokenizer(
 
     Args:
         sentences: the words of the training sentences.
-        vocab_size: number of tokens, including "[PAD]" (id 0) and "[UNK]" (id 1): the most frequent words, ties in
-            alphabetical order.
+        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
+            are equally frequent are taken in alphabetical order.
         max_length: number of words that `truncation=True` keeps.
 
     Returns:
         A tokenizer that splits texts at white space and returns `input_ids` and `attention_mask`, with one token per
-        word. `AutoTokenizer` loads it once it is saved.
+        word. `AutoTokenizer` loads saved tokenizers of this kind.
 
     Raises:
         ValueError: `vocab_size` is below 3.
@@ -77,22 +77,22 @@ def train_bpe_tokenizer(
     """Train a byte-pair encoding [Sennrich et al. 2016] shared by both languages of a translation.
 
     Text is normalized to NFC, and each run of white space (tabs, no-break spaces, line separators) becomes one space,
-    or nothing at the ends. Words are split at white space and around punctuation. Normalised text decodes to itself,
-    except "▁" (U+2581), which becomes a space. Characters that the texts do not contain become "<unk>", which decoding
-    with `skip_special_tokens=True` leaves out. A "</s>" inside a sentence is text.
+    or is removed at the ends. Words are split at white space and around punctuation. Decoding restores the normalized
+    text, except that "▁" (U+2581) becomes a space. Characters that the training texts do not contain become "<unk>",
+    which decoding with `skip_special_tokens=True` leaves out. A "</s>" inside a sentence is ordinary text.
 
     Args:
         texts: the training sentences of both languages.
-        vocab_size: number of tokens, including "<pad>" (id 0, which also starts the decoder), "</s>" (id 1) and
-            "<unk>" (id 2). The result has fewer if no pairs are left to merge.
+        vocab_size: number of tokens, including "<pad>" (id 0, which also starts the decoder), "</s>" (id 1), and
+            "<unk>" (id 2). The tokenizer has fewer tokens if no pairs of tokens are left to merge.
         max_length: number of tokens that `truncation=True` keeps, including "</s>".
 
     Returns:
         A tokenizer that ends sentences with "</s>" and returns `input_ids` and `attention_mask`. `AutoTokenizer`
-        loads it once it is saved.
+        loads saved tokenizers of this kind.
 
     Raises:
-        ValueError: `vocab_size` is too small for the texts' characters.
+        ValueError: `vocab_size` is smaller than the number of special tokens and different characters in the texts.
     """
     # No byte_fallback: BpeTrainer adds no byte tokens, and the model would not learn tokens that no text contains.
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))

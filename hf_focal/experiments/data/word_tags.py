@@ -28,22 +28,24 @@ def load_tag_splits(
     validation_size: int | None = None,
     seed: int = 42,
 ) -> DatasetDict:
-    """Load the train, validation and test splits of a dataset for token classification.
+    """Load the train, validation, and test splits of a dataset for token classification.
 
     Args:
         dataset_name, dataset_config_name: as in `load_splits`.
-        train_file, validation_file, test_file: parquet, json or jsonl files.
+        train_file, validation_file, test_file: parquet, json, or jsonl files.
         token_column: a column of lists of words.
-        tag_column: lists of as many `ClassLabel` or strings (numbered in alphabetical order).
-        validation_size: training samples that become "validation" if none is given; by default a tenth of them.
-        seed: of that cut.
+        tag_column: a column of lists with one tag per word: `ClassLabel` or strings (numbered in alphabetical order).
+        validation_size: number of training samples that become "validation" if the data has no validation split; a
+            tenth by default.
+        seed: seed of the draw of these samples.
 
     Returns:
-        `DatasetDict` of "train", "validation" and "test", whose columns are "tokens" (strings) and "tags"
-        (`ClassLabel`, the same in all splits; `tag_names` reads the names). Sentences without words are dropped.
+        `DatasetDict` of "train", "validation", and "test", whose columns are "tokens" (lists of strings) and "tags"
+        (lists of `ClassLabel`, the same in all splits; `tag_names` returns the names). Sentences without words are
+        dropped.
 
     Raises:
-        FileNotFoundError, ValueError: as `load_splits`; also for a sentence with more or fewer tags than words.
+        FileNotFoundError, ValueError: as in `load_splits`; also if a sentence has more or fewer tags than words.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     raw, sources = read_splits(dataset_name, dataset_config_name, files)
@@ -60,7 +62,7 @@ def load_tag_splits(
 
 
 def tag_names(splits: Mapping[str, Dataset]) -> list[str]:
-    """The names of the tags in the order of their numbers."""
+    """Return the names of the tags in splits from `load_tag_splits`, in the order of the tags' numbers."""
     return splits["train"].features["tags"].feature.names
 
 
@@ -99,13 +101,14 @@ def _number_tags(splits: DatasetDict, sources: Mapping[str, str], tag_column: st
 def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Dataset:
     """Tokenize sentences, and label the first token of each word.
 
-    Other tokens have the label -100, which is ignored: a word counts once, whatever its number of tokens. Words after
-    `max_length` tokens and words without tokens ("") are dropped with a warning, and so are sentences without words.
+    All other tokens have the label -100, which losses and metrics ignore, so that each word counts once. Words after
+    the first `max_length` tokens and words without tokens ("") are dropped with a warning, and so are sentences that
+    have no words left.
 
     Args:
-        split: of `load_tag_splits`.
+        split: a split from `load_tag_splits`.
         tokenizer: a fast tokenizer.
-        max_length: tokens after which a sentence is truncated.
+        max_length: number of tokens after which a sentence is truncated.
 
     Raises:
         ValueError: no word is left.

@@ -16,14 +16,14 @@ class CifarDenseNetConfig(PreTrainedConfig):
 
     Args:
         num_channels: channels of the images.
-        growth_rate: channels that each layer adds. The first convolution has twice as many.
+        growth_rate: number of channels that each layer adds. The first convolution has twice this number of channels.
         layers: number of layers of each dense block.
         bottleneck: channels inside a layer, as a multiple of `growth_rate`.
         compression: share of the channels that a transition keeps, rounded down, but at least one.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: no dense block, a number below 1, or a
-            `compression` outside (0, 1].
+        huggingface_hub.errors.StrictDataclassClassValidationError: there is no dense block, a number is below 1, or
+            `compression` is not in (0, 1].
     """
 
     model_type = "cifar_densenet"
@@ -49,7 +49,7 @@ def _norm_conv(in_channels: int, channels: int, kernel_size: int) -> tuple[nn.Ba
 
 
 class _DenseLayer(nn.Module):
-    """(batch, in_channels, h, w) → (batch, in_channels + growth_rate, h, w), the new channels last."""
+    """A layer that maps (batch, in_channels, h, w) to (batch, in_channels + growth_rate, h, w), new channels last."""
 
     def __init__(self, in_channels: int, growth_rate: int, bottleneck: int):
         super().__init__()
@@ -63,9 +63,9 @@ class _DenseLayer(nn.Module):
 class CifarDenseNetForImageClassification(CifarPreTrainedModel):
     """Conv 3x3 → dense blocks with transitions between them → batch norm, ReLU → mean over the pixels → linear.
 
-    A layer is batch norm, ReLU, conv 1x1, batch norm, ReLU, conv 3x3, and its output is concatenated to its input. A
-    transition is batch norm, ReLU, conv 1x1 and a mean over 2x2 pixels, which drops an odd row or column. The head is
-    `classifier`.
+    A layer of a dense block is batch norm, ReLU, conv 1x1, batch norm, ReLU, conv 3x3; the layer's output is
+    concatenated to its input. A transition is batch norm, ReLU, conv 1x1, and a mean over 2x2 pixels; if the height or
+    width is odd, the last row or column is dropped. The head is `classifier`.
     """
 
     config_class = CifarDenseNetConfig

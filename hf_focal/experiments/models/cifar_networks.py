@@ -1,4 +1,4 @@
-"""Named networks for small images: those of Mukhoti et al. (NeurIPS 2020) and two small ones."""
+"""Named networks for small images: the networks of Mukhoti et al. (NeurIPS 2020) and two smaller ones."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -12,8 +12,8 @@ _basic = partial(CifarResNetConfig, block="basic", stem_width=16)
 _bottleneck = partial(CifarResNetConfig, block="bottleneck", widths=(64, 128, 256, 512), stem_width=64)
 
 # The number in a name counts the layers with weights, except shortcuts. ResNet-110 has bottlenecks, as in Mukhoti et
-# al., not basic blocks, as in He et al.; their networks for Tiny ImageNet pool to 2x2 pixels. ResNet-20 is that of He
-# et al. with 1x1 convolutions in the shortcuts.
+# al. (He et al. use basic blocks). The networks of Mukhoti et al. for Tiny ImageNet pool to 2x2 pixels. ResNet-20 is
+# that of He et al., but with 1x1 convolutions in the shortcuts.
 CIFAR_NETWORKS: dict[str, Callable[..., CifarResNetConfig | CifarDenseNetConfig]] = {
     "resnet8": partial(_basic, layers=(1, 1, 1), widths=(16, 32, 64)),
     "resnet20": partial(_basic, layers=(3, 3, 3), widths=(16, 32, 64)),
@@ -31,10 +31,10 @@ def cifar_config(name: str, **config_kwargs: Any) -> CifarResNetConfig | CifarDe
 
     Args:
         name: one of `CIFAR_NETWORKS`.
-        config_kwargs: arguments of the configuration, such as `num_labels`, that add to or override the network's.
+        config_kwargs: other arguments of the configuration, such as `num_labels`. They override those of the network.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the name is unknown.
     """
     if name not in CIFAR_NETWORKS:
         near = get_close_matches(str(name).lower(), CIFAR_NETWORKS, n=1, cutoff=0.4)

@@ -21,16 +21,17 @@ class CifarResNetConfig(PreTrainedConfig):
 
     Args:
         num_channels: channels of the images.
-        block: "basic", two 3x3 convolutions, or "bottleneck", convolutions of 1x1, 3x3 and 1x1, the last with four
-            times as many channels.
+        block: "basic" (two 3x3 convolutions) or "bottleneck" (convolutions of 1x1, 3x3, and 1x1, of which the last has
+            four times as many channels as the others).
         layers: number of blocks of each stage.
-        widths: channels of each stage; of bottlenecks, the channels inside, a quarter of the stage's output.
+        widths: channels of each stage. For bottlenecks, these are the channels inside a block, which are a quarter of
+            the block's output channels.
         stem_width: channels of the first convolution.
-        pool_size: height and width of the pooled feature maps, of which the head sees every pixel.
+        pool_size: height and width of the pooled feature maps. The head takes all pixels of the pooled maps.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassClassValidationError: an unknown `block`, no stage, `widths` and `layers`
-            of different lengths, or a number below 1.
+        huggingface_hub.errors.StrictDataclassClassValidationError: `block` is unknown, there is no stage, `widths` and
+            `layers` have different lengths, or a number is below 1.
     """
 
     model_type = "cifar_resnet"
@@ -55,13 +56,13 @@ class CifarResNetConfig(PreTrainedConfig):
 
 
 def check_stages(name: str, values: list[int] | tuple[int, ...]) -> None:
-    """Raise ValueError unless there is at least one value and all are at least 1."""
+    """Raise ValueError unless `values` has at least one value and all values are at least 1."""
     if not values or min(values) < 1:
         raise ValueError(f"{name} must be at least 1 for each stage, got {list(values)}")
 
 
 class CifarPreTrainedModel(PreTrainedModel):
-    """Base class of networks for small images: `stages(stem(images))`, `pool`, and `classifier`."""
+    """Base class of networks for small images, which compute `classifier(pool(stages(stem(images))))`."""
 
     main_input_name = "pixel_values"
     input_modalities = ("image",)
@@ -85,13 +86,15 @@ class CifarPreTrainedModel(PreTrainedModel):
 
         Args:
             pixel_values: floating, (batch, num_channels, height, width), in any memory format.
-            labels: int64, (batch,). If given, the output has the cross-entropy of Transformers' classifiers.
+            labels: int64, (batch,). If labels are given, the output has the cross-entropy that Transformers'
+                classifiers compute.
 
         Returns:
-            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and `loss` if labels are given.
+            `ImageClassifierOutputWithNoAttention` with `logits`, (batch, num_labels), and `loss` if `labels` are
+            given.
 
         Raises:
-            ValueError: another number of dimensions or channels, or images that are too small for the network.
+            ValueError: `pixel_values` has the wrong number of dimensions or channels, or the images are too small.
         """
         shape, channels = tuple(pixel_values.shape), self.config.num_channels
         if len(shape) != 4 or shape[1] != channels:
@@ -112,7 +115,10 @@ def _conv_norm(in_channels: int, channels: int, kernel_size: int, stride: int = 
 
 
 class _Block(nn.Module):
-    """(batch, in_channels, h, w) → (batch, width × expansion, ⌈h / stride⌉, ⌈w / stride⌉)."""
+    """A residual block, (batch, in_channels, h, w) → (batch, width × expansion, ⌈h / stride⌉, ⌈w / stride⌉).
+
+    The expansion is 1 for basic blocks and 4 for bottlenecks.
+    """
 
     def __init__(self, block: str, in_channels: int, width: int, stride: int):
         super().__init__()
@@ -135,10 +141,11 @@ class _Block(nn.Module):
 
 
 class CifarResNetForImageClassification(CifarPreTrainedModel):
-    """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels (or of each part) → linear.
+    """Conv 3x3, batch norm, ReLU → stages of residual blocks → mean over the pixels → linear.
 
-    The stem keeps the size of the image, and each stage except the first halves it. A block ends with a ReLU. If it
-    changes the shape, its shortcut is a 1x1 convolution with a batch norm. The head is `classifier`.
+    The stem (the first convolution) keeps the height and width of the image, and each stage except the first halves
+    them. A block ends with a ReLU. If a block changes the shape, its shortcut is a 1x1 convolution with a batch norm.
+    If `pool_size` is above 1, the mean is over each of `pool_size` × `pool_size` parts. The head is `classifier`.
     """
 
     config_class = CifarResNetConfig

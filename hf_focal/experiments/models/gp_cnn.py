@@ -1,5 +1,5 @@
-"""Global-pooling CNN for texts of the 20 Newsgroups experiments [Mukhoti et al., NeurIPS 2020, appendix], the Keras
-example of a text CNN on GloVe vectors."""
+"""Global-pooling CNN of the 20 Newsgroups experiments [Mukhoti et al., NeurIPS 2020, appendix]: the text CNN on GloVe
+vectors from the Keras examples."""
 
 import math
 from pathlib import Path
@@ -31,11 +31,11 @@ class GPCNNConfig(PreTrainedConfig):
         num_filters: channels of every convolution.
         kernel_size: number of words in a convolution's window; odd, so that "same" padding is symmetric.
         pool_size: width and stride of the max-pool after each convolution except the last.
-        num_layers: number of convolutions, at least 1. A global max-pool follows the last.
+        num_layers: number of convolutions, at least 1. A global max-pool follows the last convolution.
         hidden_size: width of the dense layer before the linear head.
         dropout: dropout probability of the dense layer.
-        pad_token_id: padding id if no attention mask is given; its vector stays zero. With None, only the mask marks
-            padding.
+        pad_token_id: id of the padding token, whose vector stays zero. This id marks padding if no attention mask is
+            given. If None, only the attention mask marks padding.
 
     Raises:
         huggingface_hub.errors.StrictDataclassClassValidationError: `kernel_size` is even, a size is below 1, or
@@ -76,8 +76,8 @@ class GPCNNConfig(PreTrainedConfig):
 class GPCNNForSequenceClassification(PreTrainedModel):
     """Embedding → (conv, ReLU, max-pool) × (num_layers - 1) → conv, ReLU → global max-pool → dense, ReLU → linear.
 
-    Logits do not depend on the amount of padding; those of an empty text depend on the biases only. The head is
-    `classifier`.
+    Logits do not depend on the amount of padding; the logits of an empty text do not depend on the embeddings. The
+    head is `classifier`.
     """
 
     config_class = GPCNNConfig
@@ -98,8 +98,8 @@ class GPCNNForSequenceClassification(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        # As in the Keras original. Without pretrained vectors embeddings must be small: with N(0, 0.4), the scale of
-        # GloVe, the network memorizes texts before it learns words.
+        # As in the Keras original. Without pretrained vectors, embeddings must start small: with N(0, 0.4), the scale
+        # of GloVe, the network memorizes texts before it learns words.
         if isinstance(module, nn.Conv1d | nn.Linear):
             init.xavier_uniform_(module.weight)
             init.zeros_(module.bias)
@@ -125,12 +125,13 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         """Classify texts.
 
         Args:
-            input_ids: int64, (batch, words), with any number of words, also 0.
+            input_ids: int64, (batch, words), with any number of words, including 0.
             attention_mask: (batch, words), 1 for words and 0 for padding. By default `pad_token_id` marks padding.
-            labels: int64, (batch,). If given, the output has the cross-entropy of Transformers' classifiers.
+            labels: int64, (batch,). If labels are given, the output has the cross-entropy that Transformers'
+                classifiers compute.
 
         Returns:
-            `SequenceClassifierOutput` with `logits`, (batch, num_labels), and `loss` if labels are given.
+            `SequenceClassifierOutput` with `logits`, (batch, num_labels), and `loss` if `labels` are given.
         """
         if attention_mask is not None:
             mask = attention_mask.bool()
@@ -142,14 +143,14 @@ class GPCNNForSequenceClassification(PreTrainedModel):
         multiple = self.config.pool_size ** (len(self.convolutions) - 1)
         missing = -input_ids.shape[1] % multiple if input_ids.shape[1] else multiple
         input_ids, mask = F.pad(input_ids, (0, missing)), F.pad(mask, (0, missing))
-        # Texts are images of height 1, (batch, channels, 1, words), with channels last in memory: on CPU, conv2d takes
-        # them 2.4 times as fast as conv1d, which needs channels first.
+        # Texts are images of height 1, (batch, channels, 1, words), with channels last in memory: on the CPU, conv2d
+        # is then 2.4 times as fast as conv1d, which needs channels first.
         hidden = self.embeddings(input_ids).transpose(1, 2).unsqueeze(2)
         mask = mask[:, None, None].to(hidden.dtype)
         hidden = hidden * mask
         for i, convolution in enumerate(self.convolutions):
-            # Masked positions are 0 and do not change a max-pool followed by a ReLU. The ReLU comes after the pool,
-            # with the same result on fewer elements.
+            # Masked positions are 0 and do not change a max-pool followed by a ReLU. The ReLU comes after the pool
+            # because the result is the same and there are fewer elements.
             assert isinstance(convolution, nn.Conv1d)
             padding = (0, convolution.kernel_size[0] // 2)
             hidden = F.conv2d(hidden, convolution.weight.unsqueeze(2), convolution.bias, padding=padding)
@@ -176,13 +177,13 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
 
     Args:
         path: a text file in UTF-8.
-        tokenizer: provides the vocabulary. Words are compared without changes.
+        tokenizer: the tokenizer with the vocabulary, whose words are looked up in the file as they are.
         embedding_size: number of values in each line.
 
     Returns:
-        float32, (len(tokenizer), embedding_size). Vectors of words that are not in the file are drawn from a normal
-        distribution with the mean and the standard deviation of those found, with PyTorch's global generator. The
-        vector of padding is zero.
+        The vectors of the vocabulary, float32 (len(tokenizer), embedding_size). Vectors of words that are not in the
+        file are drawn with PyTorch's global generator from a normal distribution with the mean and the standard
+        deviation of all values of the vectors that were found. The vector of padding is zero.
 
     Raises:
         ValueError: a line does not have `embedding_size` finite values, or no word of the vocabulary is in the file.
@@ -191,7 +192,8 @@ def load_embeddings(path: str | Path, tokenizer: PreTrainedTokenizerBase, embedd
     vocabulary = tokenizer.get_vocab()
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            # The first line shows the width. After it, all before the values is the word: a few contain spaces.
+            # The first line is split at every space, to check the number of values. On later lines, everything before
+            # the values is the word, because a few words contain spaces.
             word, *values = line.rstrip().rsplit(" ", embedding_size if number > 1 else -1)
             if len(values) != embedding_size:
                 raise ValueError(

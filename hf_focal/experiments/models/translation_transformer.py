@@ -13,18 +13,19 @@ def transformer_config(
     ffn_dim: int = 2048,
     dropout: float = 0.1,
 ) -> MarianConfig:
-    """Return the configuration of a Transformer to train from scratch, `MarianMTModel(transformer_config(...))`.
+    """Return the configuration of a Transformer to train from scratch, as `MarianMTModel(transformer_config(...))`.
 
-    It has sinusoidal positions, layer normalization after each residual branch, ReLU, and one matrix for the
-    embeddings of both sides and the head. Weights are initialized from N(0, 1/d_model): embeddings, which are
-    multiplied by √d_model, have standard deviation 1, and square matrices that of Glorot and Bengio (2010).
+    The model has sinusoidal positions, layer normalization after each residual branch, ReLU, and one matrix for the
+    embeddings of both languages and the head. Weights are initialized from N(0, 1/d_model). So embeddings, which are
+    multiplied by √d_model, have standard deviation 1, and square matrices have the standard deviation of Glorot and
+    Bengio (2010).
 
     Args:
-        tokenizer: tokenizer of both languages, with a padding token, which also starts the decoder, and an end token.
+        tokenizer: tokenizer of both languages, with an end token and a padding token, which also starts the decoder.
         max_length: number of positions.
         d_model: width, a multiple of `num_heads`.
-        num_layers: number of layers of the encoder, and of the decoder.
-        num_heads: number of heads of each attention.
+        num_layers: number of layers of the encoder, and also of the decoder.
+        num_heads: number of heads of each attention layer.
         ffn_dim: width of the feed-forward layers.
         dropout: dropout probability of residual branches and embeddings.
     """

@@ -23,10 +23,10 @@ class TreeLSTMConfig(PreTrainedConfig):
         embedding_size: width of a word vector.
         memory_size: width of a node's memory cell and hidden state.
         dropout: dropout probability of the head's input.
-        output_gate: whether inner nodes have an output gate. The code of Tai et al. has none: h = tanh(c).
-        neutral_class: whether the head has one more class, the last one, for neutral nodes in training. The logits of
-            the roots are without it.
-        pad_token_id: id whose vector stays zero; None for no such id.
+        output_gate: whether inner nodes have an output gate. The code of Tai et al. has no such gate: h = tanh(c).
+        neutral_class: whether the head has one extra class, the last one, for neutral nodes in training. The logits of
+            the roots leave this class out.
+        pad_token_id: id of the padding token, whose vector stays zero; None if there is no such token.
 
     Raises:
         huggingface_hub.errors.StrictDataclassClassValidationError: a size is below 1, or `dropout` is outside [0, 1].
@@ -53,14 +53,14 @@ class TreeLSTMConfig(PreTrainedConfig):
 class _Compose(torch.autograd.Function):
     """Computes the hidden states of all nodes from those of the leaves, height by height.
 
-    There are T nodes, sorted by height, the L leaves first. M is the memory size. Autograd would keep a gradient of
-    all T nodes for each height. Here the states and their gradients are one buffer each, and the gradient of the
-    weight is one matrix product over all nodes.
+    The T nodes are sorted by height, so that the L leaves come first. M is the memory size. Autograd would keep a
+    gradient of all T nodes for each height. Here, all states are in one buffer, all gradients of states are in
+    another, and the gradient of the weight is one matrix product over all nodes.
 
-    Inputs: memory cells and hidden states of the leaves, (L, M) each; weight (G M, 2 M) and bias (G M,) of the G gates
-    in the order update, input, left forget, right forget, and perhaps output; children (T - L, 2), the indices of the
-    children of inner nodes; sizes, the number of nodes of each height from 1. Returns (T + 1, M), with zeros in the
-    last place.
+    The inputs are the memory cells and the hidden states of the leaves, (L, M) each; the weight (G M, 2 M) and the
+    bias (G M,) of the G gates, in the order update, input, left forget, right forget, and, if there is one, output;
+    `children` (T - L, 2), the indices of the children of inner nodes; and `sizes`, the number of nodes at each height
+    from 1 up. The result is the hidden states (T + 1, M), where the last row is zeros.
     """
 
     @staticmethod
@@ -129,9 +129,9 @@ class _Compose(torch.autograd.Function):
             slopes[inner, 4:] *= grad_hidden[rows].unsqueeze(1)
             below = torch.mm(slopes[inner].flatten(1).to(weight.dtype), weight)
             grad_hidden.index_add_(0, pairs, below.to(grad.dtype).view(2 * size, width))
-            # A node has one parent: its gradient is complete.
+            # Each node has only one parent, so its gradient is now complete.
             grad_cell.index_copy_(0, pairs, (memory * forget[inner]).view(2 * size, width))
-        grad_gates = slopes.flatten(1).to(weight.dtype)  # now multiplied: gradients
+        grad_gates = slopes.flatten(1).to(weight.dtype)  # `slopes` now holds the gradients
         below = hidden.index_select(0, children.flatten()).view(num_inner, 2 * width).to(weight.dtype)
         grad_weight, grad_bias = grad_gates.t() @ below, grad_gates.sum(0)
         return grad_cell[:num_leaves], grad_hidden[:num_leaves], grad_weight, grad_bias, None, None
@@ -140,10 +140,11 @@ class _Compose(torch.autograd.Function):
 class TreeLSTMForSequenceClassification(PreTrainedModel):
     """Embedding → memory cell and hidden state of each leaf, then of each node from its two children → linear.
 
-    A leaf has c = W x + b and h = σ(W' x + b') tanh(c). A node has c = i u + f_l c_l + f_r c_r and h = o tanh(c), or
-    h = tanh(c) without an output gate; the gates i, f_l, f_r, o (sigmoid) and the update u (tanh) are linear in
-    [h_l; h_r]. Every node can be classified; the head is `classifier`. All trees of a batch are computed together,
-    height by height.
+    A leaf with the word vector x has the memory cell c = W x + b and the hidden state h = σ(W' x + b') tanh(c). An
+    inner node has c = i u + f_l c_l + f_r c_r and h = o tanh(c), or h = tanh(c) without an output gate. The gates i,
+    f_l, f_r, and o are sigmoids, and the update u is the tanh, of linear functions of [h_l; h_r], the hidden states of
+    the two children. Every node can be classified; the head is `classifier`. All trees of a batch are computed
+    together, height by height.
     """
 
     config_class = TreeLSTMConfig
@@ -188,27 +189,27 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Classify the roots or other nodes of trees, in batches of `TreeCollator`.
+        """Classify the roots or other nodes of the trees in a batch of `TreeCollator`.
 
         Args:
-            input_ids: int64, (batch, words), the words of the leaves from left to right, then padding.
+            input_ids: int64, (batch, words), the ids of the leaves' words from left to right, then padding.
             left, right: int64, (batch, nodes), the indices of each node's children within its tree; ignored for leaves
                 and padding. Leaves are numbered from left to right, and each node has one parent.
-            height: int64, (batch, nodes): 0 for a leaf, one more than the higher child for other nodes, -1 for
-                padding.
+            height: int64, (batch, nodes): 0 for a leaf, 1 plus the larger height of the two children for an inner
+                node, and -1 for padding.
             nodes: int64, (batch,) or (batch, any number), the nodes to classify; by default the root of each tree.
-            labels: int64, (batch,) or the shape of `nodes`, -100 for none. If given, the output has the cross-entropy
-                of Transformers' classifiers.
+            labels: int64, (batch,) or the shape of `nodes`, with -100 where there is no label. If labels are given,
+                the output has the cross-entropy that Transformers' classifiers compute.
 
         Returns:
-            `SequenceClassifierOutput` with `logits`, the shape of `nodes` and the number of classes (for
-            padding, the bias of the head), and `loss` if labels are given.
+            `SequenceClassifierOutput` with `logits`, whose shape is that of `nodes` followed by the number of classes,
+            and `loss` if `labels` are given. The logits of padding are the bias of the head.
         """
         hidden, places = self._hidden_states(input_ids, left, right, height)
         num_classes = self.num_labels if nodes is None else self.classifier.out_features
         nodes = height.argmax(1) if nodes is None else nodes
         places = places.gather(1, nodes.view(len(nodes), -1))
-        # Logits of all nodes are narrower to index than their hidden states.
+        # Indexing comes last because logits are narrower than hidden states.
         logits = self.classifier(self.dropout(hidden)).index_select(0, places.flatten()).view(*nodes.shape, -1)
         logits = logits[..., :num_classes]
         loss = None
@@ -218,12 +219,12 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def _hidden_states(self, input_ids: Tensor, left: Tensor, right: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the hidden states of all nodes, sorted by height, and the index of each node among them."""
+        """Compute the hidden states of all nodes, sorted by height, and the row of each node in these states."""
         batch_size, num_nodes = height.shape
-        # The only synchronisation with a GPU: the number of nodes of each height.
+        # The only synchronization with a GPU: the number of nodes at each height.
         num_padding, num_leaves, *sizes = (height.flatten() + 1).bincount(minlength=2).tolist()
         order = height.flatten().argsort(stable=True)[num_padding:]
-        places = torch.full_like(left.flatten(), len(order))  # padding refers to the zeros in the last place
+        places = torch.full_like(left.flatten(), len(order))  # padding points to the zeros in the last row
         places[order] = torch.arange(len(order), device=order.device)
 
         words = (height == 0).cumsum(1).sub_(1).clamp_(min=0)
@@ -237,7 +238,7 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
         first = (inner // num_nodes) * num_nodes  # index of the tree's node 0
         children = torch.stack([first + side.flatten()[inner] for side in (left, right)], dim=1)
         if torch.is_autocast_enabled(height.device.type):
-            # Products are in half precision, as under autocast; states and their sums are not.
+            # Matrix products are in half precision, as under autocast; states and their sums are not.
             dtype = torch.get_autocast_dtype(height.device.type)
             weight, bias = weight.to(dtype), bias.to(dtype)
         hidden = _Compose.apply(cell, hidden, weight, bias, places[children], sizes)

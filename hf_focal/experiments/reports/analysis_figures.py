@@ -1,4 +1,4 @@
-"""Style and files of the figures of `recipes/papers/analysis.py`."""
+"""Functions that style and save the figures of `recipes/papers/analysis.py`."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def dress(axes: Axes, x: str, y: str) -> Axes:
 
 
 def save(folder: Path, name: str, figure: Figure, header: Sequence[str], columns: Iterable[Any]) -> None:
-    """Write the figure and the table of the columns, which are sequences or tensors of one length."""
+    """Save a figure as `name`.png, and `columns` (sequences or tensors of the same length) as `name`.csv."""
     figure.savefig(folder / f"{name}.png", dpi=110)
     write_table(folder / f"{name}.csv", header, columns)
     print(f"  {folder / name}.png, .csv")

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 def temperature_curves(results: Sequence[TranslationResult], path: str | Path | None = None) -> "Figure":
-    """Draw test BLEU above validation ECE over the temperature, one line per run [Mukhoti et al. 2020, figure 5].
+    """Draw two panels with a line per run: test BLEU, and below it validation ECE, over the temperature.
 
-    The temperature axis covers the temperatures at which any run has BLEU. Small markers in both panels are the
-    temperatures with BLEU; the large, filled marker is the fitted temperature.
+    The figure is that of Mukhoti et al. 2020, figure 5. The temperature axis covers all temperatures at which BLEU was
+    measured for any run. In both panels, small markers show the temperatures at which the run's BLEU was measured, and
+    a large, filled marker shows the run's fitted temperature.
 
-    With a `path`, the figure is also saved. It has two axes: BLEU and ECE. Raises ValueError for no results, or no
-    BLEU in any of them.
+    The figure has two axes, BLEU and ECE. If `path` is given, the figure is also saved. Raises ValueError if there are
+    no results, or if no result has BLEU.
     """
     from matplotlib.figure import Figure
 
@@ -33,7 +34,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
     margin = 0.03 * (max(measured) - min(measured)) or 0.1
     lowest, highest = min(measured) - margin, max(measured) + margin
 
-    # Non-breaking spaces keep "T = " and its value together. The figure grows with the legend's two columns.
+    # Non-breaking spaces keep "T = " and its value together. The figure's height grows with the legend.
     labels = [wrapped(f"{run.loss}, T\xa0=\xa0{run.temperature.value:.4g}", 34) for run in results]
     height = 5.8 + 0.14 * sum(label.count("\n") + 1 for label in labels)
     figure = Figure(figsize=(6.4, height), layout="constrained")
@@ -58,7 +59,7 @@ def temperature_curves(results: Sequence[TranslationResult], path: str | Path | 
 
 
 def _draw_curve(axes: "Axes", curve: Mapping[float, float], run: TranslationResult, **style: Any) -> None:
-    """Draw a line with white markers and, on top, a large marker at the fitted temperature."""
+    """Draw a curve with white markers where BLEU was measured, and a large marker at the fitted temperature."""
     fitted, temperatures = run.temperature.value, sorted(curve)
     marked = [i for i, temperature in enumerate(temperatures) if temperature in run.bleu and temperature != fitted]
     values = [curve[temperature] for temperature in temperatures]

@@ -14,13 +14,13 @@ from ...reports.markdown_tables import before_after, check_results, columns_tabl
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationResult(RunResult):
-    """The result of a translation model. `pre` and `post` are of the reference tokens under teacher forcing.
+    """The result of a translation model. `pre` and `post` are measured on the reference tokens (teacher forcing).
 
     Attributes:
-        bleu: temperature of beam search -> BLEU of the test set, 0 to 100; at least at 1.0 and at the fitted T, whose
-            BLEU are also in `pre` and `post`.
+        bleu: temperature of beam search -> BLEU of the test set, from 0 to 100. The temperatures include 1.0, whose
+            BLEU is also in `pre`, and the fitted T, whose BLEU is also in `post`.
         signature: sacreBLEU's signature, which identifies how BLEU was computed.
-        validation_ece: temperature -> ECE of the validation set's tokens, a fraction, over the whole grid.
+        validation_ece: each temperature of the grid -> ECE of the validation set's tokens, as a fraction.
     """
 
     bleu: dict[float, float]
@@ -39,7 +39,7 @@ class TranslationResult(RunResult):
         signature: str,
         details: dict,
     ) -> "TranslationResult":
-        """Make a result from a trainer's `temperature_curves` and the test set's metrics before and after T."""
+        """Make a result from a trainer's `temperature_curves`, and from the test set's metrics before and after T."""
         return cls(
             loss=loss,
             temperature=temperature,
@@ -55,16 +55,16 @@ class TranslationResult(RunResult):
 
 
 def read_result(path: str | Path) -> RunResult:
-    """Read any run's report/metrics.json; raise one of `READ_ERRORS` for anything else."""
+    """Read the metrics.json of a report on any kind of run; raise one of `READ_ERRORS` if no report wrote the file."""
     values = json.loads(Path(path).read_text(encoding="utf-8"))
     return (TranslationResult if "bleu" in values else RunResult).load(path)
 
 
 def translation_table(results: Sequence[TranslationResult]) -> str:
-    """Compare translation runs: ECE, NLL and BLEU before → after T [Mukhoti et al. 2020, table 3].
+    """Format a Markdown table of translation runs: ECE, NLL, and BLEU before → after T [Mukhoti et al. 2020, table 3].
 
-    The best values are in bold as in `results_table`, the largest of BLEU. A line per distinct sacreBLEU signature
-    follows. Raises ValueError for no results.
+    With at least two runs, the smallest ECE and NLL and the largest BLEU are in bold, separately before and after T. A
+    line for each distinct sacreBLEU signature follows the table. Raises ValueError if there are no results.
     """
     check_results(results)
     ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)

@@ -1,4 +1,4 @@
-"""Statistical tests, paired over seeds, of the papers' claims about focal losses."""
+"""Statistical tests, paired by seed, of the papers' claims about focal losses."""
 
 import math
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from .paper_tables import Runs, measured
 
 @dataclass(frozen=True)
 class PairedTest:
-    """One-sided tests of whether a paired difference is below a margin.
+    """Results of one-sided tests of whether paired differences are below a margin.
 
     Attributes:
         size: number of pairs.
         mean: mean difference; NaN without pairs.
         interval: two-sided 95% t interval of the mean; NaN with fewer than two pairs.
         p_t: p-value of the paired t-test; NaN with fewer than two pairs.
-        p_wilcoxon: p-value of Wilcoxon's signed-rank test, at least 1 / 2^n with n pairs; NaN with fewer than two.
+        p_wilcoxon: p-value of Wilcoxon's signed-rank test, at least 1 / 2^n with n pairs; NaN if n < 2.
     """
 
     size: int
@@ -31,7 +31,10 @@ class PairedTest:
 
     @classmethod
     def of(cls, differences: Iterable[float], margin: float = 0.0) -> "PairedTest":
-        """Test differences against a margin: 0 for "smaller", above 0 for "not larger by the margin"."""
+        """Test whether differences are below a margin.
+
+        A margin of 0 tests the claim "smaller", and a positive margin the claim "larger by less than the margin".
+        """
         values = np.asarray(list(differences), dtype=float)
         nan = math.nan
         if len(values) < 2:
@@ -45,13 +48,13 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Claim:
-    """A metric of a loss is below that of a baseline, or above it by less than a margin.
+    """The claim that the metric of a loss minus the same metric of a baseline loss is below a margin.
 
     Attributes:
-        text: the claim.
-        loss, baseline: their names in the tables.
+        text: the claim in words.
+        loss, baseline: the names of the two losses, as keys of `Runs`.
         metric, stage: as in `measured`.
-        margin: in the metric's printed unit; 0 for "below".
+        margin: in the unit in which the metric is printed; 0 claims that the metric of the loss is smaller.
     """
 
     text: str
@@ -62,7 +65,7 @@ class Claim:
     margin: float = 0.0
 
     def differences(self, runs: Runs) -> dict[int, float]:
-        """Seed -> the loss's value less the baseline's, for the seeds that both have."""
+        """Return seed -> the metric of the loss minus that of the baseline, for the seeds that both losses have."""
         of_loss, of_baseline = (runs.get(name, {}) for name in (self.loss, self.baseline))
         return {
             seed: measured(of_loss[seed], self.metric, self.stage) - measured(record, self.metric, self.stage)
@@ -71,7 +74,7 @@ class Claim:
         }
 
 
-# FLSD-53, which Mukhoti et al. recommend, stands for the focal losses.
+# FLSD-53, which Mukhoti et al. recommend, represents the focal losses.
 CLAIMS = (
     Claim("(a) ECE before T: FLSD-53 below cross-entropy", "flsd_53", "cross_entropy", "ece", "pre_t"),
     Claim("(b) ECE after T: FLSD-53 below cross-entropy", "flsd_53", "cross_entropy", "ece", "post_t"),
@@ -82,13 +85,14 @@ CLAIMS = (
 
 
 def claims_table(tasks: dict[str, Runs], level: float = 0.05) -> str:
-    """Test each claim on each task: a Markdown table with the differences in percentage points and p-values.
+    """Test each claim on each task. Return a Markdown table of differences, in percentage points, and p-values.
 
-    With at least two tasks that have two common seeds, "mean of the tasks" tests the mean over them for each seed.
+    If at least two tasks have two or more seeds, each claim also has a row "mean of the tasks". For this row, the
+    differences are averaged over these tasks, separately for each seed that all these tasks have.
 
     Args:
-        tasks: title -> loss -> seed -> record.
-        level: the t-test's significance level for "shown".
+        tasks: title of the task -> loss -> seed -> the run's record.
+        level: significance level. A claim is "shown" if the p-value of its t-test is smaller.
     """
     rows = []
     for claim in CLAIMS:

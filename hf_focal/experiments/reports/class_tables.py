@@ -14,12 +14,13 @@ _CLASS_MEANS = {
 
 
 def class_table(results: Sequence[RunResult]) -> str:
-    """Compare runs by accuracy and by means over the classes (`ConfusionMatrix.compute`), one row per run.
+    """Format a Markdown table of accuracies and of means over classes (`ConfusionMatrix.compute`), one row per run.
 
-    With several runs, the largest printed value of each column is in bold. A temperature changes none of them.
+    With several runs, the largest printed value of each column is in bold. Temperature scaling changes none of these
+    values.
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     columns = [[format_number(run.pre.get(key), 100, 2) for run in results] for key in _CLASS_MEANS.values()]
@@ -28,19 +29,19 @@ def class_table(results: Sequence[RunResult]) -> str:
 
 
 def per_class_table(results: Sequence[RunResult], key: str = "accuracy") -> str:
-    """Compare runs class by class, the most frequent class first.
+    """Format a Markdown table that compares runs class by class, with the most frequent class first.
 
     Args:
-        results: runs on one test set, whose `details["classes"]` lists "name", "count", "accuracy" and "iou" of each
-            class.
+        results: runs on the same test set. `details["classes"]` of each has lists of the classes' "name", "count",
+            "accuracy", and "iou".
         key: "accuracy" or "iou".
 
     Returns:
-        Each class's share of the test samples and its accuracy or IoU in each run. With several runs, the largest
-        value of each class is in bold.
+        A table of each class's share of the test samples and its accuracy or IoU in each run. With several runs, the
+        largest value of each class is in bold.
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     classes = [run.details["classes"] for run in results]

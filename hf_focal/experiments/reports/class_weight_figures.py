@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 
 def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
-    """Divide the focal and the recall weights of each record by their sum over the classes.
+    """Normalize the focal weights of each record, and likewise its recall weights, to sum to 1 over the classes.
 
     Args:
         history: R records of K classes, as `class_weight_history` returns them.
 
     Returns:
-        (R, K) float64 each. NaN for a class without samples, which the sum leaves out, and where all weights are 0.
+        The focal and the recall weights as two float64 arrays of shape (R, K). Weights are NaN for a class without
+        samples, which is left out of the sum, and for all classes of a record whose weights are all 0.
     """
     shares = []
     for name in ("focal", "recall"):
@@ -35,23 +36,23 @@ def class_weights_figure(
     title: str | None = None,
     path: str | Path | None = None,
 ) -> "Figure":
-    """Draw the normalized focal weight and recall weight of each class, and the ratio of recall to focal weight.
+    """Draw each class's normalized focal weight, normalized recall weight, and the ratio recall / focal, by epoch.
 
     Weights are normalized because a factor that all classes share only scales the gradient. A ratio above 1 marks a
     class that recall loss weights more than focal loss does. The color shows the class's number of training samples.
 
     Args:
-        history: the records of `ClassWeightsCallback`, in order: `"epoch"`; `"focal"` and `"recall"`, K weights each,
-            None for a class without samples.
-        class_counts: K, the number of training samples of each class.
-        title: a line above the figure.
+        history: the records of `ClassWeightsCallback`, in order. Each has `"epoch"`, and the K weights `"focal"` and
+            `"recall"`, which are None for classes without samples.
+        class_counts: number of training samples of each of the K classes.
+        title: a title above the figure.
         path: file to save the figure to; its suffix selects the format.
 
     Returns:
         A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, color bar.
 
     Raises:
-        ValueError: no records, or `class_counts` of another number of classes.
+        ValueError: there are no records, or `class_counts` has the wrong number of classes.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -91,17 +92,17 @@ def class_weights_figure(
 def training_loss_figure(
     curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
 ) -> "Figure":
-    """Draw the logged training loss of runs by epoch.
+    """Draw the logged training loss of each run over the epochs.
 
     Args:
-        curves: run -> pairs of epoch and loss.
+        curves: name of the run -> pairs of epoch and loss.
         path: file to save the figure to; its suffix selects the format.
 
     Returns:
         A `matplotlib.figure.Figure` with one axes.
 
     Raises:
-        ValueError: no runs, or a run without losses.
+        ValueError: there are no runs, or a run has no losses.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 
-# (measure, label, factor); errors are drawn in per cent.
+# (measure, label, factor); the factor 100 turns fractions into percentages.
 _NORMS = (
     ("weight_norm", "Weight norm, last layer", 1),
     ("feature_norm", "Feature norm", 1),
@@ -35,19 +35,19 @@ _COMPARED = (
 def write_dynamics(folder: str | Path, history: History, title: str | None = None) -> list[Path]:
     """Write the figures of one run.
 
-    These are dynamics.png and, if distributions were kept, dynamics_train.png, dynamics_test.png and
-    dynamics_gradients.png.
+    These are dynamics.png; dynamics_train.png and dynamics_test.png, if reliability bins of some epochs were kept; and
+    dynamics_gradients.png, if histograms of gradient norms were kept too.
 
     Args:
-        folder: created if it does not exist.
+        folder: the folder to write to; created if it does not exist.
         history: what `dynamics_history` returns.
-        title: a line above the figures.
+        title: a title above the figures.
 
     Returns:
-        The files.
+        The paths of the files written.
 
     Raises:
-        ValueError: an empty history.
+        ValueError: `history` is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,17 +61,19 @@ def write_dynamics(folder: str | Path, history: History, title: str | None = Non
 
 
 def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
-    """Write the figures of several runs: dynamics.png and, if histograms were kept, dynamics_gradients.png.
+    """Write the figures of several runs: dynamics.png and dynamics_gradients.png.
+
+    If no history has histograms of gradient norms, dynamics_gradients.png is left out.
 
     Args:
-        folder: created if it does not exist.
-        histories: name -> what `dynamics_history` returns.
+        folder: the folder to write to; created if it does not exist.
+        histories: name of the run -> what `dynamics_history` returns.
 
     Returns:
-        The files.
+        The paths of the files written.
 
     Raises:
-        ValueError: no runs, or an empty history.
+        ValueError: there are no runs, or the history of a run is empty.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +85,10 @@ def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, Histor
 
 
 def dynamics_figure(history: History, title: str | None = None) -> "Figure":
-    """Draw NLL and entropy of both splits, error, ECE and norms of one run by epoch (figures 2, 3e and 10)."""
+    """Draw one run's NLL, entropy, error, and ECE on training and test data, by epoch (figures 2, 3e, and 10).
+
+    Three more panels show the norms of the last layer's weight, input features, and gradient.
+    """
     from matplotlib.figure import Figure
 
     _check(history)
@@ -115,7 +120,7 @@ def dynamics_figure(history: History, title: str | None = None) -> "Figure":
 
 
 def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
-    """Draw test metrics and norms of several runs in common panels by epoch (figures 3 and 10)."""
+    """Draw test metrics and norms by epoch, with a panel for each and a line for each run (figures 3 and 10)."""
     from matplotlib.figure import Figure
 
     if not histories:
@@ -134,7 +139,10 @@ def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
 
 
 def reliability_by_epoch(history: History, split: str, title: str | None = None) -> "Figure":
-    """Draw the reliability diagram and the share of samples of each epoch whose bins were kept (figure 1)."""
+    """Draw a reliability diagram and the share of samples in each bin for each entry of a history (figure 1).
+
+    All entries must have the bins of `split`, which is "train" or "test".
+    """
     from matplotlib.figure import Figure
 
     _check(history)
@@ -159,7 +167,7 @@ def reliability_by_epoch(history: History, split: str, title: str | None = None)
 
 
 def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
-    """Draw histograms of the gradient norms of several runs, a panel for each epoch (figures 4b to 4d)."""
+    """Draw histograms of the gradient norms of several runs, with a panel for each epoch (figures 4b to 4d)."""
     from matplotlib.figure import Figure
 
     epochs = sorted({entry["epoch"] for history in histories.values() for entry in history})

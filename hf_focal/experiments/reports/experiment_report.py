@@ -1,4 +1,4 @@
-"""Report folders of the papers' experiments: the product's reports, class weights, shots and training losses."""
+"""Report folders of the papers' experiments, with class weights, recall of rare classes, and training losses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +9,14 @@ from .shot_recall import has_long_tail, shots_table
 
 
 def write_experiment_report(folder: str | Path, result: RunResult) -> list[Path]:
-    """Write one run's report: the files of `hf_focal.reports.write_report`, and figures of the classes.
+    """Write one run's report: the files of `hf_focal.reports.write_report`, and up to two more.
 
-    For long-tailed training data (`has_long_tail`), shots.md is the `shots_table`. Where
-    `result.details["class_weights"]` holds records, class_weights.png is their `class_weights_figure`.
+    For long-tailed training data (`has_long_tail`), shots.md holds the `shots_table`. If
+    `result.details["class_weights"]` holds records of class weights, class_weights.png is their
+    `class_weights_figure`.
 
     Returns:
-        The files, metrics.json last: where it exists, the report is complete.
+        The paths of the files. metrics.json is written last: if it exists, the report is complete.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,13 +29,13 @@ def write_experiment_report(folder: str | Path, result: RunResult) -> list[Path]
 
 
 def write_experiment_comparison(folder: str | Path, results: Sequence[RunResult]) -> list[Path]:
-    """Write the comparison of several runs: the files of `hf_focal.reports.write_comparison`, and two of the classes.
+    """Write the comparison of several runs: the files of `hf_focal.reports.write_comparison`, and up to two more.
 
-    For long-tailed training data (`has_long_tail`), shots.md is the `shots_table`. With at least two runs of recall
-    loss with an average (`recall:ema=...`), training_loss.png is their `training_loss_figure`.
+    For long-tailed training data (`has_long_tail`), shots.md holds the `shots_table`. If there are at least two runs
+    of recall loss with a moving average (`recall:ema=...`), training_loss.png is their `training_loss_figure`.
 
     Returns:
-        The files.
+        The paths of the files.
     """
     folder = Path(folder)
     paths = [*write_comparison(folder, results), *_write_shots(folder, results)]

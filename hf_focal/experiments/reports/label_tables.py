@@ -1,4 +1,4 @@
-"""Table of what one temperature, and one a label, change in models of several labels."""
+"""Table that compares the effects of one temperature and of one temperature per label in multi-label models."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,16 @@ from ...reports.markdown_tables import check_results, columns_table, format_numb
 
 
 def label_correction_table(results: Sequence[RunResult]) -> str:
-    """Compare runs before T → after one T → after one T per label, one row per run, with the largest and smallest T.
+    """Format a Markdown table of metrics before T → after one shared T → after one T per label, with one row per run.
+
+    The last column has the shared T, followed by the smallest and largest T of the labels.
 
     Args:
         results: runs whose details have "one_temperature" and, if the true posterior is known, "true_errors", as
             `measure_classifier` writes them.
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     columns = {"Loss": [run.loss for run in results]}

@@ -1,8 +1,9 @@
-"""Out-of-distribution detection: uncertainty scores of logits, ROC curves and detection metrics.
+"""Out-of-distribution detection: uncertainty scores of logits, ROC curves, and detection metrics.
 
 The score is a classifier's uncertainty [Hendrycks and Gimpel, ICLR 2017; Mukhoti et al., NeurIPS 2020, section 5;
 Ghosh et al., NeurIPS 2022, figure 6]. A higher score means "more likely out of distribution", and out of distribution
-is the positive class. Samples with equal scores are flagged together, so their order does not matter.
+is the positive class. A threshold flags all samples with at least that score. Samples with equal scores are therefore
+flagged together, and their order does not matter.
 """
 
 from dataclasses import dataclass
@@ -16,29 +17,29 @@ from ...metrics.input_checks import Array, as_tensor, check_largest, check_score
 
 KINDS = ("entropy", "confidence")
 
-# Logits of a block, which is computed in float64 at once. Results do not depend on it.
+# Number of logits that are processed in float64 at a time. Results do not depend on it.
 _BLOCK = 2**20
 
 
 def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
     """Score the uncertainty of each sample; a higher score means more likely out of distribution.
 
-    Scores are computed in float64, also from float32 logits, whose softmax rounds to 1 where logits differ by 17.
-    These scores distinguish samples until their logits differ by 708.
+    Scores are computed in float64, even if the logits are float32. A float32 softmax rounds to 1 once the largest
+    logit exceeds the others by 17; in float64, the scores still distinguish samples up to a difference of 708.
 
     Args:
         logits: (N, K), a tensor of any floating dtype on any device, or an array. -inf means probability 0. For scores
             after temperature scaling, divide by the temperature first.
-        kind: `"entropy"`: of the softmax, in nats, from 0 to log K. `"confidence"`: -log of the largest probability,
-            in nats, from 0 to log K, which ranks samples as minus the largest probability does, with fewer ties.
+        kind: `"entropy"`, the entropy of the softmax, or `"confidence"`, -log of the largest probability. Both are in
+            nats, from 0 to log K. `"confidence"` ranks samples as minus the largest probability does, with fewer ties.
 
     Returns:
         float64 (N,), on the CPU.
 
     Raises:
-        TypeError: logits that are not floating point.
-        ValueError: an unknown kind; logits that are not (N, K) with K >= 2, or with NaN, +inf or no finite value in a
-            sample.
+        TypeError: the logits are not floating point.
+        ValueError: the kind is unknown; the logits are not (N, K) with K >= 2; or a sample has a NaN, +inf, or no
+            finite logit.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be 'entropy' or 'confidence', got {kind!r}")
@@ -53,7 +54,8 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
 def _uncertainty(logits: Tensor, kind: str) -> Tensor:
     top, prediction = logits.max(1, keepdim=True)
     check_largest(top)
-    # p = w / (1 + Σ w), where w = exp(z - max z) of the other classes: 1 + Σ w would round small w away.
+    # p = w / (1 + Σ w), where w = exp(z - max z) of the other classes. log1p keeps small w, which 1 + Σ w would round
+    # away.
     weights = (logits - top).exp_().scatter_(1, prediction, 0)
     sums = weights.sum(1)
     if kind == "confidence":
@@ -66,10 +68,10 @@ class RocCurve:
     """Receiver operating characteristic of a score; see `roc_curve`.
 
     Attributes:
-        false_positive_rate: float64 (P,), the share of in-distribution samples whose score is at least the threshold,
-            ascending from 0 to 1.
-        true_positive_rate: float64 (P,), the share of out-of-distribution samples.
-        thresholds: float64 (P,), descending. The first is inf, which flags no sample.
+        false_positive_rate: float64 (P,), for each threshold, the share of in-distribution samples whose score is at
+            least the threshold. The shares ascend from 0 to 1.
+        true_positive_rate: float64 (P,), the same for the out-of-distribution samples.
+        thresholds: float64 (P,), descending. The first threshold is inf, which flags no sample.
     """
 
     false_positive_rate: np.ndarray
@@ -77,10 +79,10 @@ class RocCurve:
     thresholds: np.ndarray
 
     def thin(self, max_points: int = 200) -> "RocCurve":
-        """Keep at most `max_points` points, the two ends among them, for a figure.
+        """Return a curve with at most `max_points` points of this one, including both ends, for a figure.
 
-        The kept points are nearest to an even spacing of the sum of both rates. Each point that is left out is within
-        2 / (`max_points` - 1) of a kept one, measured as the sum of the differences of both rates.
+        The points kept are those nearest to an even spacing of the sum of both rates. Each point that is left out is
+        within 2 / (`max_points` - 1) of a kept one, measured as the sum of the absolute differences of both rates.
 
         Raises:
             ValueError: `max_points` is below 2.
@@ -97,7 +99,7 @@ class RocCurve:
 
 
 def roc_curve(in_scores: Array, out_scores: Array) -> RocCurve:
-    """Compute the ROC curve, with a point for each distinct score and one that flags no sample.
+    """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
 
     Args:
         in_scores: (N,), scores of the in-distribution samples.
@@ -105,14 +107,14 @@ def roc_curve(in_scores: Array, out_scores: Array) -> RocCurve:
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: scores that are not one-dimensional, empty, or not finite.
+        ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
     labels, scores = _read_scores(in_scores, out_scores)
     return RocCurve(*_sklearn_metrics().roc_curve(labels, scores, drop_intermediate=False))
 
 
 def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
-    """Measure how well scores distinguish the two sets.
+    """Measure how well scores distinguish in-distribution from out-of-distribution samples.
 
     Args:
         in_scores: (N,), scores of the in-distribution samples.
@@ -122,14 +124,15 @@ def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
         Fractions in [0, 1]:
         `"auroc"`: the area under the ROC curve, which is the probability that an out-of-distribution sample has the
             higher score; ties count half;
-        `"aupr_out"`: the average precision Σ (R_i - R_{i-1}) P_i with out of distribution as the positive class;
+        `"aupr_out"`: the average precision Σ (R_i - R_{i-1}) P_i, with the recall R_i and the precision P_i at the
+            i-th threshold, and with out of distribution as the positive class;
         `"aupr_in"`: the average precision with in distribution as the positive class and negated scores;
         `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
             out-of-distribution samples.
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: scores that are not one-dimensional, empty, or not finite.
+        ValueError: the scores are not one-dimensional, are empty, or are not finite.
     """
     curve = roc_curve(in_scores, out_scores)
     labels, scores = _read_scores(in_scores, out_scores)
@@ -152,7 +155,7 @@ def _sklearn_metrics() -> Any:
 
 
 def _read_scores(in_scores: Array, out_scores: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Join the scores: labels (N + M,), 1 for out of distribution, and scores (N + M,), float64."""
+    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,), float64."""
     inside, outside = _checked("in_scores", in_scores), _checked("out_scores", out_scores)
     return np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
 

@@ -48,17 +48,18 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class DetectionResult:
-    """A run's out-of-distribution detection, and its calibration on corrupted data.
+    """Metrics of a run's out-of-distribution detection, and of its calibration on corrupted data.
 
     Attributes:
         loss: the loss, as `str(LossConfig)`.
-        temperature: fitted on the in-distribution validation set; 1 if none was fitted.
-        detection: out-of-distribution set -> `"pre"`, `"post"` (before and after T) -> `"entropy"`, `"confidence"` ->
-            the `detection_metrics`, fractions.
-        curves: out-of-distribution set -> `"pre"`, `"post"` -> the thinned ROC curve of the entropy.
-        shift: corruption -> a dict for each severity, of which 0 is the original data: `"severity"`, and `"pre"` and
-            `"post"` with `CalibrationMetrics.compute()`, fractions and nats. May be empty.
-        in_distribution: `"pre"`, `"post"` -> metrics of the in-distribution test set. May be empty.
+        temperature: the T fitted on the in-distribution validation set; 1 if none was fitted.
+        detection: name of the out-of-distribution set -> `"pre"` or `"post"` (before or after T) -> `"entropy"` or
+            `"confidence"` (the score) -> the `detection_metrics`, fractions.
+        curves: name of the out-of-distribution set -> `"pre"` or `"post"` -> the thinned ROC curve of the entropy.
+        shift: name of the corruption -> a dict for each severity, with `"severity"` (0 is the original data) and, in
+            `"pre"` and `"post"`, what `CalibrationMetrics.compute` returned before and after T. May be empty.
+        in_distribution: `"pre"` and `"post"` -> what `CalibrationMetrics.compute` returned for the in-distribution
+            test set before and after T. May be empty.
         details: other JSON values to keep.
     """
 
@@ -74,17 +75,17 @@ class DetectionResult:
     def measure(
         cls, loss: str, temperature: float, in_logits: Array, out_logits: Mapping[str, Array], **values: Any
     ) -> "DetectionResult":
-        """Measure logits (N, K) of the in-distribution set and (M, K) of each out-of-distribution set.
+        """Make a result from the logits of the in-distribution set and of each out-of-distribution set.
 
         Args:
-            loss, temperature: the fields.
+            loss, temperature: as in the attributes.
             in_logits: (N, K), in-distribution logits.
-            out_logits: out-of-distribution set -> logits (M, K).
-            values: the fields `shift`, `in_distribution` and `details`.
+            out_logits: name of each out-of-distribution set -> its logits (M, K).
+            values: the fields `shift`, `in_distribution`, and `details`.
 
         Raises:
-            TypeError, ValueError: as `uncertainty` does; a temperature that is not finite and positive, or a set
-                without samples.
+            TypeError, ValueError: as in `uncertainty`; also if the temperature is not finite and positive, or a set
+                has no samples.
         """
         temperature = check_positive("temperature", temperature)
         scores = _scores(in_logits, temperature)
@@ -102,22 +103,22 @@ class DetectionResult:
 
 
 def read_detection_results(path: str | Path) -> list[DetectionResult]:
-    """Read the detection.json of `write_detection_report`."""
+    """Read the results in a detection.json that `write_detection_report` wrote."""
     return [_from_json(values) for values in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
 def detection_table(results: Sequence[DetectionResult]) -> str:
     """Format a table for each out-of-distribution set, with the set's name as heading and a line for each run.
 
-    The columns are the temperature, the AUROC of entropy and of confidence and, for the entropy, the false positive
-    rate at 95% true positives and both average precisions, in % before → after T. With several runs, the best printed
-    values before and after T are bold, ties included.
+    After the loss and T, the columns are percentages before → after T: the AUROC of the entropy and of the confidence
+    and, for the entropy only, the false positive rate at 95% true positives and both average precisions. With several
+    runs, the best printed values before and after T are bold, ties included.
 
     Returns:
-        Markdown that ends in a newline; empty without sets. Missing values and NaN are shown as "–".
+        Markdown that ends in a newline, or "" if there are no sets. Missing values and NaN are shown as "–".
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     sections = []
@@ -131,19 +132,19 @@ def detection_table(results: Sequence[DetectionResult]) -> str:
 
 
 def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
-    """Format two tables, with a line for each run and a column for each severity: ECE % before → after T, accuracy %.
+    """Format a table of ECE % before → after T and one of accuracy %, with a line per run and a column per severity.
 
     With several runs, the best printed value of each column is bold, ties included.
 
     Args:
-        results: the runs. The lines of runs without the corruption are empty.
+        results: the runs. Runs without the corruption have a line without values.
         corruption: name of the corruption.
 
     Returns:
         Markdown that ends in a newline, with a heading above each table. Missing values and NaN are shown as "–".
 
     Raises:
-        ValueError: no results, or none with the corruption.
+        ValueError: there are no results, or no result has the corruption.
     """
     runs = _shifts(results, corruption)
     severities = sorted({severity for run in runs for severity in run})
@@ -160,18 +161,18 @@ def shift_table(results: Sequence[DetectionResult], corruption: str) -> str:
 
 
 def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Path | None = None) -> "Figure":
-    """Draw the ROC curves of the entropy before and after T, a line for each run, and name their AUROC.
+    """Draw ROC curves of the entropy before and after T, with a line for each run and the AUROC in the legend.
 
     Args:
-        results: the runs; those without the set are left out.
+        results: the runs; runs without the out-of-distribution set are left out.
         out_set: name of the out-of-distribution set, the positive class.
         path: file to save the figure to; its suffix selects the format.
 
     Returns:
-        A `matplotlib.figure.Figure` with two axes.
+        A `matplotlib.figure.Figure` with two axes, before and after T.
 
     Raises:
-        ValueError: no results, or none with the set.
+        ValueError: there are no results, or no result has the set.
     """
     check_results(results)
     runs = [run for run in results if out_set in run.curves]
@@ -180,7 +181,7 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
     labels = []
     for run in runs:
         areas = " → ".join(format_number(_metric(run, out_set, side, "entropy", "auroc"), 100, 2) for side in _SIDES)
-        # Lines do not break inside the numbers.
+        # Non-breaking spaces keep the numbers on one line.
         labels.append(wrapped(f"{run.loss}, " + f"AUROC {areas}%".replace(" ", "\xa0"), 46))
     figure, panels = _panels(2, 4.5, labels)
     for axes, side, title in zip(panels, _SIDES, ("Before", "After"), strict=True):
@@ -199,10 +200,10 @@ def roc_figure(results: Sequence[DetectionResult], out_set: str, path: str | Pat
 
 
 def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str | Path | None = None) -> "Figure":
-    """Draw ECE before and after T and accuracy over the severity of a corruption, a line for each run.
+    """Draw ECE before T, ECE after T, and accuracy over the severity of a corruption, with a line for each run.
 
     Args:
-        results: the runs; those without the corruption are left out.
+        results: the runs; runs without the corruption are left out.
         corruption: name of the corruption.
         path: file to save the figure to; its suffix selects the format.
 
@@ -210,7 +211,7 @@ def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str 
         A `matplotlib.figure.Figure` with three axes.
 
     Raises:
-        ValueError: no results, or none with the corruption.
+        ValueError: there are no results, or no result has the corruption.
     """
     shifts = _shifts(results, corruption)
     labels = [wrapped(run.loss, 50) for run, shift in zip(results, shifts, strict=True) if shift]
@@ -231,22 +232,22 @@ def shift_figure(results: Sequence[DetectionResult], corruption: str, path: str 
 
 
 def write_detection_report(folder: str | Path, results: Sequence[DetectionResult]) -> list[Path]:
-    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv and detection.json of several runs.
+    """Write table.md, roc_<set>.png, shift_<corruption>.png, shift.csv, and detection.json of several runs.
 
-    shift.csv, written if there are corruptions, has the columns loss, corruption, severity, when ("pre" or "post" T)
-    and the metrics: fractions and nats, empty where undefined. `read_detection_results` reads detection.json, in which
-    NaN and infinite thresholds are null. In file names, characters other than letters, digits, dots, dashes and
-    underscores become underscores.
+    shift.csv is written if there are corruptions. Its columns are loss, corruption, severity, when ("pre" or "post"
+    for before or after T), and the metrics, which are fractions or nats, and empty where undefined.
+    `read_detection_results` reads detection.json, in which NaN and infinite thresholds are null. In file names,
+    characters other than letters, digits, dots, dashes, and underscores become underscores.
 
     Args:
-        folder: created if it does not exist.
+        folder: the folder to write to; created if it does not exist.
         results: the runs, at least one.
 
     Returns:
-        The files, the JSON last: where it exists, the report is complete.
+        The paths of the files. detection.json is written last: if it exists, the report is complete.
 
     Raises:
-        ValueError: no results, or two sets or two corruptions whose files would have the same name.
+        ValueError: there are no results, or the files of two sets or of two corruptions would have the same name.
     """
     check_results(results)
     folder, table, metrics = Path(folder), Path(folder, "table.md"), Path(folder, "detection.json")
@@ -276,7 +277,7 @@ def write_detection_report(folder: str | Path, results: Sequence[DetectionResult
 
 
 def _in_distribution(run: DetectionResult) -> SimpleNamespace:
-    """The fields of a `RunResult` that `results_columns` reads."""
+    """Return a run's in-distribution metrics, with the fields of a `RunResult` that `results_columns` reads."""
     measured: Any = {"pre": {}, "post": {}, "pre_intervals": {}, "post_intervals": {}} | run.in_distribution
     method = "temperature" if measured["post"] else None
     unknown = math.nan
@@ -308,7 +309,7 @@ def _scores(logits: Array, temperature: float) -> dict[tuple[str, str], np.ndarr
 
 
 def _names(mappings: Iterable[Mapping]) -> list[str]:
-    """The keys of all mappings without repetition, in order of first appearance."""
+    """Return the keys of all mappings without repetition, in order of first appearance."""
     return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
@@ -328,7 +329,7 @@ def _value(entry: Mapping, side: str, metric: str) -> float | None:
 
 
 def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[int, Mapping]]:
-    """The entries of each run by severity; empty for a run without the corruption."""
+    """Return severity -> entry of `shift` for each run; the mapping is empty for a run without the corruption."""
     check_results(results)
     if not any(run.shift.get(corruption) for run in results):
         raise ValueError(f"corruption must be one of {_names(run.shift for run in results)}, got {corruption!r}")
@@ -336,7 +337,7 @@ def _shifts(results: Sequence[DetectionResult], corruption: str) -> list[dict[in
 
 
 def _panels(number: int, width: float, labels: Sequence[str]) -> tuple["Figure", Sequence["Axes"]]:
-    """A figure with panels side by side, and room above them for a legend in two columns."""
+    """Create a figure with panels side by side, and with room for a legend in two columns above the panels."""
     from matplotlib.figure import Figure
 
     lines = sum(label.count("\n") + 1 for label in labels)
@@ -375,7 +376,7 @@ def _from_json(values: dict[str, Any]) -> DetectionResult:
 
 
 def _restore(value: Any) -> Any:
-    """Make null NaN again, at any depth."""
+    """Replace None, which stands for NaN in JSON, by NaN at any depth."""
     if isinstance(value, dict):
         return {key: _restore(item) for key, item in value.items()}
     return [_restore(item) for item in value] if isinstance(value, list) else nan_for_null(value)

@@ -14,7 +14,7 @@ from ...reports.markdown_tables import MISSING, columns_table
 Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
 
-# Metric of a paper's CSV -> its title, our name, and the factor to the printed unit.
+# Metric in a paper's CSV -> its title, its name in our results, and the factor from our unit to the printed unit.
 METRICS = {
     "ece": ("ECE %", "ece", 100),
     "adaece": ("AdaECE %", "adaece", 100),
@@ -28,7 +28,7 @@ METRICS = {
     "s99_accuracy": ("accuracy of S99 %", "s99_accuracy", 100),
     "bleu": ("BLEU", "bleu", 1),
 }
-_STAGES = {"pre_t": "before", "post_t": "after"}  # the keys of a record
+_STAGES = {"pre_t": "before", "post_t": "after"}  # stage -> key of a record
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class PaperCell:
     """A value that a paper printed.
 
     Attributes:
-        dataset, model, loss: their names in the paper's table.
+        dataset, model, loss: the names of the dataset, model, and loss in the paper's table.
         metric: a key of `METRICS`.
         stage: "pre_t" or "post_t", before or after temperature scaling.
-        value: in the unit that `METRICS` names.
+        value: the printed number, in the unit that the title of the metric in `METRICS` names.
         temperature: the temperature printed beside the value; None if there is none.
         note: a doubt about the value, or "".
     """
@@ -55,7 +55,7 @@ class PaperCell:
 
     @property
     def name(self) -> Name:
-        """Dataset, model and loss."""
+        """Dataset, model, and loss."""
         return self.dataset, self.model, self.loss
 
     @property
@@ -65,12 +65,12 @@ class PaperCell:
 
 
 def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
-    """Read the tables of a paper from a CSV file: table number -> cells.
+    """Read the tables of a paper from a CSV file, and return table number -> cells.
 
-    The columns are paper, table and the fields of `PaperCell`. Each line is a printed cell.
+    The file's columns are paper, table, and the fields of `PaperCell`. Each line is a printed cell.
 
     Raises:
-        ValueError: other columns, or an unknown metric or stage.
+        ValueError: the file has other columns, or a metric or stage is unknown.
     """
     expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
     tables: dict[int, list[PaperCell]] = {}
@@ -91,10 +91,12 @@ def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
 
 
 def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
-    """Return a record's value of a printed metric, in the printed unit; NaN if it was not measured.
+    """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
+
+    "ece_em" after T is measured after the T that minimizes this error, as in table 1 of Ghosh et al. 2022.
 
     Args:
-        record: of a run. Its "ece_em" after T is for the T that minimizes it, as in table 1 of Ghosh et al. 2022.
+        record: what `record_of` returned for a run.
         metric: a key of `METRICS`.
         stage: "pre_t" or "post_t".
     """
@@ -107,7 +109,7 @@ def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
-    """Format "mean ± standard deviation (n - 1)" of the values that are not NaN."""
+    """Format values as "mean ± standard deviation", with the divisor n - 1. Values that are NaN are left out."""
     values = [value for value in values if not math.isnan(value)]
     if not values:
         return MISSING
@@ -121,15 +123,15 @@ def beside_the_paper(
     columns: Sequence[tuple[str, str]],
     titles: Mapping[str, str],
 ) -> str:
-    """Format our mean ± standard deviation over seeds with the paper's cell beside it.
+    """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
 
     Args:
-        runs: the records of a task.
-        cells: the paper's cells of its dataset and model.
-        columns: metric and stage of each pair of columns. Temperatures follow the first pair, because a phone shows
-            the first columns; the number of seeds is last.
-        titles: loss -> the first column, in the order of the lines. "adafocal_20", with an update of γ every 20 steps,
-            is compared with the paper's "adafocal". Losses without runs and cells are left out.
+        runs: the records of our runs of a task.
+        cells: the paper's cells for the task's dataset and model.
+        columns: metric and stage of each pair of columns, ours and the paper's. The pair of temperatures follows the
+            first pair, because a phone shows only the first columns; the number of seeds is last.
+        titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
+            compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
 
     Returns:
         Markdown that ends in a newline.

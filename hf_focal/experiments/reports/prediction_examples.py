@@ -20,7 +20,7 @@ from ...reports.run_results import scaled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Layout of the figure of examples: inches; font size in points; characters in a line of names; text colors.
+# Layout of the figure of examples: lengths in inches; font size in points; characters per line; text colors.
 _MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
 _FONT_SIZE, _NAME_WIDTH, _LABEL_WIDTH = 8.5, 28, 13
 _RIGHT, _WRONG = ACCURACY, "#A84300"
@@ -32,7 +32,7 @@ class Predictions:
 
     Attributes:
         label: int64 (N,), the true classes.
-        prediction: int64 (N,), the classes with the largest logit, the first of equal ones.
+        prediction: int64 (N,), the predicted classes, which have the largest logits; in a tie, the first class.
         before, after: float32 (N,), the probabilities of the predictions before and after temperature scaling.
     """
 
@@ -43,11 +43,11 @@ class Predictions:
 
     @classmethod
     def of(cls, logits: Array, labels: Array, temperature: Temperature) -> "Predictions":
-        """Make the predictions of logits (N, K), of any floating dtype, with labels (N,), integers in [0, K).
+        """Make `Predictions` from logits (N, K) of any floating dtype, and labels (N,), integers in [0, K).
 
         Raises:
-            TypeError, ValueError: as `CalibrationMetrics.update` does, and for logits of another shape or the label
-                -100: every sample needs a prediction.
+            TypeError, ValueError: as in `CalibrationMetrics.update`; also if the logits have the wrong shape or a
+                label is -100, because every sample needs a class.
         """
         logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels).detach()
         if logits.ndim != 2 or (labels == -100).any():
@@ -59,11 +59,11 @@ class Predictions:
 
     @property
     def correct(self) -> np.ndarray:
-        """bool (N,), whether the predictions are the labels."""
+        """bool (N,), whether each prediction equals the label."""
         return self.prediction == self.label
 
     def save(self, path: str | Path) -> None:
-        """Write the arrays to a compressed .npz file, whatever its suffix. It takes about 10 bytes per sample."""
+        """Write the arrays in compressed .npz format, whatever the suffix of `path`, at about 10 bytes per sample."""
         with Path(path).open("wb") as file:
             np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
 
@@ -77,15 +77,15 @@ class Predictions:
 def confidence_table(results: Sequence[RunResult]) -> str:
     """Format a table of confidences with a line for each run, in % before → after temperature scaling.
 
-    The columns are S99, the share of the test samples with a confidence of at least 0.99; their accuracy; and the mean
-    confidence of the correctly and of the wrongly classified samples. No value is bold, because a large S99 is only
-    good if its accuracy is at least 99%.
+    The columns are S99, the share of the test samples with a confidence of at least 0.99; the accuracy of these
+    samples; and the mean confidence of the correctly and of the wrongly classified samples. No value is bold, because
+    a large S99 is only good if the accuracy beside it is at least 99%.
 
     Returns:
         Markdown that ends in a newline. Missing values and NaN are shown as "–".
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     columns = {
@@ -104,18 +104,19 @@ def confidence_table(results: Sequence[RunResult]) -> str:
 def choose_examples(
     predictions: Mapping[str, Predictions], count: int = 4, seed: int = 0
 ) -> tuple[list[int], list[int]]:
-    """Choose samples at random that every run classifies correctly, and samples that every run misclassifies.
+    """Choose random samples that every run classifies correctly, and random samples that every run misclassifies.
 
     Args:
         predictions: run -> its predictions, on the same samples in the same order.
-        count: number of samples of each kind; fewer if there are not enough.
-        seed: seed of the choice.
+        count: number of samples of each kind; fewer are chosen if there are not enough.
+        seed: seed of the random choice.
 
     Returns:
-        Two lists of ascending indices: the samples that are always correct and those that are always wrong.
+        Two lists of ascending indices: of samples that every run classifies correctly, and of those that every run
+        misclassifies.
 
     Raises:
-        ValueError: no runs, or runs on different samples.
+        ValueError: there are no runs, or the runs are on different samples.
     """
     _common_labels(predictions)
     correct = np.stack([run.correct for run in predictions.values()])
@@ -136,7 +137,7 @@ def examples_figure(
 ) -> "Figure":
     """Draw images with their true labels and the prediction of every run.
 
-    Predictions are marked ✓ or ✗ and have their confidence before → after temperature scaling.
+    Predictions are marked ✓ or ✗ and show their confidence before → after temperature scaling.
 
     Args:
         images: uint8 (n, H, W, 3), the images of the samples.
@@ -149,8 +150,8 @@ def examples_figure(
         A `matplotlib.figure.Figure` with one axes, which holds the images and the texts.
 
     Raises:
-        ValueError: no samples or runs, indices beyond the predictions, images of another shape, dtype or number, runs
-            on different samples, or classes without a name.
+        ValueError: there are no samples or runs; an index is out of range; the images have the wrong shape, dtype, or
+            number; the runs are on different samples; or a class has no name.
     """
     from matplotlib.figure import Figure
 
@@ -178,10 +179,10 @@ def examples_figure(
     bottom = _MARGIN + head_height + max(picture_height, _height([corner]))
 
     figure = Figure(figsize=(width, bottom + _PADDING + sum(heights) + _MARGIN))
-    axes = figure.add_axes((0, 0, 1, 1))  # in inches, from the top
+    axes = figure.add_axes((0, 0, 1, 1))  # coordinates are inches from the left and the top
 
     def write(x: float, middle: float, text: str, room: float, **style: Any) -> None:
-        # Aligned by the baseline of the last line: centred texts would be offset by the heights of their letters.
+        # Align by the baseline of the last line: centered texts would be offset by the heights of their letters.
         baseline = middle + _LINE * text.count("\n") / 2 + 0.045
         written = axes.text(x, baseline, text, fontsize=_FONT_SIZE, linespacing=1.2, parse_math=False, **style)
         needed = written.get_window_extent().width / figure.dpi
@@ -215,13 +216,13 @@ def examples_figure(
 
 
 def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
-    """The largest probability of each sample, float32 (N,), as the metrics compute it."""
+    """Return the largest probability of each sample, float32 (N,), as `CalibrationMetrics` computes it."""
     _, blocks = read_samples("logits", logits, labels, -100)
     return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
 
 
 def _common_labels(predictions: Mapping[str, Predictions]) -> np.ndarray:
-    """The labels, which must be the same in every run."""
+    """Return the labels of the samples; raise `ValueError` unless they are the same in every run."""
     if not predictions:
         raise ValueError("predictions must hold at least one run, got none")
     (first, run), *rest = predictions.items()
@@ -237,7 +238,7 @@ def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:
 
 
 def _label(name: str) -> str:
-    """A class's name in at most two lines."""
+    """Break the name of a class into at most two lines, and cut off the rest."""
     first, *rest = textwrap.wrap(name.replace("_", " "), _LABEL_WIDTH) or [""]
     second = rest[:1] if len(rest) < 2 else [rest[0][: _LABEL_WIDTH - 1].rstrip(" ,") + "…"]
     return "\n".join([first, *second])

@@ -1,4 +1,4 @@
-"""Records of finished runs: small JSON files that stay in the repository, from which tables and figures are made."""
+"""Records of finished runs: small JSON files, kept in the repository, from which tables and figures are made."""
 
 import json
 import math
@@ -18,13 +18,13 @@ _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 
 
 def record_of(folder: str | Path) -> dict[str, Any]:
-    """The record of a finished run: its settings, its metrics before and after T, and its reliability bins before T.
+    """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
 
-    If the run saved its logits, "equal_mass" has AdaECE before and after the T that minimizes it, as in table 1 of
-    Ghosh et al. 2022.
+    If the run saved its logits, "equal_mass" has the T that minimizes the AdaECE of the validation set, and the AdaECE
+    of the test set before and after this T, as in table 1 of Ghosh et al. 2022.
 
     Args:
-        folder: the run's, with run.json and report/metrics.json.
+        folder: the run's folder, with run.json and report/metrics.json.
     """
     folder = Path(folder)
     result = read_result(folder / "report" / "metrics.json")
@@ -48,14 +48,14 @@ def record_of(folder: str | Path) -> dict[str, Any]:
 
 
 def write_record(record: dict[str, Any], path: str | Path) -> None:
-    """Write a record as JSON, a line for each value; numbers have seven digits, and NaN becomes null."""
+    """Write a record as JSON, with one line per key. Floats are rounded to seven digits, and NaN becomes null."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_rounded(record), ensure_ascii=False, separators=(",", ":"))
     write_whole(path, text.replace(',"', ',\n"') + "\n")
 
 
 def bins_of(record: dict[str, Any]) -> ReliabilityBins:
-    """The reliability bins of a record that was read from its file."""
+    """Return the reliability bins of a record that was read from its file."""
     return ReliabilityBins(**{name: np.array(values, dtype=float) for name, values in record["bins"].items()})
 
 

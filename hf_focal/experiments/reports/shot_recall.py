@@ -1,4 +1,4 @@
-"""Mean recall of many-shot, medium-shot and few-shot classes [Liu et al. 2019]."""
+"""Mean recall of many-shot, medium-shot, and few-shot classes [Liu et al. 2019]."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ MANY, FEW = 100, 20
 
 
 def shot_groups(class_counts: Sequence[int]) -> list[str]:
-    """Group each class by its number of training samples: "many" above 100, "few" below 20, else "medium"."""
+    """Return each class's group by its number of training samples: "many" above 100, "few" below 20, else "medium"."""
     return ["many" if count > MANY else "few" if count < FEW else "medium" for count in class_counts]
 
 
 def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> dict[str, float]:
-    """Compute the mean recall over the classes of each group, and over all classes.
+    """Compute the mean recall over the classes of each group (see `shot_groups`), and over all classes.
 
     Args:
         class_counts: the number of training samples of each class.
@@ -26,7 +26,8 @@ def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> d
             they have no test samples, are left out.
 
     Returns:
-        "all", "many", "medium" and "few"; NaN for a group without classes.
+        The mean recall of "all" classes and of the groups "many", "medium", and "few". It is NaN for a group without
+        classes.
 
     Raises:
         ValueError: the two arguments differ in length.
@@ -48,23 +49,23 @@ def shot_recall(class_counts: Sequence[int], class_recall: Sequence[float]) -> d
 
 
 def has_long_tail(details: Mapping[str, Any]) -> bool:
-    """Whether a run's smallest class has at most 100 training samples, and less than half as many as the largest."""
+    """Return whether the smallest class has at most 100 training samples and under half as many as the largest."""
     counts = details.get("class_counts", [math.inf])
     return min(counts) <= MANY and 2 * min(counts) < max(counts)
 
 
 def shots_table(results: Sequence[RunResult]) -> str:
-    """Format a table with a line for each run: the mean recall of all classes and of each group of classes.
+    """Format a table of the mean recall of all classes and of each group of classes, with a line for each run.
 
     Args:
         results: runs on the same training data, with "class_counts" and "class_recall" in their details.
 
     Returns:
-        Markdown that ends in a newline. The best value of each column is bold. A group without classes is shown as
-        "–".
+        Markdown that ends in a newline. With several runs, the best values of each column are bold. A group without
+        classes is shown as "–".
 
     Raises:
-        ValueError: no results, or runs on different training data.
+        ValueError: there are no results, or the runs are on different training data.
     """
     check_results(results)
     counts = results[0].details["class_counts"]

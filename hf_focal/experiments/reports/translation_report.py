@@ -12,12 +12,13 @@ from .bleu_results import TranslationResult, translation_table
 
 
 def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> None:
-    """Write the curves as CSV with columns loss, temperature, bleu (0 to 100) and validation_ece (a fraction).
+    """Write BLEU and ECE by temperature as CSV: loss, temperature, bleu (0 to 100), and validation_ece (a fraction).
 
-    There is one line per run and temperature, ascending. Values that are NaN or were not measured are empty.
+    There is one line per run and temperature; the temperatures of each run ascend. Values that are NaN or were not
+    measured are empty.
 
     Raises:
-        ValueError: no results.
+        ValueError: there are no results.
     """
     check_results(results)
     with Path(path).open("w", encoding="utf-8", newline="") as file:
@@ -32,20 +33,20 @@ def write_curves_csv(path: str | Path, results: Sequence[TranslationResult]) -> 
 def write_translation_report(
     folder: str | Path, result: TranslationResult, samples: Sequence[Mapping[str, str]]
 ) -> list[Path]:
-    """Write the report of one run: that of `write_report`, curves.png, curves.csv and samples.md.
+    """Write the report of one run: the files of `write_report`, curves.png, curves.csv, and samples.md.
 
     Args:
-        folder: created if missing.
+        folder: the folder to write to; created if missing.
         result: the run.
-        samples: sentences with the keys `"source"`, `"reference"`, and `"before"` and `"after"`, their translations at
-            T = 1 and at the fitted T.
+        samples: translated sentences, each with the keys `"source"`, `"reference"`, `"before"` (the translation at
+            T = 1), and `"after"` (the translation at the fitted T).
 
     Returns:
-        The files. metrics.json is written last: if it exists, the report is complete.
+        The paths of the files written. metrics.json is written last: if it exists, the report is complete.
 
     Raises:
         KeyError: a sample lacks one of the keys.
-        ValueError: a result without BLEU, or bins without samples.
+        ValueError: the result has no BLEU, or its bins have no samples.
     """
     folder, metrics, examples = Path(folder), Path(folder, "metrics.json"), Path(folder, "samples.md")
     paths = [*write_run_files(folder, result, translation_table([result])), *_write_curves(folder, [result]), examples]
@@ -60,10 +61,10 @@ def write_translation_report(
 
 
 def write_translation_comparison(folder: str | Path, results: Sequence[TranslationResult]) -> list[Path]:
-    """Write the comparison of several runs: table.md, comparison.png, curves.png and curves.csv.
+    """Write the comparison of several runs: table.md, comparison.png, curves.png, and curves.csv.
 
     Raises:
-        ValueError: no results, no BLEU in any of them, or bins without samples.
+        ValueError: there are no results, no result has BLEU, or the bins of a result hold no samples.
     """
     folder = Path(folder)
     return [*write_comparison(folder, results, translation_table), *_write_curves(folder, results)]

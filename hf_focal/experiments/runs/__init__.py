@@ -1,1 +1,1 @@
-"""Run folders, comparisons of losses, and what the recipes share."""
+"""Run folders, comparisons of losses, and code that the recipes share."""

@@ -29,9 +29,9 @@ def check_averaging(number: int, args: TrainingArguments) -> None:
 
 
 def average_last_checkpoints(trainer: Trainer, number: int) -> None:
-    """Replace the weights of a trained model by the mean of its last `number` checkpoints; warn if there are fewer.
+    """Replace the weights of the trainer's model with the mean over the run's last `number` checkpoints.
 
-    All processes must call.
+    If there are fewer checkpoints, all of them are averaged, with a warning. All processes must call this.
     """
     trainer.accelerator.wait_for_everyone()  # each process writes a part of the last checkpoint
     folders = complete_checkpoints(trainer.args.output_dir)[:number]
@@ -41,15 +41,15 @@ def average_last_checkpoints(trainer: Trainer, number: int) -> None:
 
 
 def average_checkpoints(model: PreTrainedModel, folders: Sequence[str | Path]) -> None:
-    """Replace the model's weights by the mean of those of checkpoints, summed in float64.
+    """Replace the model's weights with the mean of the checkpoints' weights, computed in float64.
 
     Args:
-        model: not sharded by FSDP or DeepSpeed; changed in place.
-        folders: of the checkpoints, at least one. One is in memory at a time.
+        model: a model that is not sharded by FSDP or DeepSpeed; changed in place.
+        folders: folders of the checkpoints, at least one. Only one checkpoint is in memory at a time.
 
     Raises:
-        ValueError: no folders.
-        RuntimeError: a checkpoint has weights of other shapes.
+        ValueError: `folders` is empty.
+        RuntimeError: the weights of a checkpoint do not have the shapes of the model's weights.
     """
     if not folders:
         raise ValueError("folders must hold at least one checkpoint, got none")

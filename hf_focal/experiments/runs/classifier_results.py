@@ -28,7 +28,7 @@ from ..reports.label_tables import label_correction_table
 
 
 def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
-    """Save the logits and labels of each split, with which other metrics and temperatures can be computed later."""
+    """Save the logits and labels of each split, so that other metrics and temperatures can be computed later."""
     arrays: dict[str, Any] = {}
     for name, output in predictions.items():
         arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
@@ -43,14 +43,16 @@ def measure_classifier(
     splits: DatasetDict,
     calibration: str,
 ) -> RunResult:
-    """The result of a classifier of whole samples; see `_measure_labels` for several labels per sample.
+    """Return the result of a classifier of whole samples.
+
+    For several labels per sample, `details["one_temperature"]` of the result has the metrics after one shared T.
 
     Args:
         trainer: the trainer after training, with a correction that was fitted on the validation set.
-        trained: what its `train` returned.
-        predictions: what its `predict` returned for the test set.
-        splits: "train" with the column "label", and "test", which may have the true "posterior".
-        calibration: the correction that was asked for.
+        trained: what the trainer's `train` returned.
+        predictions: what the trainer's `predict` returned for the test set.
+        splits: "train" with the column "label", and "test", which may have the true probabilities as "posterior".
+        calibration: the method of correction that the user requested, such as "temperature" or "auto".
     """
     logits, labels = torch.from_numpy(predictions.predictions), torch.from_numpy(predictions.label_ids)
     correction = trainer.correction
@@ -84,10 +86,11 @@ def _measure_labels(
     test: Dataset,
     details: dict[str, Any],
 ) -> RunResult:
-    """The result of a classifier of several labels per sample.
+    """Return the result of a classifier with several labels per sample.
 
-    `details["one_temperature"]` has the metrics after the one T of all labels, and `details["true_errors"]`, where
-    `test` has the true "posterior", the `true_label_errors` before T, after that one, and after one T per label.
+    `details["one_temperature"]` has the metrics after one T that all labels share. If `test` has the column
+    "posterior" of true probabilities, `details["true_errors"]` has the `true_label_errors` before T, after the shared
+    T, and after one T per label.
     """
     corrected = [logits.float(), logits.float() / temperature.value, temperature.apply(logits.float())]
     measured = []
@@ -112,18 +115,18 @@ def measure_dense(
     class_names: Sequence[str],
     class_counts: Sequence[int],
 ) -> RunResult:
-    """The result of a classifier of pixels or tokens, whose logits are not kept. All processes must call.
+    """Return the result of a classifier of pixels or tokens, whose logits are not kept. All processes must call this.
 
     Args:
         trainer, trained: as in `measure_classifier`.
-        temperature: the trainer's.
-        dataset: the test set, as the trainer takes it.
-        class_names: of the K classes.
-        class_counts: how many training pixels or tokens each class has.
+        temperature: the temperature that the trainer fitted.
+        dataset: the test set in the trainer's format.
+        class_names: names of the K classes.
+        class_counts: number of training pixels or tokens of each class.
     """
     before, after = trainer.measure(dataset)
     confusion = trainer.confusion
-    assert after is not None and confusion is not None  # a temperature is fitted, and a sample has several labels
+    assert after is not None and confusion is not None  # a temperature was fitted, and each sample has several labels
     loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()
@@ -139,10 +142,10 @@ def result_of_classes(
     class_names: Sequence[str],
     details: dict[str, Any],
 ) -> RunResult:
-    """The result of a classifier of pixels or tokens, with its confusion matrix.
+    """Return the result of a classifier of pixels or tokens, with its confusion matrix.
 
-    `confusion.compute()` is added to `pre` and `post`. `details["classes"]` lists "name", "count", "accuracy" and
-    "iou" of each class.
+    The values of `confusion.compute()` are added to the result's `pre` and `post`. `details["classes"]` of the result
+    has lists of the "name", "count", "accuracy", and "iou" of the classes.
     """
     by_class = {name: values.tolist() for name, values in confusion.by_class().items()}
     details = {**details, "classes": {"name": list(class_names), **by_class}}
@@ -166,7 +169,10 @@ def _details(trainer: FocalTrainer, trained: TrainOutput) -> dict[str, Any]:
 
 
 def sample_tables(results: Sequence[RunResult]) -> str:
-    """The tables of classifiers of whole samples, and what they show; of several labels also what one T changes."""
+    """Format the tables of classifiers of whole samples, with a legend.
+
+    For several labels per sample, another table compares one shared T with one T per label.
+    """
     lines = [
         results_table(results),
         RESULTS_LEGEND,
@@ -179,19 +185,19 @@ def sample_tables(results: Sequence[RunResult]) -> str:
 
 
 def class_tables(results: Sequence[RunResult]) -> str:
-    """The tables of results, of class means, and of each class's accuracy."""
+    """Format the tables of results, of means over classes, and of the accuracy of each class."""
     tables = f"{results_table(results)}\n{class_table(results)}"
     return f"{tables}\nAccuracy of each class (recall), %:\n\n{per_class_table(results)}"
 
 
 def write_class_report(report: Path, result: RunResult) -> None:
-    """Write the report of a classifier of pixels or tokens, with classes.md."""
+    """Write the report of a classifier of pixels or tokens, including classes.md with the tables of the classes."""
     _write_classes(report, [result])
     write_experiment_report(report, result)  # last: it marks the run as finished
 
 
 def write_class_comparison(report: Path, results: Sequence[RunResult]) -> None:
-    """Write the comparison of classifiers of pixels or tokens, with classes.md."""
+    """Write the comparison of classifiers of pixels or tokens, including classes.md with the tables of the classes."""
     write_experiment_comparison(report, results)
     _write_classes(report, results)
 

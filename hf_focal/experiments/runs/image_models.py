@@ -16,7 +16,7 @@ CIFAR_NAMES = tuple(f"cifar_{name}" for name in CIFAR_NETWORKS)
 
 @dataclass
 class ImageModelArguments:
-    """The model and its pixel format. Only models trained from scratch take the four pixel arguments."""
+    """The model and its pixel format. The arguments of the format are only for models trained from scratch."""
 
     _argument_group_name = "model"
     model_name_or_path: str = field(
@@ -55,11 +55,11 @@ class ImageModelArguments:
             )
 
     def from_scratch(self) -> bool:
-        """Whether the model is trained from scratch."""
+        """Return whether the model is trained from scratch."""
         return self.model_name_or_path in CIFAR_NAMES or is_timm_architecture(self.model_name_or_path)
 
     def pixel_format(self) -> PixelFormat:
-        """The pixel format that the arguments ask for, or else the model's own."""
+        """Return the model's pixel format. For a model trained from scratch, given arguments replace the defaults."""
         name = self.model_name_or_path
         if not self.from_scratch():
             return PixelFormat.of_pretrained(name)
@@ -76,16 +76,16 @@ class ImageModelArguments:
 
 
 def is_timm_architecture(name: str) -> bool:
-    """Whether timm knows an architecture of this name.
+    """Return whether timm knows an architecture of this name.
 
     Raises:
-        ValueError: timm, which might know it, cannot be imported.
+        ValueError: `name` might be a timm architecture, but timm cannot be imported.
     """
     if "/" in name or name in CIFAR_NAMES or Path(name).exists():
         return False
     try:
         import timm
-    except Exception as error:  # not installed, or its torchvision does not fit torch
+    except Exception as error:  # not installed, or its torchvision does not match torch
         check.model_name(name, CIFAR_NAMES)
         raise ValueError(
             f"model_name_or_path must be {', '.join(CIFAR_NAMES)}, a Hub id of two parts or a folder, got {name!r}; "
@@ -95,23 +95,24 @@ def is_timm_architecture(name: str) -> bool:
 
 
 def new_image_model(name: str, labels: Mapping[str, Any], image_size: int | None = None) -> PreTrainedModel:
-    """A network with random weights.
+    """Create a network with random weights.
 
     Args:
         name: one of `CIFAR_NAMES`, or a timm architecture.
         labels: what `label_options` returns.
-        image_size: pixels per side, if they are not the architecture's own.
+        image_size: height and width of the images in pixels; None for the architecture's default.
     """
     if name in CIFAR_NAMES:
         return AutoModelForImageClassification.from_config(cifar_config(name.removeprefix("cifar_"), **labels))
     import timm
     from transformers import TimmWrapperForImageClassification
 
-    # Transformers with position embeddings must know the size; other networks take any, and no such argument.
+    # Networks with position embeddings must know the size; other networks take any size, but not this argument.
     fixed = timm.get_pretrained_cfg(name).fixed_input_size
     sizes = {"img_size": image_size} if fixed and image_size is not None else {}
     model = TimmWrapperForImageClassification(TimmWrapperConfig(architecture=name, model_args=sizes, **labels))
-    # Transformers draws all convolutions and linear layers from N(0, 0.02); timm initializes them properly.
+    # The Transformers library draws all convolutions and linear layers from N(0, 0.02); timm initializes them
+    # properly.
     initialized = timm.create_model(name, num_classes=labels["num_labels"], **sizes)
     model.timm_model.load_state_dict(initialized.state_dict())
     return model

@@ -27,15 +27,15 @@ def write_image_report(
     class_names: Sequence[str],
     seed: int,
 ) -> None:
-    """Write the report of a run, with its predictions, confidence.md and examples.png, if images have one label.
+    """Write a run's report and, if each image has one label, its predictions, confidence.md, and examples.png.
 
     Args:
-        report: the folder.
-        result: of the run.
+        report: folder of the report.
+        result: result of the run.
         predictions: what the trainer's `predict` returned for the test set.
         images: the test set.
-        class_names: of the K classes.
-        seed: of the draw of examples.
+        class_names: names of the K classes.
+        seed: seed of the random choice of example pictures.
     """
     report.mkdir(parents=True, exist_ok=True)
     if not _several_labels(result):
@@ -49,7 +49,10 @@ def write_image_report(
 def write_image_comparison(
     report: Path, results: Sequence[RunResult], images: ImageDataset, class_names: Sequence[str], seed: int
 ) -> None:
-    """Write the comparison of runs, with the same files; arguments as in `write_image_report`."""
+    """Write the comparison of runs and, if each image has one label, confidence.md and examples.png.
+
+    The folders of the runs are beside `report`. The other arguments are as in `write_image_report`.
+    """
     write_classifier_comparison(report, results)
     if _several_labels(results[0]):
         return
@@ -59,7 +62,7 @@ def write_image_comparison(
 
 
 def image_tables(results: Sequence[RunResult]) -> str:
-    """The table of results and that of confidences, with their legend; of several labels as `sample_tables`."""
+    """Format tables of results and confidences, with a legend; for several labels, the tables of `sample_tables`."""
     if _several_labels(results[0]):
         return sample_tables(results)
     return "\n".join(
@@ -83,7 +86,7 @@ def _write_examples(
     class_names: Sequence[str],
     seed: int,
 ) -> None:
-    """Write confidence.md, and pictures that all runs classify correctly or all classify wrongly."""
+    """Write confidence.md and examples.png, with pictures that all runs classify correctly or all runs misclassify."""
     (report / "confidence.md").write_text(confidence_table(results), encoding="utf-8")
     chosen = [index for indices in choose_examples(predictions, seed=seed) for index in indices]
     if chosen:

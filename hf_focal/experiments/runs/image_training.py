@@ -27,7 +27,7 @@ from . import recipe_checks as check
 
 @dataclass
 class OptimizerArguments:
-    """What the papers' training needs besides `transformers.TrainingArguments`."""
+    """Options that the papers' training needs besides `transformers.TrainingArguments`."""
 
     _argument_group_name = "optimizer"
     momentum: float = field(
@@ -57,7 +57,7 @@ class OptimizerArguments:
 
 
 class NextEpoch(TrainerCallback):
-    """Tells the training set at each epoch's start which epoch it is; accelerate does so on one process only."""
+    """Tells the training set on every process which epoch is starting; accelerate tells it on one process only."""
 
     def on_epoch_begin(
         self,
@@ -71,10 +71,10 @@ class NextEpoch(TrainerCallback):
 
 
 class ImageTrainer(FocalTrainer):
-    """`FocalTrainer` for image models: augments anew each epoch, and shares batch statistics between processes.
+    """`FocalTrainer` for image models, which augments anew each epoch and shares batch statistics between processes.
 
     Args:
-        *args, **kwargs: of `FocalTrainer`; the training set has a method `set_epoch`.
+        *args, **kwargs: arguments of `FocalTrainer`; the training set must have a method `set_epoch`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -90,19 +90,19 @@ class ImageTrainer(FocalTrainer):
         return super().collect(*args, **kwargs)
 
     def share_buffers(self) -> None:
-        """Give all processes the batch statistics of the first one, whose model is saved."""
+        """Give all processes the batch statistics of the first process, whose model is saved."""
         broadcast(list(self.model.buffers()))
 
 
 class ImageClassifierTrainer(ImageTrainer):
-    """Trains on the batches of `ImageDataset`, with the papers' SGD and milestones.
+    """Trains on the batches of `ImageDataset`, with the SGD and the milestones of the papers.
 
     Images stay uint8 until they are on the device.
 
     Args:
-        pixels: what the model sees.
-        optimizer_arguments: momentum and milestones.
-        model, *args, **kwargs: of `FocalTrainer`. The image processor is made from `pixels`.
+        pixels: the model's pixel format, from which the image processor is made.
+        optimizer_arguments: momentum of SGD, and milestones of the learning rate.
+        model, *args, **kwargs: arguments of `FocalTrainer`, except the image processor and the collator.
     """
 
     optimizer: Optimizer | None
@@ -145,9 +145,9 @@ class ImageClassifierTrainer(ImageTrainer):
 
 
 def _image_processor(model: PreTrainedModel, pixels: PixelFormat) -> BitImageProcessorPil | None:
-    """The image processor to save beside a model.
+    """Return the image processor to save with a model.
 
-    None for timm's models: their processor reads the model's config, which gets these settings.
+    For timm models, the result is None. Their image processor reads the model's config, which receives the settings.
     """
     if isinstance(model.config, TimmWrapperConfig):
         settings = {

@@ -1,6 +1,6 @@
-"""Launcher of many recipe runs: `accelerate launch` for each, in its own folder, with restarts of runs that die.
+"""Launcher of many recipe runs, each with `accelerate launch` in a folder of its own. Runs that die are restarted.
 
-POSIX only: it locks files and ends process groups.
+The launcher needs a POSIX system, because it locks files and ends process groups.
 """
 
 import fcntl
@@ -32,9 +32,9 @@ LAUNCHER = (sys.executable, "-m", "accelerate.commands.launch")
 OUT_OF_TIME, ELSEWHERE = "not started within the budget", "another process is running it"
 # The line of a traceback with the error; several processes prefix it with their rank.
 _ERROR = re.compile(r"(\[rank\d+\]: ?)?[\w.]*(Error|Exception): \S")
-# How many characters of an error to show; the log has all.
+# How many characters of an error to show; the log has all of it.
 _SHOWN = 200
-# Seconds to wait for a process to end after SIGTERM, and between two looks at the running processes.
+# Seconds to wait for a process to end after SIGTERM, and between two checks of the running processes.
 _GRACE, _PAUSE = 20, 0.2
 
 
@@ -43,13 +43,13 @@ class Job:
     """A run of a recipe.
 
     Attributes:
-        name: for messages.
-        folder: its output_dir, which also holds `launch.log` and `launches.json`.
-        recipe: the script. A run is finished when it has written `report/metrics.json`.
+        name: name of the run in messages.
+        folder: the run's output_dir, which also holds `launch.log` and `launches.json`.
+        recipe: the script of the recipe. A run is finished when the script has written `report/metrics.json`.
         options: the script's arguments, without output_dir.
-        settings: JSON values that identify the run; they do not include the location of its data. "contents", if
-            given, has those that files hold: the configuration's, and digests of the data.
-        num_processes: number of processes that train it.
+        settings: JSON values that identify the run, without the location of its data. The optional entry "contents"
+            holds what comes from files: the settings in the configuration file, and digests of the data.
+        num_processes: number of processes that train the model.
     """
 
     name: str
@@ -69,20 +69,23 @@ class Job:
 
     @property
     def state(self) -> str:
-        """ "finished", "to resume" or "to run"."""
+        """The run's state: "finished", "to resume", or "to run"."""
         if self.result.is_file():
             return "finished"
         return "to resume" if any(self.folder.glob("checkpoint-*")) else "to run"
 
     def command(self) -> list[str]:
-        """`accelerate launch` of the recipe with a file of recipes/accelerate, in float32; on the CPU without GPU."""
+        """Return the `accelerate launch` command, which trains in float32, on the CPU if there is no GPU.
+
+        The command uses a config file in recipes/accelerate.
+        """
         several = self.num_processes > 1
         recipes = next((folder for folder in self.recipe.parents if folder.name == "recipes"), self.recipe.parent)
         file = recipes / "accelerate" / f"{'multi' if several else 'single'}_gpu.yaml"
         launch = ["--config_file", str(file), "--num_processes", str(self.num_processes), "--mixed_precision", "no"]
-        launch.append("--quiet")  # an error of the recipe is the last one in the log, not the launcher's about it
+        launch.append("--quiet")  # so that the last error in the log is the recipe's, not the launcher's
         if several:
-            launch += ["--main_process_port", "0"]  # a free one: other runs may have the default
+            launch += ["--main_process_port", "0"]  # any free port: other runs may use the default
         if not torch.cuda.is_available():
             launch.append("--cpu")
         options = {**self.options, "output_dir": self.folder}
@@ -95,7 +98,7 @@ class Job:
         if not earlier or self.state == "to run":
             return
         now, there = settings.pop("contents", {}), earlier.pop("contents", {})
-        if there:  # earlier versions did not save it; an argument counts more than the configuration
+        if there:  # earlier versions did not save it; arguments override the configuration
             settings, earlier = {**now, **settings}, {**there, **earlier}
         for name in {**settings, **earlier}:
             if earlier.get(name) != settings.get(name):
@@ -106,7 +109,7 @@ class Job:
 
 
 def history(folder: Path) -> dict[str, Any]:
-    """The "settings" saved in a job's folder, and its "launches": the seconds and exit code of each."""
+    """Return the "settings" in a job's folder, and its "launches", with the seconds and exit code of each launch."""
     path = folder / "launches.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"settings": {}, "launches": []}
 
@@ -117,11 +120,11 @@ def _remember(job: Job, launches: Sequence[Mapping[str, Any]]) -> None:
 
 
 def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES for each of the jobs that run at a time; None for a job on the CPU.
+    """Return the value of CUDA_VISIBLE_DEVICES for each job that runs at the same time, or None for a job on the CPU.
 
     Args:
-        jobs: how many run at a time. None: as many as the GPUs allow, or one on the CPU.
-        num_processes: per job, each with its own GPU.
+        jobs: number of jobs that run at the same time; None for as many as the GPUs allow, or one on the CPU.
+        num_processes: number of processes per job, each with its own GPU.
 
     Raises:
         ValueError: there are too few GPUs.
@@ -140,7 +143,7 @@ def devices_of(jobs: int | None, num_processes: int) -> list[str | None]:
 
 
 def same_batch(settings: Mapping[str, Any], devices: int, processes: int) -> dict[str, int]:
-    """Arguments that keep the batch size of a configuration for `devices` devices when `processes` train."""
+    """Return arguments that keep the batch size of a configuration for `devices` devices on `processes` processes."""
     if devices % processes == 0:
         steps = devices // processes * int(settings.get("gradient_accumulation_steps", 1))
         return {} if devices == processes else {"gradient_accumulation_steps": steps}
@@ -172,7 +175,7 @@ class _Launch:
         self.log.close()
 
     def problem(self) -> str | None:
-        """End the job and record its launch. Returns what went wrong, or None if the run is finished."""
+        """End the job, and record its launch. Return what went wrong, or None if the run is finished."""
         seconds = time.monotonic() - self.started
         self.end()
         code = self.process.returncode
@@ -191,12 +194,12 @@ class _Launch:
 
 
 def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
-    """Start a job, with its output in its log; None if another process is running it."""
+    """Start a job whose output goes to its log. Return None if another process is running the job."""
     job.folder.mkdir(parents=True, exist_ok=True)
     log = job.log.open("ab")
     try:
-        # Child processes inherit the file and its lock, which lasts until the last of them ends. Those of an earlier
-        # attempt were killed, so that its lock ends at once.
+        # Child processes inherit the file and its lock, which lasts until the last of them ends. The processes of an
+        # earlier attempt were killed, so its lock is released at once.
         fcntl.flock(log, fcntl.LOCK_EX | (fcntl.LOCK_NB if attempt == 1 else 0))
     except BlockingIOError:
         log.close()
@@ -214,7 +217,7 @@ def _launch(job: Job, attempt: int, device: str | None) -> _Launch | None:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        process_group=0,  # to end all of it; in this session, so that Linux honors its `nice`
+        process_group=0,  # a group, to end all of it; not a new session, so that Linux honors its `nice`
     )
     return _Launch(job, attempt, device, process, log, offset, time.monotonic())
 
@@ -226,19 +229,19 @@ def execute(
     budget: float = math.inf,
     finished: Callable[[Job], None] = lambda job: None,
 ) -> dict[Job, str]:
-    """Run the unfinished jobs, one per device at a time, and restart those that die.
+    """Run the unfinished jobs, one per device at a time, and restart jobs that die.
 
-    If this process is told to end, it ends the running jobs.
+    If this process is interrupted, it ends the running jobs.
 
     Args:
-        jobs: in this order.
+        jobs: the jobs, in the order in which to start them.
         devices: what `devices_of` returns.
-        attempts: how often to start a job at most. A job whose recipe reports an error in its arguments starts once.
-        budget: seconds after which no job is started; running jobs are waited for.
-        finished: called with each job that finishes.
+        attempts: how many times to start a job at most. A job whose recipe rejects its arguments is started only once.
+        budget: seconds after which no job is started. Jobs that run at that time are allowed to finish.
+        finished: function that is called with each job that finishes.
 
     Returns:
-        For each unfinished job, why.
+        A dictionary from each unfinished job to the reason why it is not finished.
     """
     end = time.monotonic() + budget
     waiting = deque((job, 1) for job in jobs if job.state != "finished")

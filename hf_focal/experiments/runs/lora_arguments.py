@@ -23,7 +23,7 @@ class LoraArguments:
             raise ValueError(f"lora_r needs PEFT, which is not installed, got {self.lora_r}: pip install peft")
 
     def with_adapters(self, model: PreTrainedModel) -> Any:
-        """The sequence classifier with adapters if `lora_r` is given, or else as it is."""
+        """Return a sequence classifier with LoRA adapters if `lora_r` is given, and unchanged otherwise."""
         if self.lora_r is None:
             return model
         from peft import LoraConfig, get_peft_model

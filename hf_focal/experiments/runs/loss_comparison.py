@@ -1,4 +1,4 @@
-"""The loop over the losses of a recipe: training runs that are claimed, resumed, reused, compared and published."""
+"""The loop over the losses of a recipe, in which runs are trained, resumed, or reused, then compared and published."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ from .recipe_command import after_start, print_written
 
 
 def write_classifier_comparison(report: Path, results: Sequence[RunResult]) -> None:
-    """Write the table and figures that compare classifiers, with their training dynamics if all recorded them."""
+    """Write the table and figures that compare classifiers, and their training dynamics if all runs recorded them."""
     write_experiment_comparison(report, results)
     histories: dict[str, Any] = {result.loss: result.details.get("dynamics_history") for result in results}
     if all(histories.values()):
@@ -51,31 +51,33 @@ def train_each_loss(
 ) -> list:
     """Train with `args.loss`, or with each loss of `recipe_args.compare`, and report the results.
 
-    A run that has finished is not trained again; one that was interrupted resumes from its last complete checkpoint.
-    While runs are in progress their folders are locked. All processes must call.
+    A run that has finished is not trained again; an interrupted run resumes from its last complete checkpoint. While
+    runs are in progress, their folders are locked. All processes must call this.
 
     Args:
-        train_one: trains with a run's arguments from a checkpoint, or from the start if that is None, writes the
-            report into "report" in the run's folder, ``metrics.json`` last, and returns the result.
-        args: of the command line.
-        recipe_args: of the command line.
+        train_one: function of a run's training arguments and the checkpoint to resume from, or None to train from the
+            start. It trains, writes the report into "report" in the run's folder, with ``metrics.json`` as the last
+            file, and returns the result.
+        args: training arguments from the command line.
+        recipe_args: recipe arguments from the command line.
         settings: the dataclasses and mappings that determine the result, besides `args`.
-        num_classes: which losses with class weights need.
-        calibration_size: the size of the validation set, which AdaFocal's bins need.
-        unit: what that counts.
-        summary: the text to print about the results.
-        compare: writes the report of a comparison into a folder.
-        reusable: whether the result of a finished run is complete.
-        next_steps: what to print that the user may do next, with {folder!r} for that of a run in Python, and {quoted}
-            in a shell; None is left out.
+        num_classes: number of classes, to check the number of class weights of a loss; None for no check.
+        calibration_size: size of the validation set, which must be at least AdaFocal's number of bins.
+        unit: what `calibration_size` counts, such as "samples" or "words".
+        summary: function that returns the text to print about the results.
+        compare: function that writes the report of a comparison into a folder.
+        reusable: function that returns whether the result of a finished run is complete. If not, the run is trained
+            or measured again.
+        next_steps: suggestions to print for the user. {folder!r} stands for the best run's folder in Python code, and
+            {quoted} in shell commands. Entries that are None are left out.
 
     Returns:
-        The results, one per loss.
+        The results, one for each loss.
 
     Raises:
         ValueError: the validation set is too small, or a folder belongs to another run.
         HubError: with `push_to_hub`, a repository cannot be created.
-        SystemExit: a finished run cannot be published; the others are.
+        SystemExit: a finished run cannot be published. The other runs are published first.
     """
     runs = runs_of(args, recipe_args.compare)
     if num_classes is not None:
@@ -117,7 +119,7 @@ def train_each_loss(
 
 
 def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments], settings: Sequence[Any]) -> None:
-    """Claim the folders, and create the repositories to push to: a bad token must show before training."""
+    """Claim the output folders, and create the Hub repositories to push to, so that a bad token fails early."""
     write = args.process_index == 0
     if runs[0] is not args:
         claim_output_dir(args.output_dir, {"kind": "comparison"}, write)
@@ -131,7 +133,7 @@ def _claim(args: FocalTrainingArguments, runs: Sequence[FocalTrainingArguments],
 
 
 def _read_result(report: Path) -> Any:
-    """The result in a report; None if the run is not finished."""
+    """Return the result in a report folder; None if the run is not finished."""
     path = report / "metrics.json"
     try:
         return read_result(path) if path.exists() else None
@@ -142,7 +144,7 @@ def _read_result(report: Path) -> Any:
 
 
 def _publish(runs: Sequence[FocalTrainingArguments]) -> None:
-    """Push the folders of finished runs if `push_to_hub` is set; exit with code 1 if one cannot be pushed."""
+    """Push the folders of finished runs if `push_to_hub` is set; exit with code 1 if a folder cannot be pushed."""
     failed = []
     for run in runs:
         if not run.push_to_hub or run.process_index != 0:
@@ -161,7 +163,7 @@ def _publish(runs: Sequence[FocalTrainingArguments]) -> None:
 
 
 def _name_in_card(folder: Path, repo_id: str) -> None:
-    """Let the code on the card load the model from the Hub, also if the run finished without a push."""
+    """Make the code on the model card load the model from the Hub, also if the run had finished without a push."""
     card, text = folder / "README.md", (folder / "README.md").read_text("utf-8")
     for loads in ('model="{}"', 'from_pretrained("{}")'):
         text = text.replace(loads.format(folder.absolute().name), loads.format(repo_id))

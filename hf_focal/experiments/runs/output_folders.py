@@ -18,11 +18,12 @@ from ...utils.folder_lock import lock_folder
 _logger = logging.getLogger(__name__)
 
 _OWN = ("checkpoint-*", "report/*")
-# Files that show that a folder holds work. Those of a comparison are in the folders of its runs.
+# Files that show that a folder holds work. For a comparison, these files may also be in the folders of its runs.
 _WORK = {"run": _OWN, "comparison": ("report/*", *(f"*/{pattern}" for pattern in _OWN))}
 # How many differences an error lists.
 _SHOWN = 5
-# Prefixes of the arguments that do not change a result: where a run is kept, what it logs and saves, its hardware.
+# Prefixes of arguments that do not change a result, such as where a run is kept, what it logs and saves, and its
+# hardware.
 NOT_OF_THE_RESULT = (
     *("output_dir", "resume_", "do_", "debug", "log", "disable_tqdm", "report_to", "run_name", "project", "trackio_"),
     *("skip_memory", "include_num", "save_", "enable_jit", "push_", "hub_", "use_cpu", "local_rank", "ddp_"),
@@ -37,22 +38,22 @@ def claim_output_dir(
     write: bool = True,
     defaults: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Reserve `output_dir` for the run with these settings, or check that it belongs to that run.
+    """Reserve `output_dir` for the run with these settings, or check that the folder belongs to that run already.
 
-    This lets an interrupted run resume, and keeps a run from resuming from another's checkpoints. A folder without
-    checkpoints and reports may be reserved for other settings.
+    This lets an interrupted run resume, and keeps a run from resuming from another run's checkpoints. A folder without
+    checkpoints or reports may be reserved for other settings.
 
     Args:
         output_dir: the run's folder.
         settings: JSON values that determine the run's result, saved in ``run.json``. "kind" is "run" (the default), or
             "comparison" for a folder that holds the folders of several runs.
-        write: whether this process writes the file, as the main process does. It then locks the folder until it ends
-            or calls `unlock_all`.
-        defaults: returns the values of settings that an older version did not save.
+        write: whether this process writes ``run.json``, as the main process should. If so, the process also locks the
+            folder until the process ends or calls `unlock_all`.
+        defaults: function that returns the values of settings that an older version did not save.
 
     Raises:
         ValueError: the folder belongs to a run with other settings (the error lists them), another process has locked
-            it, or it is not writable.
+            the folder, or the folder is not writable.
     """
     if write:
         lock_folder(Path(output_dir))
@@ -83,10 +84,11 @@ def _refuse_other_settings(folder: Path, earlier: Mapping[str, Any], settings: M
 
 
 def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Whether a folder's ``run.json``, written last, has the result of a run with these settings.
+    """Return whether a folder's ``run.json``, which is written last, has the result of a run with these settings.
 
     Raises:
-        ValueError: it has that of a run with other settings. Those that it lacks are unknown, and not compared.
+        ValueError: ``run.json`` has the result of a run with other settings. Settings that the file lacks are not
+            compared.
     """
     path = folder / "run.json"
     if not path.exists():
@@ -111,10 +113,11 @@ def _settings_there(path: Path) -> dict[str, Any]:
 
 
 def training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """The arguments that determine a run's result, as JSON values: all but those in `NOT_OF_THE_RESULT`.
+    """Return the arguments that determine a run's result, as JSON values.
 
-    "mixed_precision" is added because `accelerate launch` may set it without the arguments. "save_steps" counts if the
-    best of the saved models is the result.
+    These are all arguments whose names begin with none of the prefixes `NOT_OF_THE_RESULT`. "mixed_precision" is
+    added because `accelerate launch` may set the precision without the arguments. "save_steps" is included if the best
+    of the saved models is the result.
     """
     settings = {key: value for key, value in args.to_dict().items() if not key.startswith(NOT_OF_THE_RESULT)}
     if args.load_best_model_at_end and args.save_strategy == "steps":
@@ -123,18 +126,19 @@ def training_settings(args: TrainingArguments) -> dict[str, Any]:
 
 
 def default_training_settings(args: TrainingArguments) -> dict[str, Any]:
-    """The `training_settings` of a run without arguments."""
+    """Return the `training_settings` of a run with default arguments."""
     defaults = type(args)(args.output_dir, use_cpu=args.use_cpu)
     return json.loads(json.dumps(training_settings(defaults)))
 
 
 def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
-    """What `claim_output_dir` takes for a run: a recipe's own settings, and those of its training.
+    """Return the settings of a run for `claim_output_dir`, from the recipe's own settings and the training arguments.
 
     Args:
-        args: of the training.
-        own: dataclasses of arguments, with digests of their files (`files_of`), or mappings. A dataclass may have a
-            method `file_suffixes` that returns what to append to the name of each file.
+        args: the training arguments.
+        own: the recipe's own settings, which are mappings or dataclasses of arguments. For a dataclass, digests of the
+            files that it names (`files_of`) are added. A dataclass may have a method `file_suffixes`, which returns
+            the suffixes to append to the name of each file.
     """
     settings: dict[str, Any] = {"kind": "run"}
     for part in own:
@@ -147,27 +151,30 @@ def run_settings(args: TrainingArguments, *own: Any) -> dict[str, Any]:
 
 
 def folder_of(loss: LossConfig, output_dir: str | Path) -> Path:
-    """The folder of one run of a comparison."""
+    """Return the folder of the run with `loss` in the folder of a comparison, `output_dir`."""
     return Path(output_dir) / re.sub(r"[^\w.-]+", "_", str(loss))
 
 
 def files_of(arguments: Any) -> dict[str, str]:
-    """The files that are given: the arguments whose names end in "_file"."""
+    """Return the arguments whose names end in "_file" and whose values are not None, by name."""
     return {name: file for name, file in vars(arguments).items() if name.endswith("_file") and file is not None}
 
 
 def contents(files: Mapping[str, str], endings: Sequence[str] = ("",)) -> dict[str, str]:
-    """Digests of the files' contents, to recognize changed data.
+    """Compute digests of the files' contents, to recognize changed data.
 
     Args:
         files: what `files_of` returns.
-        endings: to append to each file name; missing files are left out.
+        endings: suffixes to append to each file name, each of which may give a file. Missing files are left out.
+
+    Returns:
+        A dictionary from "content of", followed by the argument's name and the suffix, to the file's digest.
     """
     found = {f"{name}{end}": file + end for name, file in files.items() for end in endings}
     return {f"content of {name}": file_digest(path) for name, path in found.items() if Path(path).is_file()}
 
 
 def file_digest(path: str | Path) -> str:
-    """The SHA-256 of a file's content, hexadecimal."""
+    """Compute the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

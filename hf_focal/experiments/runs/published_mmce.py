@@ -8,11 +8,11 @@ from ...losses import Loss, cross_entropy, option, register
 
 @register
 class PublishedMMCE(Loss):
-    """Cross-entropy plus λ times a term like weighted `hf_focal.losses.mmce`, but divided twice by numbers of pairs.
+    """Cross-entropy plus λ times a term like weighted `hf_focal.losses.mmce`, but with other weights of the samples.
 
-    With confidences r of m right and n wrong samples the term is ``sqrt(Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4))``,
-    where ``w_i = (1 - r_i) / m²`` for right samples and ``-r_i / n²`` for wrong ones; the definition has m and n
-    there. It is 0 for a batch without right or without wrong samples.
+    With confidences r of m right and n wrong samples, the term is ``sqrt(Σ_ij w_i w_j exp(-|r_i - r_j| / 0.4))``,
+    where ``w_i = (1 - r_i) / m²`` for right samples and ``w_i = -r_i / n²`` for wrong ones. The definition of weighted
+    MMCE has m and n instead of m² and n². The term is 0 for a batch without right samples or without wrong samples.
     """
 
     name, summary = "published_mmce", "cross-entropy + λ · MMCE as in the papers' code"

@@ -28,7 +28,7 @@ from .yaml_arguments import parse_arguments
 
 @dataclass
 class DatasetArguments:
-    """A dataset on the Hub, or files. Without either, a recipe uses its own data."""
+    """The data: a dataset on the Hub, or files. If neither is given, some recipes have data of their own."""
 
     _argument_group_name = "data"  # in HfArgumentParser's help
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
@@ -48,22 +48,22 @@ class DatasetArguments:
             )
 
     def files(self) -> dict[str, str]:
-        """The files that are given, by argument name."""
+        """Return the files that are given, by the name of the argument."""
         return files_of(self)
 
     def given(self) -> bool:
-        """Whether a dataset or a file is named."""
+        """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
     def card_names(self, default: str) -> dict[str, str | None]:
-        """The names of the data for `create_model_card`: a Hub id, or absolute paths, which no card takes for ids."""
+        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
         train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
         return {"dataset": self.dataset_name or train or default, "test_dataset": test}
 
 
 @dataclass
 class GeneratedDatasetArguments(DatasetArguments):
-    """The same for recipes that generate data if none are given."""
+    """`DatasetArguments` for recipes that generate data if none is given."""
 
     num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
 
@@ -72,11 +72,13 @@ class GeneratedDatasetArguments(DatasetArguments):
         check.at_least(1, self, "num_generated")
 
     def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
-        """Generate "train", "validation" (`validation_size`, or a tenth as many samples) and "test" (as many).
+        """Generate the splits "train", "validation", and "test".
+
+        "train" and "test" have `num_generated` samples each; "validation" has `validation_size`, or a tenth as many.
 
         Args:
-            generate: returns so many samples, drawn with the keyword argument `seed`.
-            seed: of the training data.
+            generate: function that returns the given number of samples, drawn with the keyword argument `seed`.
+            seed: seed of the training data. Validation and test data have the next two seeds.
         """
         count = self.num_generated
         sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
@@ -85,7 +87,7 @@ class GeneratedDatasetArguments(DatasetArguments):
 
 @dataclass
 class RecipeArguments:
-    """Which losses to compare, and how to fit the temperature."""
+    """Arguments that say which losses to compare and how to fit the temperature."""
 
     _argument_group_name = "comparison and temperature"
     compare: str | None = field(
@@ -104,13 +106,13 @@ class RecipeArguments:
             )
 
     def reusable(self, result: Any) -> bool:
-        """Whether a finished run was corrected as these arguments ask for."""
+        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
         return result.temperature.objective == self.temperature_objective
 
 
 @dataclass
 class ClassifierArguments(RecipeArguments):
-    """Which losses to compare, how to fit the temperature, and what to record during training."""
+    """Arguments that say which losses to compare, how to fit the temperature, and what to record during training."""
 
     class_weights_steps: int | None = field(
         default=None,
@@ -122,14 +124,14 @@ class ClassifierArguments(RecipeArguments):
         check.at_least(1, self, "class_weights_steps")
 
     def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
-        """Let the trainer record what these arguments ask for."""
+        """Add to a trainer the callbacks that record what these arguments ask for."""
         if self.class_weights_steps is not None:
             trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
 
 
 @dataclass
 class SampleClassifierArguments(ClassifierArguments):
-    """The same for classifiers of whole samples, with training dynamics."""
+    """`ClassifierArguments` for classifiers of whole samples, which can record dynamics and use other corrections."""
 
     dynamics: bool = field(
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
@@ -144,7 +146,7 @@ class SampleClassifierArguments(ClassifierArguments):
         check.choice("calibration", self.calibration, (*METHODS, "auto"))
 
     def fit_correction(self, trainer: FocalTrainer) -> None:
-        """Fit the correction to the trainer's `calibration_dataset`; of several labels per sample, one T per label."""
+        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
         if self.calibration == "temperature":
             per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
             trainer.fit_temperature(None, self.temperature_objective, per_label)
@@ -164,15 +166,16 @@ class SampleClassifierArguments(ClassifierArguments):
 
 
 def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:
-    """Parse a recipe's command line, check it, and set up logging.
+    """Parse a recipe's command line into `dataclass_types`, check the arguments, and set up logging.
 
     Args:
-        dataclass_types: the recipe's; the last two are `RecipeArguments` and `FocalTrainingArguments`.
+        dataclass_types: the recipe's dataclasses of arguments. The last two are a `RecipeArguments` and a
+            `FocalTrainingArguments`.
         argv: the command line without the program's name.
         description: the recipe's docstring, whose first line ``--help`` shows.
 
     Raises:
-        ValueError: an argument out of its range, or what `runs_of` raises.
+        ValueError: an argument is out of range, or the losses are invalid, as in `runs_of`.
     """
     parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
     recipe_args, args = parsed[-2:]
@@ -188,15 +191,15 @@ def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], descripti
 
 
 def _no_load_report(record: logging.LogRecord) -> bool:
-    """Leave out the table of the weights of a new head."""
+    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
     return "LOAD REPORT" not in record.getMessage()
 
 
 def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrainingArguments]:
-    """The training arguments of each run: `args`, or one copy per loss to compare, with a folder of its own.
+    """Return the training arguments of each run: `args`, or one copy per loss in `compare`, with a folder of its own.
 
     Raises:
-        ValueError: an unknown loss, `loss` together with `compare`, or a comparison under DeepSpeed.
+        ValueError: a loss is unknown, `loss` is given together with `compare`, or losses are compared under DeepSpeed.
     """
     if compare is None:
         return [args]
@@ -209,7 +212,7 @@ def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrai
         )
     changes: dict[str, Any] = {}
     if args.metric_for_best_model == "loss" and args.save_strategy != "best":
-        # TrainingArguments' default for the first loss; the others have defaults of their own.
+        # This is TrainingArguments' default for the first loss; the other losses have their own defaults.
         changes = {"metric_for_best_model": None, "greater_is_better": None}
     runs = []
     for loss in parse_losses(compare):
@@ -221,7 +224,7 @@ def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrai
 
 
 def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
-    """Parse texts NAME=VALUE."""
+    """Parse texts of the form NAME=VALUE into a dictionary. Error messages call the user's argument `argument`."""
     mapping = {}
     for text in texts:
         name, _, value = text.partition("=")
@@ -232,9 +235,9 @@ def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_losses(text: str) -> list[LossConfig]:
-    """The configs of ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
+    """Parse a list of losses, such as ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
 
-    Commas also separate the options of one loss: an item with a "=" and no name belongs to the loss before it.
+    Commas also separate the options of one loss: an item that has a "=" but no ":" is an option of the preceding loss.
     """
     items: list[str] = []
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -1,4 +1,4 @@
-"""Checks of recipes' arguments; a recipe uses them as `check.at_least(1, self, "max_length")`."""
+"""Checks of recipes' arguments. A recipe imports this module as `check`: `check.at_least(1, self, "max_length")`."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 def at_least(low: int, arguments: Any, *names: str) -> None:
-    """Raise `ValueError` if one of these arguments is given and too small."""
+    """Raise `ValueError` if one of the attributes `names` of `arguments` is below `low`. None is accepted."""
     for name in names:
         value = getattr(arguments, name)
         if value is not None and not value >= low:  # also catches NaN
@@ -29,14 +29,14 @@ def at_least(low: int, arguments: Any, *names: str) -> None:
 
 
 def fraction(arguments: Any, *names: str) -> None:
-    """Raise `ValueError` if one of these arguments is not in [0, 1)."""
+    """Raise `ValueError` if one of the attributes `names` of `arguments` is not in [0, 1)."""
     for name in names:
         if not 0 <= getattr(arguments, name) < 1:
             raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(arguments, name)}")
 
 
 def choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    """Raise `ValueError` if an argument's value is not one of the choices; the error suggests the nearest."""
+    """Raise `ValueError` if an argument's value is not one of the choices. The error suggests the nearest choice."""
     if value not in choices:
         near = get_close_matches(value, choices, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -44,7 +44,7 @@ def choice(argument: str, value: str, choices: Sequence[str]) -> None:
 
 
 def model_name(name: str, own: Sequence[str]) -> None:
-    """Raise `ValueError` if a model name is a path that does not exist, or a misspelled name from `own`."""
+    """Raise `ValueError` if a model name is a path that does not exist, or a misspelling of a name in `own`."""
     check_id_or_folder("model_name_or_path", name)
     near = get_close_matches(name.lower(), own, n=1, cutoff=0.75)
     if name not in own and near and not Path(name).exists():
@@ -55,16 +55,19 @@ def model_name(name: str, own: Sequence[str]) -> None:
 
 
 def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: Sequence[str]) -> None:
-    """Refuse a config's settings for another kind of model, and warn about a learning rate that suits another kind.
+    """Check that the learning rate suits the kind of the model: trained from scratch, or pretrained.
+
+    An Adam optimizer whose learning rate is unusual for the kind causes a warning.
 
     Args:
         argv: the command line.
-        args: what it says.
-        name: of the model.
-        own: names of the models that are trained from scratch; others are pretrained.
+        args: the training arguments that were parsed from `argv`.
+        name: name of the model.
+        own: names of the models that are trained from scratch. All other models are pretrained.
 
     Raises:
-        ValueError: the learning rate or the clipping comes from a config whose model is of the other kind.
+        ValueError: the learning rate or the gradient clipping comes from a config file whose own model, which the
+            command line replaces, is of the other kind.
     """
     overridden, config = overridden_config(argv)
     model = overridden.get("model_name_or_path")
@@ -84,7 +87,7 @@ def learning_rate(argv: Sequence[str], args: TrainingArguments, name: str, own: 
 
 
 def training_arguments(args: TrainingArguments) -> None:
-    """Raise `ValueError` for values that Transformers would reject only after loading the data, or accept in vain."""
+    """Raise `ValueError` for values that recipes do not support or Transformers rejects only after data is loaded."""
     if not args.output_dir:
         raise ValueError(f"output_dir must be a folder, got {args.output_dir!r}")
     if args.resume_from_checkpoint is not None:
@@ -107,8 +110,8 @@ def training_arguments(args: TrainingArguments) -> None:
 
 
 def _metrics() -> list[str]:
-    """The names of the metrics that an evaluation computes."""
-    logits, labels = 2 * torch.eye(2), torch.arange(2)  # not taken for probabilities
+    """Return the names of the metrics that an evaluation computes."""
+    logits, labels = 2 * torch.eye(2), torch.arange(2)  # the factor keeps them from being taken for probabilities
     measured: list[str] = ["loss"]
     of_labels = CalibrationMetrics(link="sigmoid")
     for sums, targets in ((CalibrationMetrics(), labels), (ConfusionMatrix(), labels), (of_labels, torch.eye(2))):
@@ -118,7 +121,7 @@ def _metrics() -> list[str]:
 
 
 def class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> None:
-    """Raise `ValueError` if the loss of a run has weights for another number of classes."""
+    """Raise `ValueError` if the loss of a run has class weights, but not one for each of the `num_classes` classes."""
     for run in runs:
         loss = LossConfig.parse(str(run.loss))
         weights = loss.options.get("weights")
@@ -127,7 +130,7 @@ def class_weights(runs: Sequence[FocalTrainingArguments], num_classes: int) -> N
 
 
 def calibration_size(args: FocalTrainingArguments, size: int, unit: str) -> None:
-    """Raise `ValueError` if the validation set has fewer samples (or tokens, say) than AdaFocal has bins."""
+    """Raise `ValueError` if the size of the validation set, counted in `unit`, is below AdaFocal's number of bins."""
     loss = LossConfig.parse(str(args.loss))
     bins = loss.options.get("bins", 0)
     if size < bins:

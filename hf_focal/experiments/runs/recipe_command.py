@@ -1,4 +1,4 @@
-"""The command line of a recipe: exit codes and one-line errors."""
+"""Running a recipe from the command line, with exit codes and one-line errors."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,10 @@ _STARTED = "while "  # the beginning of a note on an error
 
 @contextmanager
 def after_start(doing: str) -> Iterator[None]:
-    """Add to each error what the recipe was doing, so that `run_recipe` knows that the work had started.
+    """Add a note on what the recipe was doing to an error, so that `run_recipe` knows that the work had started.
 
     Args:
-        doing: "training focal:gamma=3", say.
+        doing: what the recipe does in this context, such as "training focal:gamma=3".
     """
     try:
         yield
@@ -31,9 +31,9 @@ def after_start(doing: str) -> Iterator[None]:
 def run_recipe(main: Callable[[list[str]], Any]) -> Any:
     """Call `main` with the command line, and return its result.
 
-    Errors that are no bugs end in one line. The exit code is 2 for a `ValueError` or `OSError` in the arguments or the
-    data, before the work has started (`after_start`); 130 for Ctrl-C; and 1 for a Hub that fails during the work, a
-    full disk, and a training that diverged.
+    Errors that are not bugs are printed as one line, without a traceback. The exit code is 2 for a `ValueError` or
+    `OSError` before the work has started (see `after_start`), because of the arguments or the data; 130 for Ctrl-C;
+    and 1 if, during the work, the Hub fails, the disk is full, or training diverges.
     """
     try:
         return main(sys.argv[1:])
@@ -60,7 +60,7 @@ def _exit(code: int, message: str) -> NoReturn:
 
 
 def print_written(reports: Sequence[Path]) -> None:
-    """Print the files in the folders of the reports."""
+    """Print the report folders and the names of the files in each folder."""
     print("\nWritten:")
     for report in reports:
         print(f"  {report}: {', '.join(sorted(path.name for path in report.iterdir()))}")

@@ -1,4 +1,4 @@
-"""Arguments of the translation recipe: losses, temperatures, beam search and averaging of checkpoints."""
+"""Arguments of the translation recipe: losses, temperatures, beam search, and averaging of checkpoints."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from .recipe_arguments import RecipeArguments
 
 @dataclass
 class TranslationArguments(RecipeArguments):
-    """Which losses to compare, how to fit the temperature, and how to translate."""
+    """Arguments that say which losses to compare, how to fit the temperature, and how to translate."""
 
     bleu_temperatures: str = field(
         default="0.5,0.75,1,1.25,1.5,2",
@@ -28,7 +28,7 @@ class TranslationArguments(RecipeArguments):
         self.temperatures()
 
     def temperatures(self) -> set[float]:
-        """The temperatures of `bleu_temperatures`, and 1."""
+        """Return the temperatures in `bleu_temperatures`, together with 1."""
         try:
             values = [float(text) for text in self.bleu_temperatures.split(",")]
         except ValueError:
@@ -40,7 +40,7 @@ class TranslationArguments(RecipeArguments):
 
 @dataclass
 class TranslationTrainingArguments(FocalSeq2SeqTrainingArguments):
-    """`FocalSeq2SeqTrainingArguments` with beam search and averaged checkpoints."""
+    """`FocalSeq2SeqTrainingArguments` with arguments for beam search and for averaging checkpoints."""
 
     predict_with_generate: bool = field(default=True, metadata={"help": "Translate with `generate`; must be true."})
     generation_num_beams: int | None = field(default=4, metadata={"help": "Beams of beam search."})

@@ -1,6 +1,6 @@
 """Results of translators: token metrics, translations at several temperatures, and their BLEU.
 
-Translations are saved in the run's folder: beam search takes longer than everything else that is measured.
+Translations are saved in the run's folder, because beam search takes longer than all other measurements.
 """
 
 import itertools
@@ -37,17 +37,19 @@ def measure_translator(
     temperatures: Iterable[float],
     checkpoint: str | None,
 ) -> tuple[TranslationResult, list[dict[str, str]]]:
-    """Measure a translator on "test", and on "other_test" if there is one. All processes must call.
+    """Measure a translator on "test", and on "other_test" if there is one. All processes must call this.
 
     Args:
-        trainer: the trainer after training; its `processing_class` is the tokenizer of both languages.
-        trained: what its `train` returned.
-        temperature: fitted on the validation set.
-        encoded: the splits as the trainer takes them.
-        splits: the same with the columns "source" and "target", and "target_log_probability" if that is known.
-        bleu: the metric.
-        temperatures: at which to translate, besides 1, the fitted one and those of an earlier report of this run.
-        checkpoint: that training resumed from. Translations are reused only if training had finished there.
+        trainer: the trainer after training. Its `processing_class` is the tokenizer of both languages.
+        trained: what the trainer's `train` returned.
+        temperature: the temperature that was fitted on the validation set.
+        encoded: the splits in the trainer's format.
+        splits: the same splits with the columns "source" and "target", and "target_log_probability" if that is known.
+        bleu: the BLEU metric of `sacrebleu`.
+        temperatures: temperatures at which to translate, besides 1, the fitted temperature, and the temperatures in an
+            earlier report of this run.
+        checkpoint: the checkpoint that training resumed from, or None. Saved translations are reused only if training
+            had already finished at this checkpoint.
 
     Returns:
         The result, and sample translations of "test" for the report.
@@ -76,7 +78,7 @@ def measure_translator(
     if "other_test" in splits:
         details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
     curves = trainer.temperature_curves
-    assert after is not None and curves is not None  # a temperature is fitted
+    assert after is not None and curves is not None  # a temperature was fitted
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
     result = TranslationResult.of_tokens(
         trainer.args.loss,
@@ -96,7 +98,7 @@ def measure_translator(
 def _measure_other(
     trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: BLEU
 ) -> dict[str, dict[str, float]]:
-    """Token metrics and BLEU of "other_test", before and after T."""
+    """Measure token metrics and BLEU on "other_test" before T ("pre") and after T ("post")."""
     references, scores = list(splits["other_test"]["target"]), {}
     measured = trainer.measure(encoded["other_test"])
     for when, T, metrics in zip(("pre", "post"), (1.0, temperature.value), measured, strict=True):
@@ -107,16 +109,20 @@ def _measure_other(
 
 
 def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:
-    """Translate a split at a temperature, or read the saved translations. All processes must call.
+    """Translate a split at a temperature, or read the saved translations. All processes must call this.
 
     Args:
-        name: of the split.
-        encoded: its samples, as the trainer takes them.
-        temperature: of `calibrated_generation`.
-        trainer: with `predict_with_generate`; its model's generation config has the other options.
+        name: name of the split.
+        encoded: the split's samples in the trainer's format.
+        temperature: temperature for `calibrated_generation`.
+        trainer: a trainer with `predict_with_generate`. The generation config of the trainer's model has the other
+            options of generation.
+
+    Returns:
+        One translation for each sample, in the order of the samples.
     """
     path = Path(trainer.args.output_dir) / _FOLDER / f"{name}_T{temperature}.txt"
-    kept: list[list[str] | None] = [None]  # what the first process finds: others may look after it wrote the file
+    kept: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file
     if trainer.args.process_index == 0 and path.exists():
         kept = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     (lines,) = broadcast_object_list(kept)
@@ -124,7 +130,7 @@ def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq
         return lines
     logging.info("translating %s at temperature %g", name, temperature)
     sources = encoded.remove_columns("labels")
-    # Longest first: batches have similar lengths, and one that does not fit into memory shows at once.
+    # Longest first: lengths within a batch are similar, and a batch that does not fit into memory fails at once.
     order = np.argsort([-len(ids) for ids in sources["input_ids"]], kind="stable")
     ids = trainer.predict(sources.select(order), **calibrated_generation(temperature)).predictions
     tokenizer: Any = trainer.processing_class
@@ -137,7 +143,7 @@ def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq
 
 
 def translation_summary(results: Sequence[TranslationResult]) -> str:
-    """The table of results, and lines about the true calibration error and the other test set."""
+    """Format the table of results, and lines about the true calibration error and the other test set."""
     lines = [
         translation_table(results),
         "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",

@@ -1,4 +1,4 @@
-"""Word vectors of the papers' text models: their arguments, and the optimizer that gives them a learning rate."""
+"""Word vectors of the papers' text models: arguments, loading, and an optimizer with a separate learning rate."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from . import recipe_checks as check
 
 @dataclass
 class WordVectorArguments:
-    """The vocabulary and its vectors."""
+    """The arguments of the vocabulary and its word vectors."""
 
     _argument_group_name = "word vectors"
     vocab_size: int = field(default=20_000, metadata={"help": "Words in the vocabulary."})
@@ -43,7 +43,7 @@ class WordVectorArguments:
 def load_word_vectors(
     arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> torch.Tensor | None:
-    """The vectors of the tokenizer's words (V, D) in `embeddings_file`; None without a file."""
+    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given."""
     if arguments.embeddings_file is None:
         return None
     set_seed(seed)
@@ -53,19 +53,22 @@ def load_word_vectors(
 def build_optimizer(
     model: PreTrainedModel, args: FocalTrainingArguments, arguments: WordVectorArguments
 ) -> torch.optim.Optimizer | None:
-    """Trainer's optimizer with another learning rate for the word vectors, which 0 freezes; None without one."""
+    """Build the optimizer that `args` name, with a separate learning rate for the word vectors; 0 freezes the vectors.
+
+    Return None if `arguments` set no separate learning rate.
+    """
     learning_rate = arguments.embedding_learning_rate
     if learning_rate is None:
         return None
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
-    model.to(args.device)  # Adagrad creates its state at once, on the device of the weights
+    model.to(args.device)  # Adagrad creates its state when it is built, on the device of the weights
     vectors = model.get_input_embeddings().weight
     assert isinstance(vectors, nn.Parameter)
     rest = [parameter for parameter in model.parameters() if parameter is not vectors]
     groups = [{"params": rest, "weight_decay": args.weight_decay}]
     if learning_rate == 0:
         vectors.requires_grad_(False)
-    elif arguments.embedding_sgd:  # AdaGrad divides by its root of squares plus eps; so large an eps makes it constant
+    elif arguments.embedding_sgd:  # AdaGrad divides by √(Σ g²) + eps, which a huge eps makes constant: plain SGD
         groups.append({"params": [vectors], "lr": 1e6 * learning_rate, "eps": 1e6, "weight_decay": 0.0})
     else:
         groups.append({"params": [vectors], "lr": learning_rate, "weight_decay": 0.0})

@@ -15,16 +15,16 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from ...cli.main import OneLineParser
 
-# What ``--help`` leaves out: all of TrainingArguments but these.
+# ``--help`` leaves out all of TrainingArguments except these.
 _COMMON = {"output_dir", "num_train_epochs", "learning_rate", "per_device_train_batch_size"}
 _OTHERS = {field.name for field in fields(Seq2SeqTrainingArguments)} - _COMMON
 
 
 class _Parser(HfArgumentParser, OneLineParser):
-    """The parser of dataclasses, with one-line errors."""
+    """An `HfArgumentParser` with one-line errors and short help."""
 
     def shorten_help(self) -> None:
-        """Leave out most of `TrainingArguments`, and all but the beginning of each text."""
+        """Hide most of `TrainingArguments` from the help, and cut each help text after its first phrase."""
         for action in self._actions:
             action.help = (
                 argparse.SUPPRESS if action.dest in _OTHERS else re.split(r"[.;] | \(|\.$", action.help or "")[0]
@@ -32,7 +32,7 @@ class _Parser(HfArgumentParser, OneLineParser):
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Help texts beside the first name of each option, with the defaults that say something."""
+    """Shows each option's help text beside its first name, with the default unless that is None, False, or ""."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=27)
@@ -45,19 +45,23 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None = None) -> tuple:
-    """Parse a command line into dataclasses; ``--config FILE.yaml`` gives defaults.
+    """Parse a command line into dataclasses. Its option ``--config FILE.yaml`` names a file of defaults.
 
     A value in the file means what the same text means on the command line, so that ``save_strategy: no`` is "no".
     A mapping becomes JSON text, and a list for an argument that takes a single text is joined with commas. ``bf16:
-    auto`` in the file is true where the device computes in bfloat16.
+    auto`` in the file is true if the device computes in bfloat16.
 
     Args:
         dataclass_types: as for `transformers.HfArgumentParser`.
         argv: the command line without the program's name.
-        description: shown by ``--help``, which leaves most of `TrainingArguments` to ``--help-all``.
+        description: text that ``--help`` shows first. ``--help`` leaves out most of `TrainingArguments`;
+            ``--help-all`` shows all of them.
+
+    Returns:
+        One instance of each of `dataclass_types`, in the same order.
 
     Raises:
-        SystemExit: unknown arguments, or values of the wrong type (argparse prints them).
+        SystemExit: an argument is unknown, or a value has the wrong type (argparse prints the error).
         FileNotFoundError: the config file does not exist.
         ValueError: the config file is not a mapping, or has an unknown key.
     """
@@ -79,9 +83,10 @@ def parse_arguments(dataclass_types: Sequence[type], argv: Sequence[str], descri
 
 
 def overridden_config(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the command line overrides of its config file, and the rest of the file; both are empty without one.
+    """Return the settings of the config file that the command line overrides, and the file's other settings.
 
-    Values are as they are written. `parse_arguments` has checked the file.
+    Both dictionaries are empty without a config file. Values are text, as written in the file. Call this only after
+    `parse_arguments`, which checks the file.
     """
     path = _config_path(argv)
     config = {} if path is None else yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
@@ -91,7 +96,7 @@ def overridden_config(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, An
 
 
 def _config_path(argv: Sequence[str], prog: str | None = None) -> Path | None:
-    # A parser of its own: the file may hold what the other one requires.
+    # A separate parser, because the file may hold arguments that the main parser requires.
     parser = OneLineParser(prog=prog, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     return parser.parse_known_args(argv)[0].config
@@ -102,7 +107,7 @@ def _as_command_line(path: Path, parser: HfArgumentParser) -> list[str]:
         raise FileNotFoundError(f"--config must be an existing file, got {str(path)!r}")
     text = path.read_text(encoding="utf-8")
     try:
-        # Once with YAML's types, and once as written: "no", "5e-5".
+        # Loaded once with YAML's types, and once as the text that was written, such as "no" or "5e-5".
         config, written = yaml.safe_load(text), yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"--config {path} is not valid YAML: {error}") from error

@@ -1,4 +1,4 @@
-"""The functions of `hf_focal.metrics` as one metric for `evaluate.load`, whose configuration chooses the function."""
+"""A metric for `evaluate.load`; its configuration chooses one of eight functions of `hf_focal.metrics`."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 
 from hf_focal import metrics
 
-# Configuration: the function and its paper.
+# For each configuration, the function and its paper.
 METRICS = {
     "ece": (metrics.expected_calibration_error, "Naeini et al., Obtaining Well Calibrated Probabilities, AAAI 2015"),
     "adaece": (metrics.adaptive_calibration_error, "Mukhoti et al., Calibrating Deep Neural Networks, NeurIPS 2020"),

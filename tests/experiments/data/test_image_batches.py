@@ -196,7 +196,7 @@ def test_bad_test_files(write, test, message):
 
 def test_the_same_column_twice(write):
     train = write("train.parquet", rows_of(IMAGES, LABELS))
-    with pytest.raises(ValueError, match="label_column must be another column than image_column, got 'image' for bo"):
+    with pytest.raises(ValueError, match="label_column must be a different column from image_column, got 'image'"):
         load_image_splits(train_file=train, label_column="image")
     with pytest.raises(ValueError, match="label_column must hold ClassLabel, integers or strings, got"):
         load_image_splits(train_file=train, image_column="label", label_column="image")

@@ -244,7 +244,7 @@ def test_bad_arguments(write, tmp_path):
             ValueError,
             "dataset_name must be given without files, got 'a/b' and train_file",
         ),
-        ({"train_file": train, "target_lang": "en"}, ValueError, "target_lang must be another .* got 'en' for both"),
+        ({"train_file": train, "target_lang": "en"}, ValueError, "target_lang must be a different .* got 'en'"),
         ({"train_file": "none.csv"}, FileNotFoundError, "train_file must be an existing file, got 'none.csv'"),
         (
             {"train_file": "train.tsv"},

@@ -138,7 +138,7 @@ def test_paths_are_images(tmp_path):
     ("options", "message"),
     [
         ({"mask_column": "masks"}, r"mask_column must be one of \['image', 'mask'\].*did you mean 'mask'"),
-        ({"image_column": "mask"}, "mask_column must be another column than image_column, got 'mask' for both"),
+        ({"image_column": "mask"}, "mask_column must be a different column from image_column, got 'mask' for both"),
         ({"validation_size": 4}, "validation_size must be from 1 to 3, got 4"),
     ],
 )

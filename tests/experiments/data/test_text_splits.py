@@ -238,7 +238,7 @@ def test_bad_arguments(write, tmp_path):
             ValueError,
             "validation_fraction must be between 0 and 1, got 1.0",
         ),
-        ({"train_file": train, "label_column": "text"}, ValueError, "label_column must be another .* got 'text'"),
+        ({"train_file": train, "label_column": "text"}, ValueError, "label_column must be a different .* got 'text'"),
     ]:
         with pytest.raises(error, match=message):
             load_splits(**arguments)

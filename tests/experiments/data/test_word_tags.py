@@ -60,7 +60,7 @@ def test_sentences_without_words_are_left_out(tmp_path):
     ("words", "tags", "options", "message"),
     [
         (WORDS, TAGS, {"tag_column": "tag"}, r"tag_column must be one of .* got 'tag'; did you mean 'tags'"),
-        (WORDS, TAGS, {"tag_column": "tokens"}, "tag_column must be another column than token_column"),
+        (WORDS, TAGS, {"tag_column": "tokens"}, "tag_column must be a different column from token_column"),
         (
             WORDS,
             [*TAGS[:4], ["O"]],
