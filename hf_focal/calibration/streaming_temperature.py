@@ -26,7 +26,7 @@ class TemperatureCurves:
         ece_error: `(G,)`, upper bounds on the errors of `ece`. Every confidence is known to within 7e-5, and the bound
             allows for samples so close to a bin's edge that they may be in the wrong bin. In practice, with logits of
             language models, the ECE was off by 1e-8 to 2e-6.
-        nll: `(G,)`, mean negative log-likelihoods, nats. The logits of the labels enter them exactly.
+        nll: `(G,)`, mean negative log-likelihoods, nats. They contain the exact sum of the true-class logits.
         ece_before, nll_before: ECE and NLL before the correction, at T = 1, whether or not the grid contains 1.
         num_samples: how many samples were added.
         num_bins: number of equal-width bins of the ECE.

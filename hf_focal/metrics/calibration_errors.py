@@ -35,7 +35,7 @@ def expected_calibration_error(
     Probabilities Using Bayesian Binning*, AAAI 2015; Guo et al., *On Calibration of Modern Neural Networks*, ICML
     2017.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_width("ece", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -45,7 +45,7 @@ def maximum_calibration_error(
 ) -> float:
     """MCE: the largest |accuracy_b - confidence_b| of the non-empty bins of ECE (Naeini et al., AAAI 2015).
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_width("mce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -55,7 +55,7 @@ def average_calibration_error(
 ) -> float:
     """ACE: the mean |accuracy_b - confidence_b| of ECE's non-empty bins (Neumann et al., *Relaxed Softmax*, 2018).
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_width("ace", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -65,7 +65,7 @@ def root_mean_squared_calibration_error(
 ) -> float:
     """RMSCE: √(Σ_b |B_b|/N · (accuracy_b - confidence_b)²) over the bins of ECE (Hendrycks et al., ICLR 2019).
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_width("rmsce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -79,7 +79,7 @@ def adaptive_calibration_error(
     hit) of all of them, so the order of the samples does not matter. Sources: Nguyen and O'Connor, EMNLP 2015; Mukhoti
     et al., *Calibrating Deep Neural Networks using Focal Loss*, NeurIPS 2020.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_mass(num_bins, _top_labels(inputs, logits, labels, ignore_index))
 
@@ -92,7 +92,7 @@ def classwise_calibration_error(
     Sources: Kull et al., *Beyond Temperature Scaling*, NeurIPS 2019; Nixon et al., *Measuring Calibration in Deep
     Learning*, 2019.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     check_count("num_bins", num_bins)
     num_classes, blocks = read_samples(inputs, logits, labels, ignore_index)
@@ -109,7 +109,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 
     Source: Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _smooth(*_top_labels(inputs, logits, labels, ignore_index))
 
@@ -119,7 +119,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 
     The result is NaN for fewer than two samples. See `RiskCoverageCurve.areas` for the source.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _area("aurc", inputs, logits, labels, ignore_index)
 
@@ -127,7 +127,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """E-AURC: the AURC minus the AURC of the ideal order, in which all errors come last.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _area("e_aurc", inputs, logits, labels, ignore_index)
 
@@ -137,7 +137,7 @@ def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index:
 
     The average is taken as in `aurc`; see `RiskCoverageCurve.areas`.
 
-    Returns a fraction in [0, 1/2]; see the module for shapes and errors.
+    Returns a fraction in [0, 1/2]; see the module for shapes and exceptions.
     """
     return _area("augrc", inputs, logits, labels, ignore_index)
 
@@ -147,7 +147,7 @@ def negative_log_likelihood(
 ) -> float:
     """NLL: the mean of -log p(label), in nats; inf if a label has probability 0.
 
-    Returns nats per sample; see the module for shapes and errors.
+    Returns nats per sample; see the module for shapes and exceptions.
     """
     return _mean("nll", inputs, logits, labels, ignore_index)
 
@@ -155,7 +155,7 @@ def negative_log_likelihood(
 def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """Brier score: the mean of Σ_k (p_k - [k = label])², in [0, 2] (Brier, *Monthly Weather Review* 78, 1950).
 
-    Returns a number in [0, 2]; see the module for shapes and errors.
+    Returns a number in [0, 2]; see the module for shapes and exceptions.
     """
     return _mean("brier", inputs, logits, labels, ignore_index)
 
@@ -163,7 +163,7 @@ def brier_score(logits: Array, labels: Array, *, inputs: str = "logits", ignore_
 def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
     """The mean of the entropy -Σ_k p_k log p_k, in nats. The labels only determine which samples to leave out.
 
-    Returns nats per sample, in [0, log K]; see the module for shapes and errors.
+    Returns nats per sample, in [0, log K]; see the module for shapes and exceptions.
     """
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
@@ -173,7 +173,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 
     `correct` (N,), which holds booleans or integers 0 and 1, says which predictions are right.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_width("ece", num_bins, check_confidences(confidence, correct))
 
@@ -181,7 +181,7 @@ def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) 
 def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
     """AdaECE (see `adaptive_calibration_error`), computed from confidences and `correct`.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _equal_mass(num_bins, check_confidences(confidence, correct))
 
@@ -189,7 +189,7 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
     """Smooth ECE (see `smooth_ece`), computed from confidences and `correct`.
 
-    Returns a fraction in [0, 1]; see the module for shapes and errors.
+    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
     return _smooth(*check_confidences(confidence, correct))
 

@@ -79,10 +79,11 @@ class Threshold:
 
     Attributes:
         value: the threshold; answers are given where confidence >= value.
-        target: "precision" or "coverage", the quantity whose lower bound is at least `goal`.
+        target, goal: the quantity that is guaranteed, "precision" or "coverage", and the value that was asked for.
         coverage, precision: the share of samples that get an answer, and the share of these answers that are right,
             on the calibration data.
-        bound: the lower bound on `target`, valid with probability `level` over draws of the calibration data.
+        bound, level: the lower bound on the quantity, at least `goal`, and the probability, over draws of the
+            calibration data, with which it holds.
         num_samples: the number of samples in the calibration data.
     """
 

@@ -22,7 +22,8 @@ class LabelMetrics(CalibrationMetrics):
     of -100 or NaN are unknown and left out. Binned errors are computed over all entries; with the prefix ``macro_``,
     they are means over the L labels. ``nll``, ``brier``, and ``accuracy`` (with 1 predicted where σ(z) >= ½) are means
     over entries. If scikit-learn is installed, ``map`` and ``auroc`` are means over those of the L labels that have
-    both ones and zeros. ``num_samples`` counts rows with at least one known label, and ``num_entries`` known labels.
+    both ones and zeros. ``num_samples`` counts the rows with a known label, and ``num_entries`` counts the known
+    labels.
 
     With ``keep_samples=False``, memory is constant, but metrics that need sorted probabilities (AdaECE, F1 at the best
     threshold, mean average precision, AUROC, and bootstrap intervals) are not available.

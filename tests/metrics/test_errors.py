@@ -136,7 +136,7 @@ def test_help_of_each_function_says_what_it_returns_and_where_the_rest_is():
     public = [value for value in exported if inspect.isfunction(value) and value is not evaluate_module]
     assert {expected_calibration_error, ece_from_confidences} <= set(public)
     for function in public:
-        assert re.search(r"Returns .*; see the module for shapes and errors\.", function.__doc__), function.__name__
+        assert re.search(r"Returns .*; see the module for shapes and exceptions", function.__doc__), function.__name__
 
 
 def test_bad_inputs_and_names():

@@ -110,7 +110,7 @@ class Grammar:
         return self.next_word_distributions(source, prefix)[-1]
 
     def next_word_distributions(self, source: str, prefix: str) -> list[dict[str, float]]:
-        """Compute `next_word_distribution` after the first 0, 1, ..., and all words of `prefix`, in one pass.
+        """Compute `next_word_distribution` after each leading part of `prefix`, from none to all of its words.
 
         If `prefix` is a whole translation, item t of the list is the true distribution for a teacher-forced model at
         position t.

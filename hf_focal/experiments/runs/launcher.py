@@ -175,7 +175,7 @@ class _Launch:
         self.log.close()
 
     def problem(self) -> str | None:
-        """End the job, and record its launch. Return what went wrong, or None if the run is finished."""
+        """Stop the job, and record how this launch ended. Return an error message, or None if the run is complete."""
         seconds = time.monotonic() - self.started
         self.end()
         code = self.process.returncode
