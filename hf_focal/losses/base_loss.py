@@ -99,7 +99,10 @@ class Loss(nn.Module):
         """Tell the loss what fraction of the training is done. A scheduled γ depends on this fraction."""
 
     def end_step(self) -> None:
-        """Tell the loss, in every process, that an optimizer step was taken. `RecallLoss` then updates its average."""
+        """Tell the loss that an optimizer step was taken, so that `RecallLoss` updates its average.
+
+        Every process must call this method: it may sum over processes.
+        """
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.options)
