@@ -28,10 +28,9 @@ from .dtypes_and_label_checks import accumulation_dtype, index_and_ignored, is_t
 
 LOG2_E = 1 / math.log(2)
 
-# Number of logits in a block of samples: few enough to stay in a CPU's cache from one operation to the next, but many
-# enough that the overhead of each call is negligible.
-_BLOCK_ELEMENTS_CPU = 1 << 20
-_BLOCK_ELEMENTS_ACCELERATOR = 1 << 26
+# Number of logits in a block of samples, on CPUs and on accelerators: few enough to stay in a CPU's cache from one
+# operation to the next, but many enough that the overhead of each call is negligible.
+_BLOCK_ELEMENTS = (1 << 20, 1 << 26)
 
 # Buffers in float16 hold e_k times this factor. Without the factor, the e_k of a sample with confidence 0.9999 would
 # lose digits that a gradient scaler needs.
@@ -256,7 +255,7 @@ class _InPlace(torch.autograd.Function):
             ctx.buffer, ctx.index, ctx.ignored, ctx.divisor = buffer, column, ignored, divisor
             # Do not keep the losses: they may be the output, which refers to ctx and would keep the buffer alive.
             ctx.form = form._replace(value=buffer[:0])
-            if logits.numel() <= _BLOCK_ELEMENTS_CPU:  # for create_graph=True; larger logits cost too much memory
+            if logits.numel() <= _BLOCK_ELEMENTS[0]:  # for create_graph=True; larger logits cost too much memory
                 ctx.of_loss = closed_form, moment
                 ctx.save_for_backward(logits, index)
         values = form.value if ignored is None else form.value.masked_fill_(ignored, 0.0)
@@ -297,7 +296,7 @@ def turn_into_gradient(buffer: Tensor, index: Tensor, form: ClosedForm, grad: Te
     linear, label = coefficient(form.linear, power=1), coefficient(form.label)
     quadratic, constant = coefficient(form.quadratic, power=2), coefficient(form.constant)
     pivot = None if form.pivot is None else scale * form.pivot.unsqueeze(-1)
-    parts = _blocks(buffer, index, linear, label, quadratic, pivot, constant)
+    parts = blocks(_BLOCK_ELEMENTS, buffer, index, linear, label, quadratic, pivot, constant)
     for target, index, linear, label, quadratic, pivot, constant in parts:
         block = target.to(label.dtype)
         if quadratic is None:
@@ -317,7 +316,8 @@ def sample_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, mome
     If `buffer` is not None, write e_k (times `_FLOAT16_SCALE` in float16), with 0 at the label, to `buffer`, which may
     be the same tensor as `logits`. `moment` is as in `ClosedFormLoss`.
     """
-    parts = [_block_statistics(z, y, e, moment) for z, y, e in _blocks(logits, index, buffer)]
+    tensors = blocks(_BLOCK_ELEMENTS, logits, index, buffer)
+    parts = [_block_statistics(z, y, e, moment) for z, y, e in tensors]
     columns: Any = parts[0]
     if len(parts) > 1:
         columns = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
@@ -354,13 +354,17 @@ def _square_sums(e: Tensor) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(e, dim=-1).square(), spread], -1)
 
 
-def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """Split the tensors that are not None into blocks of samples; there is at least one block, which may be empty."""
-    elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
-    if logits.numel() <= elements:
+def blocks(elements: tuple[int, int], logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """Split the tensors (..., K) that are not None into blocks of samples (n, K), or into one block if they are small.
+
+    `elements` is the number of elements in a block on CPUs and on accelerators. One block may be empty.
+    """
+    limit = elements[logits.device.type != "cpu"]
+    if logits.numel() <= limit or logits.ndim < 2:
         return [(logits, *others)]
-    size = max(1, elements // logits.shape[1])
-    return zip(*(repeat(None) if tensor is None else tensor.split(size) for tensor in (logits, *others)), strict=False)
+    size, tensors = max(1, limit // logits.shape[-1]), (logits, *others)
+    parts = (repeat(None) if tensor is None else tensor.flatten(0, -2).split(size) for tensor in tensors)
+    return zip(*parts, strict=False)
 
 
 def _scale(buffer: Tensor) -> float:

@@ -1,8 +1,7 @@
 """Losses of sigmoid heads: each logit is a binary classifier, for one of several labels or for a single label."""
 
 import math
-from collections.abc import Iterable
-from itertools import repeat, starmap
+from itertools import starmap
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from .base_loss import Loss, Option, divide
 from .class_weighted_losses import ClassBalanced
-from .closed_form_gradients import LOG2_E, Entries, needed_again, refuse_second_derivative, with_gradient
+from .closed_form_gradients import LOG2_E, Entries, blocks, needed_again, refuse_second_derivative, with_gradient
 from .dtypes_and_label_checks import (
     accumulation_dtype,
     check_logits,
@@ -29,10 +28,9 @@ SIGMOID_OPTIONS = {
     ),
 }
 
-# Number of entries in a block: few enough that the intermediate results stay in a CPU's caches, but many enough that
-# the overhead of each call is negligible.
-_BLOCK_ELEMENTS_CPU = 1 << 17
-_BLOCK_ELEMENTS_ACCELERATOR = 1 << 24
+# Number of entries in a block, on CPUs and on accelerators: few enough that the intermediate results stay in a CPU's
+# caches, but many enough that the overhead of each call is negligible.
+_BLOCK_ELEMENTS = (1 << 17, 1 << 24)
 
 _NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoid"
 
@@ -219,12 +217,12 @@ class _InPlace(torch.autograd.Function):
             return none if losses is not None else value.sum(), none if unknown is None else unknown.sum()
 
         # `of_block` is a function so that a block's intermediate results are freed before the next block is computed.
-        sums = starmap(of_block, _blocks(logits, labels, gradient, values))
+        sums = starmap(of_block, blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values))
         total, num_unknown = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
         ctx.gradient, ctx.dtype, ctx.given = gradient, logits.dtype, (loss, weights)
-        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS_CPU:  # larger logits are not kept
+        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS[0]:  # larger logits are not kept
             ctx.save_for_backward(logits, labels)
         return total if values is None else values, num_known
 
@@ -243,14 +241,3 @@ class _InPlace(torch.autograd.Function):
             ctx.gradient = None
             gradient.mul_(grad)
         return gradient.to(ctx.dtype), None, None, None, None
-
-
-def _blocks(logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """Split the tensors (..., L) that are not None into blocks of rows (n, L), or into one block if they are small."""
-    elements = _BLOCK_ELEMENTS_CPU if logits.device.type == "cpu" else _BLOCK_ELEMENTS_ACCELERATOR
-    if logits.numel() <= elements or logits.ndim < 2:
-        return [(logits, *others)]
-    size = max(1, elements // logits.shape[-1])
-    tensors = (logits, *others)
-    parts = (repeat(None) if tensor is None else tensor.flatten(0, -2).split(size) for tensor in tensors)
-    return zip(*parts, strict=False)
