@@ -179,7 +179,7 @@ reproduce-runs: $(VENV)/.installed
 		--output_dir out/reproduce
 	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 4 5 \
 		--overrides gamma_update_steps=20 --output_dir out/reproduce_20
-	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 --output_dir out/reproduce
+	$(ROWS) --table adafocal2022:1 --losses adafocal --rows 20_newsgroups/gp_cnn --seeds 1 2 3 4 5 --output_dir out/reproduce
 	$(MAKE) reproduce-more $(if $(findstring --dry_run,$(REPRODUCE)),--dry-run)
 	$(MAKE) reproduce RECORD="--record 20_newsgroups out/reproduce/20_newsgroups out/reproduce_20/20_newsgroups \
 		out/more/20_newsgroups --record sst_binary out/reproduce/sst_binary out/more/sst_binary \
@@ -197,7 +197,7 @@ RUN_cifar10_overfit = image_classification.py --config recipes/configs/cifar10/r
 more = for seed in $(2); do OMP_NUM_THREADS=1 $(BIN)/python recipes/$(RUN_$(1)) --seed $$seed --compare "$(3)" \
 	--output_dir out/more/$(1)/seed_$$seed || exit 1; done
 MORE_SST := adafocal,dual_focal,published_mmce:lam=8
-MORE_CIFAR10 := cross_entropy,label_smoothing:alpha=0.05,convention=paper,focal:gamma=3,flsd53,adafocal,dual_focal
+MORE_CIFAR10 := cross_entropy,brier,mmce:lam=2,weighted=true,$(CIFAR10_LOSSES),focal:schedule=5/3/2,flsd532,dual_focal
 reproduce-more: $(VENV)/.installed-test
 	$(call more,sst_binary,1 2 3,$(MORE_SST))
 	$(call more,sst_binary,4 5,adafocal)
