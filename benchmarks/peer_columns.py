@@ -75,14 +75,8 @@ ECE_COLUMNS = {
         "confidences": lambda c, hits, num_bins: CalibrationError("binary", num_bins=num_bins)(c, hits.long()),
         "stream": partial(uncertainty_ece, batch_size=16),
     },
-    "netcal": {
-        "logits": lambda z, y: netcal_ece(z.softmax(-1), y),
-        "confidences": netcal_ece,
-    },
-    "papers' loop": {
-        "logits": lambda z, y: loop(*top_label(z, y)),
-        "confidences": loop,
-    },
+    "netcal": {"logits": lambda z, y: netcal_ece(z.softmax(-1), y), "confidences": netcal_ece},
+    "papers' loop": {"logits": lambda z, y: loop(*top_label(z, y)), "confidences": loop},
 }
 
 

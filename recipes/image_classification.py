@@ -70,8 +70,7 @@ class DataArguments(DatasetArguments):
         metadata={"help": "'crop' (pad by 4 pixels, and flip), 'resized_crop' (any size, and flip) or 'none'."},
     )
     max_decoded_gib: float = field(
-        default=8.0,
-        metadata={"help": "Decode images that take more memory than this on the fly."},
+        default=8.0, metadata={"help": "Decode images that take more memory than this on the fly."}
     )
 
     def __post_init__(self):
@@ -82,13 +81,7 @@ class DataArguments(DatasetArguments):
             raise ValueError("multi_label must come with dataset_name or files, got neither: a digit has one label")
 
 
-ARGUMENTS = (
-    DataArguments,
-    ImageModelArguments,
-    OptimizerArguments,
-    SampleClassifierArguments,
-    FocalTrainingArguments,
-)
+ARGUMENTS = (DataArguments, ImageModelArguments, OptimizerArguments, SampleClassifierArguments, FocalTrainingArguments)
 
 
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:

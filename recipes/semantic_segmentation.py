@@ -237,10 +237,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
 def summary(results: list[RunResult]) -> str:
     return "\n".join(
-        [
-            class_tables(results),
-            "Before → after temperature scaling, for each pixel of the test set; bold is best.",
-        ]
+        [class_tables(results), "Before → after temperature scaling, for each pixel of the test set; bold is best."]
     )
 
 

@@ -196,10 +196,7 @@ def main(argv: list[str]) -> list[RunResult]:
 
 def summary(results: list[RunResult]) -> str:
     return "\n".join(
-        [
-            class_tables(results),
-            "Before → after temperature scaling, for each word of the test set; bold is best.",
-        ]
+        [class_tables(results), "Before → after temperature scaling, for each word of the test set; bold is best."]
     )
 
 

@@ -11,12 +11,7 @@ from pathlib import Path
 _CACHE = tempfile.mkdtemp(prefix="hf_focal-tests-")
 for _name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ASSETS_CACHE", "HF_XET_CACHE"):
     os.environ.pop(_name, None)
-os.environ |= {
-    "HF_HOME": _CACHE,
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+os.environ |= {"HF_HOME": _CACHE, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 # The models are tiny: a second thread costs more than it brings.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

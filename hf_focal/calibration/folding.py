@@ -171,11 +171,7 @@ def _features(layer: Any) -> torch.Tensor:
 
 
 def _fold(
-    tensors: Sequence[torch.Tensor],
-    value: Any,
-    offset: int,
-    probe: Callable[[], torch.Tensor],
-    config: Any = None,
+    tensors: Sequence[torch.Tensor], value: Any, offset: int, probe: Callable[[], torch.Tensor], config: Any = None
 ) -> None:
     """Divide `tensors` in place as `_divide` does, and warn if predictions change.
 

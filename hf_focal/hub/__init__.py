@@ -3,9 +3,4 @@
 from .hub_publishing import HubError, create_repository, publish
 from .model_card import model_card
 
-__all__ = [
-    "HubError",
-    "create_repository",
-    "model_card",
-    "publish",
-]
+__all__ = ["HubError", "create_repository", "model_card", "publish"]

@@ -94,12 +94,7 @@ def publish(
 
 
 def upload(
-    folder: str | Path,
-    repo_id: str,
-    *,
-    token: str | None,
-    revision: str | None,
-    commit_message: str,
+    folder: str | Path, repo_id: str, *, token: str | None, revision: str | None, commit_message: str
 ) -> CommitInfo:
     """Upload the `published_files` of a folder to an existing repository; raise `HubError` if this fails."""
     try:

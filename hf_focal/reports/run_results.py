@@ -83,13 +83,7 @@ class RunResult:
 
     @classmethod
     def measure(
-        cls,
-        loss: str,
-        correction: Correction,
-        logits: Tensor,
-        labels: Tensor,
-        num_bins: int = 15,
-        **options: Any,
+        cls, loss: str, correction: Correction, logits: Tensor, labels: Tensor, num_bins: int = 15, **options: Any
     ) -> "RunResult":
         """Make a result from a test set's logits (..., K) and labels (...) by applying a correction to the logits.
 

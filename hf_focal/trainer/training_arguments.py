@@ -10,10 +10,7 @@ from transformers.trainer_utils import HubStrategy
 from ..losses import LossConfig, build_loss
 
 # Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
-_LOWER_IS_BETTER = (
-    *("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"),
-    *("nll", "brier", "error"),
-)
+_LOWER_IS_BETTER = (*("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"), *("nll", "brier", "error"))
 
 
 @dataclass

@@ -92,10 +92,7 @@ def collect(folder: Path) -> None:
         held_out = [name for name in ("calibration", "rest") if f"{name}_labels" in arrays]
         pool = [np.concatenate([arrays[f"{name}_{kind}"] for name in held_out]) for kind in ("logits", "labels")]
         test = arrays["test_logits"], arrays["test_labels"]
-        run["ece_intervals"] = {
-            "before": interval(*test, 1.0),
-            "nll": interval(*test, run["temperatures"]["nll"]),
-        }
+        run["ece_intervals"] = {"before": interval(*test, 1.0), "nll": interval(*test, run["temperatures"]["nll"])}
         run["curve"] = calibration_curve(tuple(pool), test)
         RUNS.mkdir(parents=True, exist_ok=True)
         text = json.dumps(run, separators=(",", ":")).replace(',"', ',\n"')

@@ -43,8 +43,7 @@ class DataArguments(DatasetArguments):
     text_column: str = field(default="text", metadata={"help": "The column of posts."})
     label_column: str = field(default="label", metadata={"help": "The column of newsgroups."})
     strip: str = field(
-        default="none",
-        metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."},
+        default="none", metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."}
     )
     imbalance: float | None = field(
         default=None,

@@ -88,8 +88,7 @@ class OODArguments:
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
     label_column: str = field(default="label", metadata={"help": "The column of labels of the in-distribution data."})
     out_column: str | None = field(
-        default=None,
-        metadata={"help": "The column of the out-of-distribution data. Default: the same."},
+        default=None, metadata={"help": "The column of the out-of-distribution data. Default: the same."}
     )
     max_length: int | None = field(
         default=None, metadata={"help": "Truncate texts to this many tokens. Default: the model's limit."}

@@ -47,12 +47,10 @@ class ReproduceArguments:
     losses: list[str] | None = field(default=None, metadata={"help": "Losses, under the table's names. Default: all."})
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Seeds of the runs of each cell."})
     data: list[str] = field(
-        default_factory=list,
-        metadata={"help": "DATASET=FOLDER of parquet files, to use instead of the Hub."},
+        default_factory=list, metadata={"help": "DATASET=FOLDER of parquet files, to use instead of the Hub."}
     )
     overrides: list[str] = field(
-        default_factory=list,
-        metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."},
+        default_factory=list, metadata={"help": "NAME=VALUE, arguments of every run: num_train_epochs=15."}
     )
     processes_per_run: int = field(
         default=1, metadata={"help": "GPUs per run; the configuration's batch size is kept."}

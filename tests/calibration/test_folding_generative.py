@@ -36,11 +36,7 @@ MODELS = {
     "bart": ("BartForConditionalGeneration", BART, "model.decoder.layers.0.final_layer_norm.weight"),
     "mbart": ("MBartForConditionalGeneration", BART, "model.decoder.layer_norm.weight"),
     "t5": ("T5ForConditionalGeneration", T5, "decoder.final_layer_norm.weight"),
-    "t5-untied": (
-        "T5ForConditionalGeneration",
-        T5 | UNTIED | {"feed_forward_proj": "gated-gelu"},
-        "lm_head.weight",
-    ),
+    "t5-untied": ("T5ForConditionalGeneration", T5 | UNTIED | {"feed_forward_proj": "gated-gelu"}, "lm_head.weight"),
     "gpt2": ("GPT2LMHeadModel", GPT2, "transformer.ln_f.weight"),
     "phi": ("PhiForCausalLM", LLAMA | {"num_key_value_heads": 2} | UNTIED, "lm_head.bias"),
     "llama-tied": ("LlamaForCausalLM", LLAMA | TIED, "model.norm.weight"),

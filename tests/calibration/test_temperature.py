@@ -137,13 +137,7 @@ def test_most_of_the_grid_is_only_screened():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(1, 60),
-    st.integers(2, 12),
-    st.floats(0.01, 50),
-    st.integers(0, 10_000),
-    st.booleans(),
-)
+@given(st.integers(1, 60), st.integers(2, 12), st.floats(0.01, 50), st.integers(0, 10_000), st.booleans())
 def test_grid_property(num_rows, num_classes, spread, seed, rounded):
     logits, labels = sample(num_rows, num_classes, seed=seed, spread=spread)
     if rounded:  # ties and confidences on the edges of bins

@@ -247,10 +247,7 @@ def test_scores_of_another_model_are_not_taken(model, tokenizer, tmp_path):
         ({"letters": ["A", "A"]}, "letters must each be one token of their own after the prompt, got 'A'"),
         ({"template": "{question} "}, "must not end in a space"),
         ({"template": "{query}"}, "template must have no fields but {question} and {options}, got '{query}'"),
-        (
-            {"questions": ["", "sea? " * 70]},
-            r"model's 64 positions, got [\d,]+ tokens for question 1, the longest",
-        ),
+        ({"questions": ["", "sea? " * 70]}, r"model's 64 positions, got [\d,]+ tokens for question 1, the longest"),
         ({"score": "text", "template": "", "questions": ["", ""]}, "must have tokens of their own, got none"),
     ],
 )

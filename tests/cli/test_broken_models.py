@@ -51,8 +51,7 @@ def line_of(command, case, folder):
 
 
 @pytest.mark.parametrize(
-    ("command", "name"),
-    [("evaluate", "classifier.weight"), ("calibrate", "bert.embeddings.word_embeddings.weight")],
+    ("command", "name"), [("evaluate", "classifier.weight"), ("calibrate", "bert.embeddings.word_embeddings.weight")]
 )
 def test_nan_weights(capsys, texts, broken, command, name):
     folder = broken()

@@ -60,10 +60,7 @@ def test_names_are_found_in_another_case_and_by_the_map():
     assert labels_of(SENTIMENT, "test", split).tolist() == [2, 1, -100, 1]
     assert labels_of(
         SENTIMENT, "test", labelled(["neg", "neg"], Value("string")), InputOptions(label_map={"neg": "NEGATIVE"})
-    ).tolist() == [
-        0,
-        0,
-    ]
+    ).tolist() == [0, 0]
     with pytest.raises(ValueError, match="got 'neg' in 'label' of test: map them with label_map, such as neg="):
         labels_of(SENTIMENT, "test", labelled(["neg", "positive"], Value("string")))
     unnamed = BertConfig(num_labels=2)

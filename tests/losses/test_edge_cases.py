@@ -8,15 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import LOSSES as REGISTERED
-from hf_focal.losses import (
-    brier,
-    build_loss,
-    cross_entropy,
-    dtypes_and_label_checks,
-    focal,
-    label_smoothing,
-    mmce,
-)
+from hf_focal.losses import brier, build_loss, cross_entropy, dtypes_and_label_checks, focal, label_smoothing, mmce
 
 from . import reference
 from .test_functional import LOSSES, MECHANISMS, every_mechanism, expected, rows_and_gradient

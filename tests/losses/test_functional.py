@@ -188,10 +188,7 @@ def test_focal_equals_autograd_of_the_formula(gamma):
         torch.testing.assert_close(ours, rows_and_gradient(peer, logits, labels, torch.ones(50)))
 
 
-@given(
-    p=st.floats(1e-6, 1 - 1e-6),
-    gamma=st.floats(0, 8),
-)
+@given(p=st.floats(1e-6, 1 - 1e-6), gamma=st.floats(0, 8))
 @settings(max_examples=100, deadline=None)
 def test_the_gradient_is_that_of_cross_entropy_times_g(p, gamma):
     """Proposition 1 of Mukhoti et al. 2020."""

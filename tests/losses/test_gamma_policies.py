@@ -193,11 +193,7 @@ def test_one_bin_is_one_gamma_for_all():
 
 
 @given(
-    data=st.data(),
-    bins=st.integers(1, 6),
-    lam=st.floats(0, 5),
-    switch=st.floats(0.05, 1),
-    gamma_max=st.floats(1, 20),
+    data=st.data(), bins=st.integers(1, 6), lam=st.floats(0, 5), switch=st.floats(0.05, 1), gamma_max=st.floats(1, 20)
 )
 @settings(max_examples=100, deadline=None)
 def test_an_update_is_that_of_the_algorithm(data, bins, lam, switch, gamma_max):

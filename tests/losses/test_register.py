@@ -4,16 +4,7 @@ import pytest
 import torch
 
 from hf_focal.cli.main import describe_losses
-from hf_focal.losses import (
-    LOSSES,
-    ClosedForm,
-    ClosedFormLoss,
-    LossConfig,
-    build_loss,
-    linear_loss,
-    option,
-    register,
-)
+from hf_focal.losses import LOSSES, ClosedForm, ClosedFormLoss, LossConfig, build_loss, linear_loss, option, register
 
 
 class Poly1(ClosedFormLoss):

@@ -109,10 +109,7 @@ def test_ranges_and_order_of_the_errors(batch, num_bins):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=60),
-    st.integers(1, 20),
-)
+@given(st.lists(st.tuples(st.floats(0, 1, width=32), st.booleans()), min_size=1, max_size=60), st.integers(1, 20))
 def test_any_confidences(samples, num_bins):
     confidence = torch.tensor([sample[0] for sample in samples])
     correct = torch.tensor([sample[1] for sample in samples])

@@ -80,10 +80,7 @@ def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
     word = frequent_word()
     (tmp_path / "nan.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
     problems = [
-        (
-            bare | {"validation_size": 3, "strip": "headers"},
-            "strip must be 'none' .* 27 of the 27 texts of train",
-        ),
+        (bare | {"validation_size": 3, "strip": "headers"}, "strip must be 'none' .* 27 of the 27 texts of train"),
         ({"strip": "headers,foot"}, "strip must name some of headers, footers, quotes, or be 'none', got 'foot'"),
         ({"embeddings_file": tmp_path / "vectors.txt"}, "must hold embedding_size 8 values, got 3"),
         (

@@ -240,12 +240,7 @@ def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
     for dataset, entry in rows_file()["datasets"].items():
         if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
             continue
-        fixed = {
-            "config": FOLDER / "configs" / entry["config"],
-            "loss": "brier",
-            "seed": 1,
-            "output_dir": tmp_path,
-        }
+        fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}
         files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
         for model in entry["models"].values():
             for data in [*([entry["hub"]] if "hub" in entry else []), files]:

@@ -477,11 +477,7 @@ def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
             ValueError,
             "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
         ),
-        (
-            {"per_device_train_batch_size": 0},
-            ValueError,
-            "per_device_train_batch_size must be at least 1, got 0",
-        ),
+        ({"per_device_train_batch_size": 0}, ValueError, "per_device_train_batch_size must be at least 1, got 0"),
         (
             {"compare": "brier,adafocal", "validation_size": 14},
             ValueError,

@@ -510,11 +510,4 @@ def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
 
 
 def test_the_temperatures_of_the_curve_have_a_default(tmp_path):
-    assert parse(["--output_dir", str(tmp_path)])[2].temperatures() == {
-        0.5,
-        0.75,
-        1,
-        1.25,
-        1.5,
-        2,
-    }
+    assert parse(["--output_dir", str(tmp_path)])[2].temperatures() == {0.5, 0.75, 1, 1.25, 1.5, 2}

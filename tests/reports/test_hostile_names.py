@@ -18,13 +18,7 @@ from hf_focal.experiments.reports.ood_report import (
     shift_figure,
     shift_table,
 )
-from hf_focal.reports import (
-    RunResult,
-    comparison_figure,
-    comparison_page,
-    reliability_diagram,
-    results_table,
-)
+from hf_focal.reports import RunResult, comparison_figure, comparison_page, reliability_diagram, results_table
 from hf_focal.reports.markdown_tables import columns_table, escaped
 
 NAMES = ["m|x", "a\nb", "<script>alert(1)</script>", "`x` **y**", r"a$\frac$b", "[name](x)", "_x_ é☃ |"]

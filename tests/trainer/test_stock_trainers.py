@@ -41,10 +41,7 @@ def test_a_stock_trainer_trains_as_focal_trainer(build, data, accumulation, tmp_
     options = settings(tmp_path, num_train_epochs=2, learning_rate=0.1, gradient_accumulation_steps=accumulation)
     options["per_device_train_batch_size"] = CUTS[accumulation]
     stock = Trainer(
-        model=build(),
-        args=TrainingArguments(**options),
-        train_dataset=data,
-        compute_loss_func=loss_func("flsd53"),
+        model=build(), args=TrainingArguments(**options), train_dataset=data, compute_loss_func=loss_func("flsd53")
     )
     stock.train()
     ours = FocalTrainer(model=build(), args=FocalTrainingArguments(**options, loss="flsd53"), train_dataset=data)

@@ -64,11 +64,7 @@ def test_the_best_model_is_the_best_calibrated(metric, greater):
 @pytest.mark.parametrize("loss", ["adafocal", "focal:schedule=5/3/2", "recall", "recall:ema=0.1"])
 @pytest.mark.parametrize(
     "options",
-    [
-        {"load_best_model_at_end": True},
-        {"save_strategy": "best"},
-        {"lr_scheduler_type": "reduce_lr_on_plateau"},
-    ],
+    [{"load_best_model_at_end": True}, {"save_strategy": "best"}, {"lr_scheduler_type": "reduce_lr_on_plateau"}],
     ids=lambda options: next(iter(options)),
 )
 def test_a_loss_that_moves_is_not_what_epochs_are_compared_by(loss, options):

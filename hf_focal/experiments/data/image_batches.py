@@ -127,13 +127,7 @@ class ImageDataset(torch.utils.data.Dataset):
     """
 
     def __init__(
-        self,
-        split: Dataset,
-        pixels: PixelFormat,
-        *,
-        augmentation: str = "none",
-        in_memory: bool = True,
-        seed: int = 0,
+        self, split: Dataset, pixels: PixelFormat, *, augmentation: str = "none", in_memory: bool = True, seed: int = 0
     ):
         if augmentation not in AUGMENTATIONS:
             raise ValueError(f"augmentation must be one of {', '.join(AUGMENTATIONS)}, got {augmentation!r}")

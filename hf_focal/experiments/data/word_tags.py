@@ -125,10 +125,7 @@ def encode_tags(split: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     total = sum(map(len, split["tags"]))
     if sum(kept) < total:
         _logger.warning(
-            "dropped %d of %d words: after the first %d tokens, or tokenless",
-            total - sum(kept),
-            total,
-            max_length,
+            "dropped %d of %d words: after the first %d tokens, or tokenless", total - sum(kept), total, max_length
         )
     if not any(kept):
         raise ValueError(f"max_length must leave words, got {max_length}: no word is within the first tokens")

@@ -31,10 +31,7 @@ def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarr
 
 
 def class_weights_figure(
-    history: Sequence[Mapping],
-    class_counts: Sequence[int],
-    title: str | None = None,
-    path: str | Path | None = None,
+    history: Sequence[Mapping], class_counts: Sequence[int], title: str | None = None, path: str | Path | None = None
 ) -> "Figure":
     """Draw each class's normalized focal weight, normalized recall weight, and the ratio recall / focal, by epoch.
 

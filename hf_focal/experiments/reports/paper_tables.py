@@ -118,10 +118,7 @@ def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
 
 
 def beside_the_paper(
-    runs: Runs,
-    cells: Sequence[PaperCell],
-    columns: Sequence[tuple[str, str]],
-    titles: Mapping[str, str],
+    runs: Runs, cells: Sequence[PaperCell], columns: Sequence[tuple[str, str]], titles: Mapping[str, str]
 ) -> str:
     """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
 

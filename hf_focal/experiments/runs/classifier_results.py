@@ -37,11 +37,7 @@ def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None
 
 
 def measure_classifier(
-    trainer: FocalTrainer,
-    trained: TrainOutput,
-    predictions: PredictionOutput,
-    splits: DatasetDict,
-    calibration: str,
+    trainer: FocalTrainer, trained: TrainOutput, predictions: PredictionOutput, splits: DatasetDict, calibration: str
 ) -> RunResult:
     """Return the result of a classifier of whole samples.
 
@@ -173,10 +169,7 @@ def sample_tables(results: Sequence[RunResult]) -> str:
 
     For several labels per sample, another table compares one shared T with one T per label.
     """
-    lines = [
-        results_table(results),
-        RESULTS_LEGEND,
-    ]
+    lines = [results_table(results), RESULTS_LEGEND]
     if results[0].true_calibration_error is not None:
         lines.append("true ECE: against the posterior that generated the labels, instead of the labels.")
     if "one_temperature" in results[0].details:

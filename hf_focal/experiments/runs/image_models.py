@@ -30,8 +30,7 @@ class ImageModelArguments:
         default=None, metadata={"help": "Pixels per side. Default: 32, or timm's for its architectures."}
     )
     crop_pct: float | None = field(
-        default=None,
-        metadata={"help": "That side as a share of the resized image's side. Default: 1, or timm's."},
+        default=None, metadata={"help": "That side as a share of the resized image's side. Default: 1, or timm's."}
     )
     image_mean: list[float] | None = field(default=None, metadata={"help": "Mean of each channel, from 0 to 1."})
     image_std: list[float] | None = field(default=None, metadata={"help": "Standard deviation of each channel."})

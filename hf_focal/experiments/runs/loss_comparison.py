@@ -18,11 +18,7 @@ from ..reports.bleu_results import read_result
 from ..reports.dynamics_figures import write_dynamics_comparison
 from ..reports.experiment_report import write_experiment_comparison
 from . import recipe_checks as check
-from .output_folders import (
-    claim_output_dir,
-    default_training_settings,
-    run_settings,
-)
+from .output_folders import claim_output_dir, default_training_settings, run_settings
 from .recipe_arguments import RecipeArguments, runs_of
 from .recipe_command import after_start, print_written
 

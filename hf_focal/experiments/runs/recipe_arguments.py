@@ -136,10 +136,7 @@ class SampleClassifierArguments(ClassifierArguments):
     dynamics: bool = field(
         default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
     )
-    calibration: str = field(
-        default="temperature",
-        metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."},
-    )
+    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
 
     def __post_init__(self) -> None:
         super().__post_init__()

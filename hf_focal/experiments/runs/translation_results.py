@@ -81,14 +81,7 @@ def measure_translator(
     assert after is not None and curves is not None  # a temperature was fitted
     scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
     result = TranslationResult.of_tokens(
-        trainer.args.loss,
-        temperature,
-        curves,
-        before,
-        after,
-        scores,
-        str(bleu.get_signature()),
-        details,
+        trainer.args.loss, temperature, curves, before, after, scores, str(bleu.get_signature()), details
     )
     keys = ("source", "reference", "before", "after")
     lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)

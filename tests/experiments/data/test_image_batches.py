@@ -181,10 +181,7 @@ def rows_of(images, labels):
             "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
         ),
         (rows_of(IMAGES[:1], ["cow"]), "label_column must hold some of 'cat', 'dog', got 'cow' in 'label' of test"),
-        (
-            rows_of(IMAGES[:1], [0]),
-            "label_column must hold Value.'string'. as in train, got Value.'int64'. in ",
-        ),
+        (rows_of(IMAGES[:1], [0]), "label_column must hold Value.'string'. as in train, got Value.'int64'. in "),
         (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
     ],
 )

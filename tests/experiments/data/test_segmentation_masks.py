@@ -178,12 +178,7 @@ def test_classes_are_counted():
     [
         ([(6, 8)], [np.full((6, 8), 4, np.uint8)], {}, r"class numbers below 4, or 255 .*, got 4 in sample 0 of test"),
         ([(6, 8)], [np.full((6, 8), 300, np.uint16)], {}, r"class numbers below 4, or 255 .*, got 300 in sample 0"),
-        (
-            [(6, 8)],
-            [classes(6, 7)],
-            {},
-            r"their images' height and width, got \(6, 7\) for \(6, 8\) in sample 0",
-        ),
+        ([(6, 8)], [classes(6, 7)], {}, r"their images' height and width, got \(6, 7\) for \(6, 8\) in sample 0"),
         (
             [(6, 8), (8, 6)],
             [classes(), classes(8, 6)],

@@ -156,10 +156,7 @@ def test_bad_test_file(write, columns, message):
         ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
         (["ham"] * 40, "must hold at least two labels, got 'ham' in 'label' of train_file"),
         ([0] * 40, "must hold at least two labels, got 0 in 'label' of train_file"),
-        (
-            ["ham", "spam", "egg"] + ["ham"] * 37,
-            "train_file .* 2 samples of each label .* got 1 of 'egg': give",
-        ),
+        (["ham", "spam", "egg"] + ["ham"] * 37, "train_file .* 2 samples of each label .* got 1 of 'egg': give"),
     ],
 )
 def test_bad_training_labels(write, labels, message):

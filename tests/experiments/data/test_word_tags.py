@@ -61,19 +61,9 @@ def test_sentences_without_words_are_left_out(tmp_path):
     [
         (WORDS, TAGS, {"tag_column": "tag"}, r"tag_column must be one of .* got 'tag'; did you mean 'tags'"),
         (WORDS, TAGS, {"tag_column": "tokens"}, "tag_column must be a different column from token_column"),
-        (
-            WORDS,
-            [*TAGS[:4], ["O"]],
-            {},
-            r"must have one label for each word, got 1 for 2 in row 4 of train_file",
-        ),
+        (WORDS, [*TAGS[:4], ["O"]], {}, r"must have one label for each word, got 1 for 2 in row 4 of train_file"),
         (["a b"], TAGS[:1], {}, "token_column must hold lists of strings, got Value"),
-        (
-            WORDS,
-            [[1] * len(tags) for tags in TAGS],
-            {},
-            "must hold lists of ClassLabel or strings, got List",
-        ),
+        (WORDS, [[1] * len(tags) for tags in TAGS], {}, "must hold lists of ClassLabel or strings, got List"),
         (
             [["a", None]],
             [["O", "PER"]],

@@ -55,7 +55,7 @@ def test_panels_of_one_run():
     assert lines_of(errors)["test ECE"] == pytest.approx([70, 71, 72, 73])
     assert lines_of(errors)["train error"] == pytest.approx([60, 61, 62, 63])
     assert [panel.lines[0].get_ydata().tolist() for panel in (weights, features, gradients)] == [
-        *([2, 3, 4, 5], [5, 4, 3, 2], [0.5] * 4),
+        *([2, 3, 4, 5], [5, 4, 3, 2], [0.5] * 4)
     ]
     assert gradients.lines[0].get_xdata().tolist() == [0, 1, 2, 3]
     assert test.get_ylim()[0] <= 0 < 0.53 < test.get_ylim()[1]
