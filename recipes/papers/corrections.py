@@ -89,6 +89,13 @@ def page(results: list[dict]) -> str:
         ),
         "",
         fill(
+            "A name consists of the data, the number of training samples and epochs if an encoder was fine-tuned, the "
+            "loss, and the seed. `adafocal_20` and `adafocal@5` update γ every 20 and 5 steps, the other runs of "
+            "AdaFocal every epoch. `sst_exploratory` is an early run on SST that has no page.",
+            120,
+        ),
+        "",
+        fill(
             '"auto" chose the correction with the smallest test NLL, within 0.0001, on '
             f"**{right} of {len(results)}** sets, and one no worse than the temperature on {better}; it lost "
             f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}.",

@@ -341,10 +341,17 @@ def write_page() -> None:
         f"The {len(full)} runs are models of {tasks}.\n\n{curve_table(full)}\n"
         "![Test ECE and NLL against the calibration samples](fine_tuning_samples.png)\n",
     )
-    text = ""
+    losses = ", ".join(f"`{loss}`" for loss in CANDIDATES)
+    text = (
+        "For each task, we chose the loss whose ECE on the other tasks is on average closest to the lowest there, and "
+        "compared it with the best loss on the task that was left out. Only the losses that were run in all of these "
+        f'settings take part: {losses}. "Within" means that the chosen loss has at most the ECE at the upper end of '
+        "the best loss's 95% bootstrap interval."
+    )
+    text = f"{fill(text, 120)}\n\n"
     for stage_name, label in (("before", "before T"), ("nll", "after T by NLL")):
         tested, good, total = held_out_tests(groups, stage_name, "ece")
-        text += f"ECE {label}: {good} of {total} settings best or within the best's 95% interval.\n\n{tested}\n"
+        text += f"ECE {label}: best or within in {good} of {total} settings.\n\n{tested}\n"
     section("The choice of the loss, tested on tasks left out", text)
     bars(groups, ROOT / "fine_tuning_ece.png")
     curves(full, ROOT / "fine_tuning_samples.png")
