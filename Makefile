@@ -183,7 +183,7 @@ reproduce-runs: $(VENV)/.installed
 	$(MAKE) reproduce-more $(if $(findstring --dry_run,$(REPRODUCE)),--dry-run)
 	$(MAKE) reproduce RECORD="--record 20_newsgroups out/reproduce/20_newsgroups out/reproduce_20/20_newsgroups \
 		out/more/20_newsgroups --record sst_binary out/reproduce/sst_binary out/more/sst_binary \
-		--record cifar10_overfit out/more/cifar10_overfit"
+		--record cifar10_overfit out/more/cifar10_overfit out/more/cifar10_brier"
 
 # What the papers' tables have no rows for, on the files of `reproduce-runs`, one run at a time; again, it resumes.
 files_of = --train_file $(1)/train.parquet --test_file $(1)/test.parquet
@@ -193,16 +193,19 @@ RUN_20_newsgroups = papers/newsgroups.py --config recipes/configs/newsgroups/pap
 RUN_sst_binary = papers/sst_trees.py --config recipes/configs/sst/paper.yaml $(call words_of,out/data/sst,dev)
 RUN_cifar10_overfit = image_classification.py --config recipes/configs/cifar10/resnet20_overfit.yaml \
 	$(call files_of,$(CIFAR10))
+# As in the papers' code.
+RUN_cifar10_brier = $(RUN_cifar10_overfit) --loss_reduction mean
 # $(call more,TASK,SEEDS,LOSSES)
 more = for seed in $(2); do OMP_NUM_THREADS=1 $(BIN)/python recipes/$(RUN_$(1)) --seed $$seed --compare "$(3)" \
 	--output_dir out/more/$(1)/seed_$$seed || exit 1; done
 MORE_SST := adafocal,dual_focal,published_mmce:lam=8
-MORE_CIFAR10 := cross_entropy,brier,mmce:lam=2,weighted=true,$(CIFAR10_LOSSES),focal:schedule=5/3/2,flsd532,dual_focal
+MORE_CIFAR10 := cross_entropy,mmce:lam=2,weighted=true,$(CIFAR10_LOSSES),focal:schedule=5/3/2,flsd532,dual_focal
 reproduce-more: $(VENV)/.installed-test
 	$(call more,sst_binary,1 2 3,$(MORE_SST))
 	$(call more,sst_binary,4 5,adafocal)
 	$(call more,20_newsgroups,1 2 3,published_mmce:lam=8)
 	$(call more,cifar10_overfit,1 2 3,$(MORE_CIFAR10))
+	$(call more,cifar10_brier,1 2 3,brier)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -53,7 +53,8 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
         raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
     config, own = [*rest, "", ""][:2]
     if own and split not in (None, own):
-        raise InputError(f"{argument} must name the same split as the split argument, {split!r}, got {name!r}")
+        given = argument.replace("dataset", "split")
+        raise InputError(f"{argument} must name the split that {given} names, {split!r}, got {name!r}")
     return DatasetLocation(path, config, own or split or default)
 
 

@@ -125,7 +125,7 @@ class RunResult:
         """
         pre, bins, pre_intervals = before.compute(), before.bins(), before.bootstrap() if intervals else {}
         details, counts = {"date": datetime.date.today().isoformat(), **(details or {})}, before.label_counts
-        if intervals and len(counts):
+        if len(counts):
             balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
             details["class_balance"] = balance
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):

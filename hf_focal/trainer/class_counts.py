@@ -31,7 +31,9 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
         return
     if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
         if not loss.alike:
-            _logger.warning("without training data, the loss %s weights all classes equally", trainer.loss_config)
+            _logger.warning(
+                "without training labels to count, the loss %s weights all classes equally", trainer.loss_config
+            )
         loss.alike = True
         return
     loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader

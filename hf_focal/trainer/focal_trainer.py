@@ -92,7 +92,7 @@ class FocalTrainer(Trainer):
         ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
             `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
-            ValueError for fewer calibration labels than AdaFocal has bins, or a checkpoint without the loss's state.
+            ValueError for fewer calibration labels than bins, or a FocalTrainer checkpoint without the loss's state.
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments

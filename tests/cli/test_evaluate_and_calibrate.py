@@ -120,6 +120,7 @@ def test_evaluation_is_that_of_the_rows(cases, kind):
     # The words of a sentence and the tokens of a text are not independent, so a bootstrap over them would mislead.
     independent = kind not in ("words", "causal", "seq2seq")
     assert ("ece" in result.pre_intervals) is independent and ("[low, high]" in summary(result)) is independent
+    assert ("class_balance" in result.details) is (kind in CLASSIFIERS)  # which needs no intervals
 
 
 def test_blank_lines_of_a_language_models_text_change_nothing(cases, tmp_path):
@@ -225,8 +226,10 @@ def test_the_splits_of_a_dataset(cases, tmp_path):
     assert "On the 100 samples of the test set of data" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     named = evaluate_model(case.folder, f"{data}::validation", **case.options)
     assert named.pre["nll"] == pytest.approx(result.temperature.nll_before, rel=1e-6)
-    with pytest.raises(InputError, match="dataset must name the same split as the split argument"):
+    with pytest.raises(InputError, match="dataset must name the split that split names"):
         evaluate_model(case.folder, f"{data}::validation", "test", **case.options)
+    with pytest.raises(InputError, match="test_dataset must name the split that test_split names, 'test', got"):
+        calibrate_model(case.folder, str(data), test_dataset=f"{data}::validation", **options | {"test_split": "test"})
 
 
 def test_splits_of_the_same_name_are_not_the_same_rows(cases, tmp_path):

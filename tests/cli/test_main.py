@@ -145,7 +145,7 @@ def test_calibrate_prints_before_and_after(capsys, texts, tmp_path):
         (["--dataset", "digits:x:y:z"], "dataset must be a file, or a dataset"),
         (["--dataset", "none.csv"], "dataset must be an existing file, got 'none.csv'"),
         (["--dataset", "digits", "--split", "dev"], "'digits' must be one of train, validation, test, got 'dev'"),
-        (["--dataset", "digits::test", "--split", "train"], "dataset must name the same split as the split argument"),
+        (["--dataset", "digits::test", "--split", "train"], "dataset must name the split that split names"),
         (["--dataset", "me/none"], "dataset 'me/none' is neither a folder nor in the cache, and the Hub cannot be"),
     ],
 )

@@ -216,6 +216,9 @@ def test_a_page_has_only_the_sections_that_it_has_something_for(tmp_path):
     assert run_of().temperature.num_samples == 60
     assert "T is fitted on 60 samples: with fewer than 500, it can make calibration worse." in page.text
     assert len(page.of("svg")) == 2
+    assert "bootstrap interval" in "".join(page.text)
+    tokens = Page(comparison_page([save(translation_of(), tmp_path / "tokens")], tmp_path / "tokens.html"))
+    assert "bootstrap interval" not in "".join(tokens.text)
 
 
 def test_text_is_escaped(tmp_path):

@@ -94,7 +94,7 @@ class Grammar:
         return " ".join(word for phrase in order for word in _draw(self._translate(phrase, register), rng))
 
     def next_word_distribution(self, source: str, prefix: str) -> dict[str, float]:
-        """Compute the exact P(next target word | source, `prefix`), summed over the register and the word orders.
+        """Compute the exact P(next target word | source, `prefix`), summed over all translations with this prefix.
 
         Args:
             source: a sentence of the source language.
