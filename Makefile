@@ -195,8 +195,9 @@ RUN_cifar10_overfit = image_classification.py --config recipes/configs/cifar10/r
 	$(call files_of,$(CIFAR10))
 # As in the papers' code.
 RUN_cifar10_brier = $(RUN_cifar10_overfit) --loss_reduction mean
-# $(call more,TASK,SEEDS,LOSSES)
-more = for seed in $(2); do OMP_NUM_THREADS=1 $(BIN)/python recipes/$(RUN_$(1)) --seed $$seed --compare "$(3)" \
+# $(call more,TASK,SEEDS,LOSSES), and then, for images, $(call more,TASK,SEEDS,LOSSES,papers/image_logits).
+script_of = $(subst image_classification,$(or $(2),image_classification),$(RUN_$(1)))
+more = for seed in $(2); do OMP_NUM_THREADS=1 $(BIN)/python recipes/$(call script_of,$(1),$(4)) --seed $$seed --compare "$(3)" \
 	--output_dir out/more/$(1)/seed_$$seed || exit 1; done
 MORE_SST := adafocal,dual_focal,published_mmce:lam=8
 MORE_CIFAR10 := cross_entropy,mmce:lam=2,weighted=true,$(CIFAR10_LOSSES),focal:schedule=5/3/2,flsd532,dual_focal
@@ -205,7 +206,9 @@ reproduce-more: $(VENV)/.installed-test
 	$(call more,sst_binary,4 5,adafocal)
 	$(call more,20_newsgroups,1 2 3,published_mmce:lam=8)
 	$(call more,cifar10_overfit,1 2 3,$(MORE_CIFAR10))
+	$(call more,cifar10_overfit,1 2 3,$(MORE_CIFAR10),papers/image_logits)
 	$(call more,cifar10_brier,1 2 3,brier)
+	$(call more,cifar10_brier,1 2 3,brier,papers/image_logits)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

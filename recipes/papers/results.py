@@ -47,6 +47,7 @@ LOSSES = {
     "dual_focal_gamma_5": "dual focal, γ = 5",
     "adafocal": "AdaFocal, γ updated every epoch",
     "adafocal_20": "AdaFocal, γ updated every 20 steps",
+    "adafocal_40": "AdaFocal, γ updated every 40 steps",
     "adafocal_10": "AdaFocal, γ updated every 10 steps",
 }
 # Task -> the losses of its figure, with short titles.

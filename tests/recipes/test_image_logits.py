@@ -1,4 +1,4 @@
-"""The logits of a finished image run: those before T, which give the run's own figures."""
+"""The logits of finished image runs: those before T, which give the runs' own figures."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hf_focal.metrics import adaptive_calibration_error, expected_calibration_er
 saved_logits = import_recipe("papers/image_logits")
 
 
-def test_saved_logits_give_the_figures_of_the_run_before_temperature(tmp_path):
+def test_saved_logits_give_the_figures_of_the_runs_before_temperature(tmp_path):
     arguments = flags(
         {
             "output_dir": tmp_path,
@@ -22,11 +22,15 @@ def test_saved_logits_give_the_figures_of_the_run_before_temperature(tmp_path):
             "disable_tqdm": "true",
         }
     )
-    (result,) = recipe.main(arguments)
+    arguments += ["--compare", "cross_entropy,focal:gamma=3"]
+    results = recipe.main(arguments)
     saved_logits.main(arguments)
-    with np.load(tmp_path / "logits.npz") as arrays:
-        logits, labels = arrays["test_logits"], arrays["test_labels"]
-        assert len(arrays["validation_logits"]) == len(arrays["validation_labels"]) == result.temperature.num_samples
-    assert result.temperature.value != 1
-    assert expected_calibration_error(logits, labels) == pytest.approx(result.pre["ece"], abs=1e-5)
-    assert adaptive_calibration_error(logits, labels) == pytest.approx(result.pre["adaece"], abs=1e-5)
+    for result, folder in zip(results, ("cross_entropy", "focal_gamma_3"), strict=True):
+        with np.load(tmp_path / folder / "logits.npz") as arrays:
+            logits, labels = arrays["test_logits"], arrays["test_labels"]
+            assert (
+                len(arrays["validation_logits"]) == len(arrays["validation_labels"]) == result.temperature.num_samples
+            )
+        assert result.temperature.value != 1
+        assert expected_calibration_error(logits, labels) == pytest.approx(result.pre["ece"], abs=1e-5)
+        assert adaptive_calibration_error(logits, labels) == pytest.approx(result.pre["adaece"], abs=1e-5)
