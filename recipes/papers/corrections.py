@@ -76,6 +76,7 @@ def page(results: list[dict]) -> str:
     lost = [result["test"]["auto"]["nll"] - result["test"][result["best_on_test"]]["nll"] for result in results]
     right = sum(loss <= 1e-4 for loss in lost)
     better = sum(result["test"]["auto"]["nll"] <= result["test"]["temperature"]["nll"] for result in results)
+    gains = [result["test"]["temperature"]["smooth_ece"] - result["test"]["auto"]["smooth_ece"] for result in results]
     lines = [
         "# Corrections compared",
         "",
@@ -98,7 +99,9 @@ def page(results: list[dict]) -> str:
         fill(
             '"auto" chose the correction with the smallest test NLL, within 0.0001, on '
             f"**{right} of {len(results)}** sets, and one no worse than the temperature on {better}; it lost "
-            f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}.",
+            f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}. Its smooth ECE is above that "
+            f"of the temperature on {sum(gain < 0 for gain in gains)} sets, and below it on "
+            f"{sum(gain > 0 for gain in gains)}.",
             120,
         ),
     ]
