@@ -26,17 +26,20 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
-TASKS = {
+CLASSIFICATION = {
     "20_newsgroups": ("20 Newsgroups", ("20_newsgroups", "gp_cnn"), "newsgroups.md"),
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
+TRANSLATION = {"multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md")}
+TASKS = CLASSIFICATION | TRANSLATION
 LOSSES = {
     "cross_entropy": "cross-entropy",
     "brier": "Brier",
     "mmce": "MMCE, weighted",
     "published_mmce_lam_8": "MMCE, weighted, as the papers' code computes it",
     "label_smoothing_0.05": "label smoothing 0.05",
+    "label_smoothing_0.1": "label smoothing 0.1",
     "focal_1": "focal, γ = 1",
     "focal_2": "focal, γ = 2",
     "focal_3": "focal, γ = 3",
@@ -69,6 +72,8 @@ def name_of(task: str, record: dict) -> str:
     rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
     specs = rows["losses"] | rows["datasets"][TASKS[task][1][0]].get("losses", {})
     names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
+    # With thousands of classes, PyTorch's convention is the papers'.
+    names["label_smoothing:alpha=0.1"] = "label_smoothing_0.1"
     loss = str(losses.LossConfig.parse(record["loss"]))
     steps = record["settings"].get("gamma_update_steps")
     return names.get(loss, re.sub(r"[^\w.]+", "_", loss)) + (f"_{steps}" if steps else "")
@@ -122,19 +127,21 @@ def main(argv: list[str] | None = None) -> None:
         for file in sorted((DOCS / "runs" / task).glob("*.json")):
             record = json.loads(file.read_text(encoding="utf-8"))
             runs.setdefault(name_of(task, record), {})[record["seed"]] = record
-        tasks[title] = runs
+        if task in CLASSIFICATION:
+            tasks[title] = runs
         cells = {
             paper: [cell for table in tables.values() for cell in table if cell.name[:2] == row]
             for paper, tables in papers.items()
         }
-        columns = [("ece", "pre_t"), ("ece", "post_t"), ("error", "pre_t")]
+        columns = [("ece", "pre_t"), ("ece", "post_t")]
+        columns += [("error", "pre_t")] if task in CLASSIFICATION else [("bleu", "pre_t"), ("bleu", "post_t")]
         text = beside_the_paper(runs, cells["mukhoti2020"], columns, LOSSES)
         measured = any(record["equal_mass"] for of_seeds in runs.values() for record in of_seeds.values())
         if measured and cells["adafocal2022"]:
             columns = [("ece_em", "pre_t"), ("ece_em", "post_t")]
             table = beside_the_paper(runs, cells["adafocal2022"], columns, LOSSES)
             text += f"\nTable 1 of Ghosh et al. 2022: bins of equal mass, and T minimizes their error.\n\n{table}"
-        replace_section(DOCS / page, "results", text)
+        replace_section(DOCS / page, task, text)
         if task in COMPARED:
             seed = min(set.intersection(*(set(runs[loss]) for loss in COMPARED[task])))
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}

@@ -10,7 +10,7 @@ from recipe_modules import import_recipe
 corrections = import_recipe("papers/corrections")
 results = import_recipe("papers/results")
 PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
-PAGES += ["docs/results/reproduction.md"]
+PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
 
 
 @pytest.fixture
