@@ -12,7 +12,7 @@ import transformers
 from ...calibration.temperature import fit_temperature
 from ...metrics import ReliabilityBins, adaptive_calibration_error
 from ...utils.atomic_write import write_whole
-from .bleu_results import TranslationResult, read_result
+from .bleu_results import read_result
 
 _NOT_SET: tuple[Any, ...] = (None, "", [], {})
 
@@ -29,17 +29,14 @@ def record_of(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     result = read_result(folder / "report" / "metrics.json")
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    before, after = dict(result.pre), dict(result.post)
-    if isinstance(result, TranslationResult):
-        before["bleu"], after["bleu"] = result.bleu[1.0], result.bleu[result.temperature.value]
     bins = {name: getattr(result.pre_bins, name) for name in ("edges", "count", "confidence", "accuracy")}
     return {
         "loss": result.loss,
         "seed": run["seed"],
         "settings": {key: _without_folder(key, value) for key, value in run.items() if value not in _NOT_SET},
         "temperature": result.temperature.to_dict(),
-        "before": before,
-        "after": after,
+        "before": dict(result.pre),
+        "after": dict(result.post),
         "bins": {name: values.tolist() for name, values in bins.items()},
         "equal_mass": _equal_mass(folder / "logits.npz", result.temperature.num_bins),
         **{key: result.details.get(key) for key in ("best_checkpoint", "best_validation_metric", "train_metrics")},
