@@ -31,7 +31,10 @@ CLASSIFICATION = {
     "sst_binary": ("SST", ("sst_binary", "tree_lstm"), "sst.md"),
     "cifar10_overfit": ("CIFAR-10, 5,000 images", ("cifar10", "resnet50"), "cifar10_overfit.md"),
 }
-TRANSLATION = {"multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md")}
+TRANSLATION = {
+    "multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
+    "multi30k_20_epochs": ("Multi30k, 20 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
+}
 TASKS = CLASSIFICATION | TRANSLATION
 LOSSES = {
     "cross_entropy": "cross-entropy",
