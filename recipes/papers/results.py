@@ -34,6 +34,7 @@ CLASSIFICATION = {
 TRANSLATION = {
     "multi30k": ("Multi30k, 8 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
     "multi30k_20_epochs": ("Multi30k, 20 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
+    "multi30k_28_epochs": ("Multi30k, 28 epochs", ("wmt14_en_de", "transformer"), "multi30k.md"),
 }
 TASKS = CLASSIFICATION | TRANSLATION
 LOSSES = {
