@@ -1,7 +1,6 @@
-"""Structure of the package: two wings, one direction of imports, no cycles, names and sizes of files."""
+"""Structure of the package: two wings, one direction of imports, no cycles."""
 
 import ast
-from collections import Counter
 from pathlib import Path
 
 from documented import ROOT
@@ -78,20 +77,3 @@ def test_no_imports_are_circular():
 
     for name in FILES:
         visit(name, ())
-
-
-def test_the_top_level_holds_packages_alone():
-    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
-    assert files == {"__init__.py", "py.typed"}
-
-
-def test_no_two_files_of_the_product_have_one_name():
-    names = Counter(path.name for path in PRODUCT.values() if path.name != "__init__.py")
-    assert [name for name, count in names.items() if count > 1] == []
-    assert [name for name in names if name.startswith("_")] == []
-
-
-def test_files_of_the_product_are_short():
-    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in PRODUCT.items()}
-    limits = {"hf_focal.trainer.focal_trainer": 600}
-    assert {name: length for name, length in lengths.items() if length > limits.get(name, 400)} == {}

@@ -16,7 +16,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from ..metrics.input_checks import Array
+from ..validation import Array
 from .temperature import CalibrationSamples, nll_temperature, refuse_probabilities
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..metrics.input_checks import check_positive
+from ..validation import check_positive
 from .fitted_temperature import Temperature
 from .folding import calibration_record, folded_temperature
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..metrics.input_checks import Array, check_scores
 from ..metrics.metrics_accumulator import CalibrationMetrics
+from ..validation import Array, check_scores
 from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
 from .fitted_temperature import Temperature
 from .temperature import fit_temperature

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..metrics.input_checks import check_positive
 from ..utils.atomic_write import write_whole
+from ..validation import check_positive
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
 

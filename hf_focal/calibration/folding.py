@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from ..metrics.input_checks import check_positive
+from ..validation import check_positive
 from .affine_scaling import AffineScaling
 from .correction_choice import Correction
 from .fitted_temperature import Temperature

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..metrics.input_checks import Array, ProbabilityEvidence, check_count
+from ..validation import Array, ProbabilityEvidence, check_count
 from .fitted_temperature import STREAM_OBJECTIVES, Temperature, check_grid, check_grid_end, check_objective
 from .temperature import CalibrationSamples, refuse_probabilities, warn_constant
 from .temperature_grid_sums import GridSums, row_sums

@@ -18,12 +18,11 @@ from torch import Tensor
 from ..metrics import CalibrationMetrics
 from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
-from ..metrics.input_checks import (
+from ..validation import (
     Array,
     ProbabilityEvidence,
-    as_tensor,
+    as_scores,
     check_count,
-    check_floating,
     check_largest,
     check_scores,
     probability_tolerance,
@@ -285,7 +284,7 @@ def _fit_sigmoid(
     """Fit the temperature of ``σ(logits / T)``, or one temperature per label."""
     if per_label and objective != "nll":
         raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
-    check_floating("logits", as_tensor("logits", logits))
+    as_scores("logits", logits)
     z, y = torch.as_tensor(logits).detach().cpu().double(), torch.as_tensor(labels).detach().cpu()
     z, y = (values.reshape(-1, values.shape[-1]) for values in (z, y))
 

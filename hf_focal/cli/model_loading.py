@@ -35,13 +35,13 @@ from ..calibration.folding import folded_temperature
 from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
-from ..metrics.input_checks import NOT_FINITE
 from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..reports.text_summary import UNITS
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
+from ..validation import InputError as ScoreError
 from .column_selection import some_of
 from .dataset_loading import dataset_location, load_one_split
 from .input_encoding import collator_of, encode_inputs, input_length
@@ -353,7 +353,7 @@ class TrainedModel:
             if str(error).startswith("num_folds must"):
                 needed = "dataset must have a label for each fold unless calibration is 'temperature'"
                 raise InputError(f"{needed}: {error}") from error
-            if NOT_FINITE.match(str(error)):
+            if isinstance(error, ScoreError) and error.argument == "logits":
                 raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error
             raise
 

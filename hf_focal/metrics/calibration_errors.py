@@ -7,18 +7,18 @@ float64 inputs, otherwise in float32. With `inputs="probabilities"`, the first a
 logits. Logits that lie in [0, 1] and sum to 1 for every sample are taken for probabilities and rejected if there are
 enough samples to rule out chance (two in float32, more in half precision).
 
-Raises TypeError for scores that are not floating point of at least 16 bits, labels that are not integers, and a
-num_bins that is not an int. Raises ValueError for shapes that do not match, labels out of range, probabilities given
-as logits, samples with NaN, with +inf, or without a finite logit (-inf in some classes means probability 0),
-probabilities outside [0, 1] or not summing to 1 (up to the dtype's rounding), and num_bins < 1.
+Raises InputError, a ValueError, for scores that are not floating point of at least 16 bits, labels that are not
+integers, shapes that do not match, labels out of range, probabilities given as logits, samples with NaN, with +inf, or
+without a finite logit (-inf in some classes means probability 0), probabilities outside [0, 1] or not summing to 1 (up
+to the dtype's rounding), and num_bins < 1.
 """
 
 import torch
 from torch import Tensor
 
+from ..validation import Array, check_confidences, check_count
 from .equal_mass_bins import adaptive_error, grouped, pack
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
-from .input_checks import Array, check_confidences, check_count
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
 from .smooth_calibration_error import smooth_error

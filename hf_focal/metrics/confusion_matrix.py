@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .input_checks import Array, check_largest, check_scores
+from ..validation import Array, check_largest, check_scores
 
 
 class ConfusionMatrix:
@@ -21,8 +21,8 @@ class ConfusionMatrix:
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device.
 
-        Raises TypeError and ValueError as `CalibrationMetrics.update` does, and ValueError if the number of classes
-        differs from that of earlier batches.
+        Raises InputError as `CalibrationMetrics.update` does, and if the number of classes differs from that of
+        earlier batches.
         """
         logits, labels = check_scores("logits", logits, labels, self.ignore_index)
         num_classes, ignored = logits.shape[1], labels == self.ignore_index

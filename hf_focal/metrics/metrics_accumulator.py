@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..validation import Array, ProbabilityEvidence, check_count
 from .bootstrap_intervals import debiased_interval, resample_top_label_errors
 from .equal_mass_bins import (
     NUM_CELLS,
@@ -19,7 +20,6 @@ from .equal_mass_bins import (
     unpack,
 )
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
-from .input_checks import Array, ProbabilityEvidence, check_count
 from .sample_scores import SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for_coverage, threshold_for_precision
 from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_reliability
@@ -266,8 +266,8 @@ class CalibrationMetrics:
         by chance (Bröcker and Smith, *Increasing the Reliability of Reliability Diagrams*, 2007). Then the interval is
         extended to contain the estimate. MCE is a maximum over noisy bins, for which no bootstrap is reliable.
 
-        Raises TypeError if `num_resamples` is not an int, and ValueError if `num_resamples` is below 1, if `level` is
-        outside (0, 1), or if samples are not kept.
+        Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), or if samples
+        are not kept.
         """
         keys = self._keys_to_resample(num_resamples, level)
         estimates = self._calibration_errors(self._groups())

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .input_checks import (
+from ..validation import (
     Array,
     ProbabilityEvidence,
     check_largest,

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bootstrap_intervals import debiased_interval, gaps_if_calibrated
 from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
-from .input_checks import Array, as_tensor, check_floating
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
 
 _UNKNOWN = -1  # the key of an entry whose label is unknown
@@ -42,37 +42,21 @@ class LabelMetrics(CalibrationMetrics):
         self._keys: list[np.ndarray] = []  # of rows with L entries each
 
     def update(self, logits: Array, labels: Array) -> None:
-        logits = as_tensor("logits", logits)
-        check_floating("logits", logits)
-        # In float32, all logits above 17 would be tied, with a probability of 1.
-        z = logits.cpu().double()
-        self._add_rows(torch.sigmoid(z), z, labels)
+        # In float64, because in float32 all logits above 17 would be tied, with a probability of 1.
+        z, one, known = check_sigmoid_scores("logits", logits, labels, self.ignore_index)
+        self._add_rows(torch.sigmoid(z), z, one, known)
 
     def update_from_probabilities(self, probabilities: Array, labels: Array) -> None:
         """Add labels (..., L) and the probabilities (..., L), in [0, 1], that the labels are 1."""
-        p = as_tensor("probabilities", probabilities)
-        check_floating("probabilities", p)
-        if not ((p >= 0) & (p <= 1)).all():
-            raise ValueError("probabilities must be in [0, 1], got values outside it")
-        p = p.cpu().double()
-        self._add_rows(p, torch.logit(p), labels)
+        p, one, known = check_sigmoid_scores("probabilities", probabilities, labels, self.ignore_index)
+        check_probability_range("probabilities", p[known], 0)
+        self._add_rows(p, torch.logit(p), one, known)
 
-    def _add_rows(self, p: torch.Tensor, z: torch.Tensor, labels: Array) -> None:
-        y = as_tensor("labels", labels).cpu()
-        if y.shape != p.shape:
-            raise ValueError(f"labels must have the shape of the logits, {tuple(p.shape)}, got {tuple(y.shape)}")
-        num_labels = p.shape[-1]
+    def _add_rows(self, p: torch.Tensor, z: torch.Tensor, one: torch.Tensor, known: torch.Tensor) -> None:
+        num_labels = p.shape[1]
         if self.num_classes not in (None, num_labels):
-            raise ValueError(f"logits must have {self.num_classes} labels as before, got {num_labels}")
-        p, z, y = (values.reshape(-1, num_labels) for values in (p, z, y))
-        y = y if y.is_floating_point() else y.long()
-        known = (y == 0) | (y == 1)
-        if not (known | (y == self.ignore_index) | y.isnan()).all():
-            raise ValueError(f"labels must be 0 or 1, or {self.ignore_index} or NaN where unknown, got other values")
-        if p[known].isnan().any():
-            raise ValueError("logits must be finite for known labels, got NaN")
+            raise InputError("logits", f"must have {self.num_classes} labels as before, got {num_labels}")
         self.num_classes = num_labels
-        one = y == 1
         nll = F.softplus(torch.where(one, -z, z))
         predicted = p >= 0.5
         sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..calibration.fitted_temperature import LabelTemperatures, Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
-from ..metrics.input_checks import Array, check_positive
+from ..validation import Array, check_positive
 from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped
 from .run_results import scaled
 

@@ -19,8 +19,8 @@ from ..calibration.correction_choice import Correction
 from ..calibration.fitted_temperature import LabelTemperatures, Temperature
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
-from ..metrics.input_checks import Array
 from ..utils.atomic_write import write_whole
+from ..validation import Array
 
 # The errors that may be raised by reading or drawing a file that no report wrote.
 READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)

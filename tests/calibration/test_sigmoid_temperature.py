@@ -78,7 +78,7 @@ def test_logits_of_any_scale_are_fitted():
     assert fit_temperature(sure, torch.cat([y, label]), link="sigmoid").value == pytest.approx(value, rel=1e-6)
     with pytest.raises(ValueError, match="labels must have a probability above 0 at some T"):
         fit_temperature(sure, torch.cat([y, 1 - label]), link="sigmoid")
-    with pytest.raises(TypeError, match="logits must be floating"):
+    with pytest.raises(ValueError, match="logits must be floating"):
         fit_temperature(z.long(), y, link="sigmoid")
 
 

@@ -259,8 +259,8 @@ LOGITS, LABELS = sample(30, 4, 1.5)
 @pytest.mark.parametrize(
     ("logits", "labels", "options", "error", "message"),
     [
-        (LOGITS.long(), LABELS, {}, TypeError, "logits must be floating point, got torch.int64"),
-        (LOGITS, LABELS.float(), {}, TypeError, "labels must be integers, got torch.float32"),
+        (LOGITS.long(), LABELS, {}, ValueError, "logits must be floating point, got torch.int64"),
+        (LOGITS, LABELS.float(), {}, ValueError, "labels must be integers, got torch.float32"),
         (LOGITS, LABELS[:-1], {}, ValueError, r"shape \(29,\) for logits of shape \(30, 4\)"),
         (LOGITS[:, 0], LABELS, {}, ValueError, r"shape \(30,\) for logits of shape \(30,\)"),
         (LOGITS, LABELS + 4, {}, ValueError, r"labels must be in \[0, 4\) or .* -100, got [4-7]"),
@@ -272,7 +272,7 @@ LOGITS, LABELS = sample(30, 4, 1.5)
         (LOGITS.where(LABELS[:, None] > 0, -torch.inf), LABELS, {}, ValueError, "finite largest value .* got -inf"),
         (LOGITS, LABELS, {"objective": "nnl"}, ValueError, "got 'nnl'"),
         (LOGITS, LABELS, {"objective": "ECE"}, ValueError, "got 'ECE'"),
-        (LOGITS, LABELS, {"num_bins": 0}, ValueError, "num_bins must be at least 1, got 0"),
+        (LOGITS, LABELS, {"num_bins": 0}, ValueError, "num_bins must be an integer of at least 1, got 0"),
         (LOGITS, LABELS, {"grid": []}, ValueError, "non-empty"),
         (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "from 1e-30 to 1e"),
         (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "from 1e-30 to 1e"),
@@ -283,7 +283,7 @@ LOGITS, LABELS = sample(30, 4, 1.5)
             ValueError,
             r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]",
         ),
-        (LOGITS, None, {}, TypeError, "labels must be a tensor or an array of numbers, got NoneType"),
+        (LOGITS, None, {}, ValueError, "labels must be a tensor or an array of numbers, got NoneType"),
         (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
         (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
     ],

@@ -1,6 +1,7 @@
 """What is refused, with which words; and that what is refused leaves no trace."""
 
 import inspect
+import pickle
 import re
 
 import evaluate
@@ -20,6 +21,7 @@ from hf_focal.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
+from hf_focal.validation import InputError
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4
@@ -36,9 +38,9 @@ BAD_LOGITS = {
     "nan": (at(LOGITS, NAN), LABELS, ValueError, "logits.*nan"),
     "inf": (at(LOGITS, INF), LABELS, ValueError, "logits.*inf"),
     "row_of_minus_inf": (at(LOGITS, -INF, column=slice(None)), LABELS, ValueError, "logits.*-inf"),
-    "integer_logits": (LOGITS.long(), LABELS, TypeError, "logits must be floating point, got torch.int64"),
-    "float_labels": (LOGITS, LABELS.float(), TypeError, "labels must be integers, got torch.float32"),
-    "bool_labels": (LOGITS[:, :2], LABELS > 1, TypeError, "labels must be integers, got torch.bool"),
+    "integer_logits": (LOGITS.long(), LABELS, ValueError, "logits must be floating point, got torch.int64"),
+    "float_labels": (LOGITS, LABELS.float(), ValueError, "labels must be integers, got torch.float32"),
+    "bool_labels": (LOGITS[:, :2], LABELS > 1, ValueError, "labels must be integers, got torch.bool"),
     "label_too_large": (LOGITS, LABELS + 1, ValueError, r"labels must be in \[0, 4\).*got 4"),
     "label_negative": (LOGITS, LABELS - 1, ValueError, "labels.*got -1"),
     "shapes": (LOGITS, LABELS[:7], ValueError, r"labels must have the shape.*\(7,\).*\(8, 4\)"),
@@ -63,8 +65,10 @@ def test_bad_logits(case):
     metrics = CalibrationMetrics()
     metrics.update(LOGITS, LABELS)
     before = metrics.compute()
-    with pytest.raises(error, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         metrics.update(logits, labels)
+    assert message.startswith(caught.value.argument)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     assert metrics.compute() == pytest.approx(before, abs=0, rel=0, nan_ok=True)
 
 
@@ -107,9 +111,9 @@ def test_bad_probabilities(probabilities, message):
         (torch.tensor([0.5, 1.1]), torch.tensor([True, False]), ValueError, "confidence.*1.1"),
         (torch.tensor([0.5, 0.6]), torch.tensor([0, 2]), ValueError, "correct.*got 2"),
         (torch.tensor([0.5, 0.6]), torch.tensor([0, -1]), ValueError, "correct.*got -1"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([0.0, 1.0]), TypeError, "correct.*float32"),
-        (torch.tensor([1, 0]), torch.tensor([0, 1]), TypeError, "confidence.*int64"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([True]), ValueError, r"confidence and correct.*\(2,\).*\(1,\)"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([0.0, 0.5]), ValueError, "correct.*got 0.5"),
+        (torch.tensor([1, 0]), torch.tensor([0, 1]), ValueError, "confidence.*int64"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([True]), ValueError, r"correct and confidence.*\(1,\).*\(2,\)"),
         (PROBABILITIES, PROBABILITIES > 0.5, ValueError, "one-dimensional"),
     ],
 )
@@ -118,16 +122,14 @@ def test_bad_confidences(confidence, correct, error, message):
         ece_from_confidences(confidence, correct)
 
 
-@pytest.mark.parametrize(
-    ("num_bins", "error"), [(0, ValueError), (-3, ValueError), (1.5, TypeError), (True, TypeError)]
-)
-def test_bad_num_bins(num_bins, error):
+@pytest.mark.parametrize("num_bins", [0, -3, 1.5])
+def test_bad_num_bins(num_bins):
     for make in (
         lambda: CalibrationMetrics(num_bins),
         lambda: ece_from_confidences(torch.tensor([0.5]), torch.tensor([True]), num_bins),
         *(lambda f=f: f(LOGITS, LABELS, num_bins) for f in FUNCTIONS[:3]),
     ):
-        with pytest.raises(error, match="num_bins"):
+        with pytest.raises(InputError, match="num_bins"):
             make()
 
 
@@ -164,8 +166,6 @@ def test_bad_merges():
 def test_bad_bootstrap_arguments():
     with pytest.raises(ValueError, match=r"num_resamples.*got 0"):
         CalibrationMetrics().bootstrap(0)
-    with pytest.raises(TypeError, match="num_resamples must be an int, got float"):
-        CalibrationMetrics().bootstrap(2.5)
     with pytest.raises(ValueError, match=r"level.*got 95"):
         CalibrationMetrics().bootstrap(level=95)
 
@@ -225,9 +225,9 @@ def test_logits_that_look_like_probabilities_among_others():
     "function", [expected_calibration_error, CalibrationMetrics().update, ConfusionMatrix().update]
 )
 def test_what_has_no_values_to_measure(function):
-    with pytest.raises(TypeError, match="labels must be a tensor or an array of numbers, got NoneType"):
+    with pytest.raises(ValueError, match="labels must be a tensor or an array of numbers, got NoneType"):
         function(LOGITS, None)
-    with pytest.raises(TypeError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
+    with pytest.raises(ValueError, match=r"got torch\.float8_e4m3fn: give at least 16 bits"):
         function(LOGITS.to(torch.float8_e4m3fn), LABELS)
 
 

@@ -20,11 +20,11 @@ from transformers.trainer_utils import IntervalStrategy, has_length
 from ...calibration.last_layers import last_layers
 from ...losses import ClosedFormLoss, Loss
 from ...metrics import CalibrationMetrics
-from ...metrics.input_checks import check_count
 from ...trainer.evaluation_accumulators import class_indices
 from ...trainer.focal_trainer import FocalTrainer
 from ...trainer.head_kinds import Head
 from ...trainer.training_arguments import FocalTrainingArguments
+from ...validation import check_count
 from ..reports.dynamics_figures import write_dynamics
 
 _logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...metrics.input_checks import Array, as_tensor, check_largest, check_scores
+from ...validation import Array, as_tensor, check_largest, check_scores
 
 KINDS = ("entropy", "confidence")
 
@@ -37,9 +37,8 @@ def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
         float64 (N,), on the CPU.
 
     Raises:
-        TypeError: the logits are not floating point.
-        ValueError: the kind is unknown; the logits are not (N, K) with K >= 2; or a sample has a NaN, +inf, or no
-            finite logit.
+        ValueError: the kind is unknown; the logits are not floating point, or not (N, K) with K >= 2; or a sample
+            has a NaN, +inf, or no finite logit.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be 'entropy' or 'confidence', got {kind!r}")

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from ...calibration.fitted_temperature import Temperature
-from ...metrics.input_checks import Array, check_positive
 from ...reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
 from ...reports.markdown_tables import (
     before_after,
@@ -28,6 +27,7 @@ from ...reports.markdown_tables import (
     results_columns,
 )
 from ...reports.run_results import nan_for_null, scaled, write_json
+from ...validation import Array, check_positive
 from .ood_metrics import KINDS, RocCurve, detection_metrics, roc_curve, uncertainty
 
 if TYPE_CHECKING:

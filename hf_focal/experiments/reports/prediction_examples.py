@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from ...calibration.fitted_temperature import Temperature
-from ...metrics.input_checks import Array
 from ...metrics.sample_scores import read_samples
 from ...reports import RunResult
 from ...reports.figure_style import ACCURACY, GREY, finished, wrapped
 from ...reports.markdown_tables import check_results, columns_table, format_number
 from ...reports.run_results import scaled
+from ...validation import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

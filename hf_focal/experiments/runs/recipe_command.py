@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...hub.hub_publishing import HubError
-from ...metrics.input_checks import NOT_FINITE
 from ...utils.atomic_write import full_disk
+from ...validation import InputError
 
 _AGAIN = "the same command again reuses what is finished, and resumes from the last checkpoint if there is one"
 _STARTED = "while "  # the beginning of a note on an error
@@ -46,7 +46,7 @@ def run_recipe(main: Callable[[list[str]], Any]) -> Any:
             raise
         if isinstance(error, HubError):
             sys.exit(f"{error}; finished runs are kept, the same command again does the rest")
-        if isinstance(error, ValueError) and NOT_FINITE.match(str(error)):
+        if isinstance(error, InputError) and error.argument == "logits":
             advice = "lower learning_rate, or clip the gradient with max_grad_norm, and give another output_dir"
             _exit(1, f"error: the training diverged ({error}); {advice}")
         if (cause := full_disk(error)) is not None:

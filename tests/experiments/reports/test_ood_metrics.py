@@ -252,7 +252,7 @@ def test_uncertainty_on_a_gpu(kind):
         (torch.tensor([[0.0, math.nan]]), ValueError, "logits must have a finite largest value.*nan"),
         (torch.tensor([[0.0, 1.0], [0.0, math.inf]]), ValueError, "logits must have a finite.*got inf"),
         (torch.tensor([[-math.inf, -math.inf]]), ValueError, "logits must have a finite.*got -inf"),
-        (torch.zeros(3, 2, dtype=torch.int64), TypeError, "logits must be floating point, got torch.int64"),
+        (torch.zeros(3, 2, dtype=torch.int64), ValueError, "logits must be floating point, got torch.int64"),
         (torch.zeros(3), ValueError, r"logits must have the shape \(N, K\), got \(3,\)"),
         (torch.zeros(3, 4, 2), ValueError, r"logits must have the shape \(N, K\), got \(3, 4, 2\)"),
         (torch.zeros(3, 1), ValueError, "logits must have at least 2 classes.*got 1"),

@@ -88,7 +88,7 @@ def test_of_two_largest_logits_the_first_is_the_prediction():
         (torch.zeros(1, 2, 3), torch.tensor([[0, 1]]), ValueError, r"must be \(N, K\).*shape \(1, 2, 3\)"),
         (torch.zeros(2, 3), torch.tensor([0]), ValueError, "labels must have the shape"),
         (torch.full((1, 3), float("nan")), torch.tensor([0]), ValueError, "logits must have a finite"),
-        (torch.zeros(1, 3, dtype=torch.long), torch.tensor([0]), TypeError, "logits must be floating"),
+        (torch.zeros(1, 3, dtype=torch.long), torch.tensor([0]), ValueError, "logits must be floating"),
     ],
     ids=["ignored label", "label out of range", "dimensions", "lengths", "NaN", "integers"],
 )
