@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 from loss import machine
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification
+from papers.runs.training_dynamics import DynamicsCallback
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback
-from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 NUM_TEXTS, BATCH_SIZE, EPOCHS, NUM_LABELS, VOCABULARY = 2000, 100, 3, 20, 20_000
 

@@ -19,13 +19,13 @@ from pathlib import Path
 import torch
 from loss import composed_focal, machine
 from memory import peak_bytes
+from papers.models.cifar_networks import cifar_config
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 from transformers import AutoModelForImageClassification
 
 from hf_focal import CalibrationMetrics, TemperatureStream
-from hf_focal.experiments.models.cifar_networks import cifar_config
 from hf_focal.losses import build_loss, focal_from_cross_entropy, linear_loss
 from hf_focal.metrics import expected_calibration_error
 

@@ -29,18 +29,10 @@ from pathlib import Path
 import torch
 from datasets import load_dataset
 from loss import machine, median_ratio, synchronize
+from papers.data.sentiment_trees import Tree, TreeCollator, encode_trees, parse_tree, read_trees, train_leaf_tokenizer
+from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from hf_focal.experiments.data.sentiment_trees import (
-    Tree,
-    TreeCollator,
-    encode_trees,
-    parse_tree,
-    read_trees,
-    train_leaf_tokenizer,
-)
-from hf_focal.experiments.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 
 BATCH_SIZE = 25
 Row = Mapping[str, Sequence[int]]

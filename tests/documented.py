@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from transformers import BertConfig, BertModel
-
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 
 ROOT = Path(__file__).parents[1]
 

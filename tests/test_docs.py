@@ -204,14 +204,14 @@ def recipe_commands(page: Path) -> list[tuple[str, list[str]]]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     if page.suffix == ".md":
         text = "\n".join(re.findall(r"```(?:\n|console\n).*?```", text, re.DOTALL))
-    commands = re.findall(r"recipes/((?:papers/)?\w+)\.py(.*)", text)
+    commands = re.findall(r"recipes/papers/(\w+)\.py(.*)", text)
     return [(recipe, re.findall(r" --(\w+)", rest)) for recipe, rest in commands]
 
 
 @all_pages
 def test_options_of_recipe_commands_exist(page):
     for recipe, options in recipe_commands(page):
-        if recipe == "papers/sft":
+        if recipe == "sft":
             pytest.importorskip("trl")
         module = import_recipe(recipe)
         classes = [value for value in vars(module).values() if dataclasses.is_dataclass(value)]

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, Image, List, Value
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.models import transformer_config
 from transformers import (
     BertConfig,
     BertForMultipleChoice,
@@ -25,8 +27,6 @@ from transformers import (
 )
 
 from hf_focal import fold_temperature
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-from hf_focal.experiments.models import transformer_config
 
 KINDS = ("texts", "images", "sounds", "sentence pairs", "choices", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0

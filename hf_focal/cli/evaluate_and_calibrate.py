@@ -17,7 +17,7 @@ from ..calibration.correction_choice import METHODS
 from ..calibration.fitted_temperature import STREAM_OBJECTIVES, check_objective
 from ..calibration.folding import fold_calibration, fold_temperature
 from ..hub.hub_publishing import HubError, create_repository, publish
-from ..hub.model_card import model_card
+from ..hub.model_card import model_card, registering_package
 from ..hub.pipeline_tasks import PIPELINES
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
@@ -345,7 +345,7 @@ def _save(
         figures=[f"report/{name}" for name in diagrams_of(result)],
         folded=folded,
         fine_tuned=False,
-        own_code=type(trained.model).__module__.startswith("hf_focal."),
+        own_code=registering_package(trained.model),
         fitted_on=fitted_on.split or fitted_on.path,
         measured_on=measured_on.split or ("validation" if dataset else "test"),
         test_dataset=measured_on.path,

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from datasets import Dataset
 from transformers import (
-    CONFIG_MAPPING,
     MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -152,8 +151,6 @@ class TrainedModel:
         with explained():
             self.options = InputOptions(**options)
         with explained("model", name):
-            if PreTrainedConfig.get_config_dict(name)[0].get("model_type") not in CONFIG_MAPPING:
-                import hf_focal.models  # noqa: F401 (registers the papers' models)
             self.config = AutoConfig.from_pretrained(name)
             _check_labels(self.config)
         self.calibration = getattr(self.config, "calibration", None) or {}

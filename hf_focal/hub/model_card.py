@@ -70,7 +70,7 @@ def model_card(
     figures: Sequence[str] = (),
     folded: bool = True,
     fine_tuned: bool = True,
-    own_code: bool = False,
+    own_code: str | None = None,
     loadable: bool = True,
     adapter: bool = False,
     num_labels: int | None = None,
@@ -98,7 +98,7 @@ def model_card(
         figures: paths of reliability diagrams, as `write_report` names them, relative to the card.
         folded: whether T is in the weights (`fold_temperature`). If not, the card shows how to apply T.
         fine_tuned: whether `base_model` was trained, rather than only measured and corrected with `dataset`.
-        own_code: whether loading the model requires `import hf_focal.models`.
+        own_code: the package that must be imported before the model can be loaded; see `registering_package`.
         loadable: whether Transformers can load the model.
         adapter, num_labels: whether the model is a PEFT adapter, and the model's number of classes.
         sft: whether FocalSFTTrainer trained the model.
@@ -218,3 +218,14 @@ def _hub_id(name: str | None) -> str | None:
 def _display_name(name: str | None) -> str | None:
     """Return `name` unchanged if it is a Hub id, or its last part if it is a path."""
     return _hub_id(name) or (PureWindowsPath(name).name if name else None) or None
+
+
+def registering_package(model: Any) -> str | None:
+    """Return the package whose import registers a model's class with the Auto classes, or None if none is needed."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    config = getattr(model, "config", None)
+    module = type(config).__module__
+    if module.split(".")[0] in ("transformers", "transformers_modules", "__main__", "builtins"):
+        return None
+    return None if getattr(config, "model_type", None) in CONFIG_MAPPING_NAMES else module.rpartition(".")[0] or module

@@ -19,7 +19,7 @@ from ..calibration.correction_choice import Correction
 from ..calibration.fitted_temperature import Temperature
 from ..calibration.folding import calibration_record, fold_calibration, is_folded
 from ..hub.hub_publishing import HubError, published_files, upload
-from ..hub.model_card import model_card
+from ..hub.model_card import model_card, registering_package
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
@@ -141,7 +141,7 @@ def write_model_card(
         figures=[f"report/{name}" for name in diagrams_of(result)],
         folded=is_folded(saved.get("calibration"), trainer.head.generates) or adapter_calibration(folder) is not None,
         earlier=None if result.temperature.is_fitted else trainer.folded_temperature(),
-        own_code=type(model).__module__.startswith("hf_focal."),
+        own_code=registering_package(model),
         loadable=isinstance(model, PreTrainedModel),
         adapter=model is not wrapped,
         sft=trainer._arguments.__name__ == "FocalSFTConfig",

@@ -23,8 +23,8 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from hf_focal import CalibrationMetrics, build_loss, gamma_for_threshold
-from hf_focal.experiments.reports.analysis_figures import COLORS, STYLES, dress, new_figure, panel, save, write_table
 from hf_focal.losses import focal_from_cross_entropy, soft_target_focal
+from papers.figures.analysis_figures import COLORS, STYLES, dress, new_figure, panel, save, write_table
 
 STEPS, LEARNING_RATE, NUM_DRAWS = 400, 0.05, 5
 LINEAR_LOSSES = {"cross-entropy": "cross_entropy", "focal, γ = 1": "focal:gamma=1"}

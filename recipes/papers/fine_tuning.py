@@ -23,9 +23,9 @@ from scipy.stats import mannwhitneyu
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_temperature
-from hf_focal.experiments.data.newsgroups import strip_headers
-from hf_focal.experiments.runs.output_folders import is_finished
 from hf_focal.utils.atomic_write import write_whole
+from papers.data.newsgroups import strip_headers
+from papers.runs.output_folders import is_finished
 
 SPLIT_SEED = 0  # seed of the test subset, which is the same for all runs
 

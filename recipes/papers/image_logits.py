@@ -1,6 +1,6 @@
 """Save the logits of finished runs of the image classification recipe, for the tables that need logits.
 
-    python recipes/papers/image_logits.py --config recipes/configs/cifar10/resnet20_overfit.yaml \
+    python recipes/papers/image_logits.py --config recipes/papers/configs/cifar10/resnet20_overfit.yaml \
         --train_file train.parquet --test_file test.parquet --seed 1 --output_dir out/cifar10_overfit
 
 Give the arguments of the runs. The script writes `logits.npz` into each run's folder, which has the labels and the
@@ -8,19 +8,16 @@ logits before T of the validation and test images. From this file, `results.py` 
 `corrections.py` fits corrections.
 """
 
-import sys
 from pathlib import Path
 
 from transformers import AutoModelForImageClassification
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import image_classification as recipe
-
 from hf_focal import Temperature
-from hf_focal.experiments.runs.classifier_results import save_logits
-from hf_focal.experiments.runs.image_training import ImageClassifierTrainer
-from hf_focal.experiments.runs.recipe_arguments import parse_recipe, runs_of
-from hf_focal.experiments.runs.recipe_command import run_recipe
+from papers import image_classification as recipe
+from papers.runs.classifier_results import save_logits
+from papers.runs.image_training import ImageClassifierTrainer
+from papers.runs.recipe_arguments import parse_recipe, runs_of
+from papers.runs.recipe_command import run_recipe
 
 
 def main(argv: list[str]) -> None:

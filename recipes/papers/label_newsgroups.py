@@ -6,7 +6,7 @@ comp.sys.mac.hardware becomes "comp" and "sys"; rec.sport.hockey becomes "rec", 
 output folder, train.parquet and test.parquet have the posts without headers, footers, and quotes in the column "text",
 and lists of 2 or 3 of the 23 labels in the column "labels". Then train with
 
-    python recipes/text_classification.py --config recipes/configs/newsgroups/multi_label.yaml \
+    python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/multi_label.yaml \
         --train_file out/newsgroups_labels/train.parquet --test_file out/newsgroups_labels/test.parquet
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from datasets import DatasetDict, List, Value
 
 from hf_focal.cli.dataset_loading import load_file
-from hf_focal.experiments.data.newsgroups import strip_posts
+from papers.data.newsgroups import strip_posts
 
 
 def labels_of(group: str) -> list[str]:

@@ -11,13 +11,13 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from hf_focal.experiments.reports.paper_tables import mean_and_deviation
-from hf_focal.experiments.reports.run_records import record_of, write_record
-from hf_focal.experiments.runs.output_folders import folder_of
 from hf_focal.losses import LossConfig
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import columns_table
 from hf_focal.reports.run_results import nan_for_null
+from papers.figures.paper_tables import mean_and_deviation
+from papers.figures.run_records import record_of, write_record
+from papers.runs.output_folders import folder_of
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
 RUNS, PAGE = ROOT / "runs" / "multi_label", ROOT / "multi_label.md"
@@ -27,12 +27,12 @@ ABOVE = """# 20 Newsgroups with several labels per post
 Each post has 2 or 3 of 23 labels: the top-level category of its group ("rec"), its subject ("sport", which hockey and
 baseball share), and "rec or sci". The by-date split, without headers, footers, and quotes; 1,500 of the training posts
 are held out for the temperatures. A CNN with one convolution, trained until it is overconfident
-(`recipes/configs/newsgroups/multi_label.yaml`). T minimizes the NLL; F1 is at a probability of ½. Macro ECE is the
-mean over the labels of the ECE of P(label).
+(`recipes/papers/configs/newsgroups/multi_label.yaml`). T minimizes the NLL; F1 is at a probability of ½. Macro ECE is
+the mean over the labels of the ECE of P(label).
 
 ```
 python recipes/papers/label_newsgroups.py train.parquet test.parquet --output_dir out/newsgroups_labels
-python recipes/text_classification.py --config recipes/configs/newsgroups/multi_label.yaml --seed 1 \\
+python recipes/papers/text_classification.py --config recipes/papers/configs/newsgroups/multi_label.yaml --seed 1 \\
     --train_file out/newsgroups_labels/train.parquet --test_file out/newsgroups_labels/test.parquet \\
     --compare cross_entropy,focal:gamma=2,class_balanced --output_dir out/multi_label/s1
 python recipes/papers/multi_label_page.py --collect out/multi_label

@@ -1,6 +1,6 @@
 """Train the CNN of Mukhoti et al. 2020 on 20 Newsgroups, correct its temperature, and measure its calibration.
 
-    python recipes/papers/newsgroups.py --config recipes/configs/newsgroups/gp_cnn.yaml \
+    python recipes/papers/newsgroups.py --config recipes/papers/configs/newsgroups/gp_cnn.yaml \
         --train_file train.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/newsgroups
 
 On several GPUs: `accelerate launch --num_processes 4 recipes/papers/newsgroups.py ...`. Running the same command again
@@ -20,20 +20,20 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.data.long_tails import long_tailed
-from hf_focal.experiments.data.newsgroups import strip_posts
-from hf_focal.experiments.data.pretrained_models import label_options
-from hf_focal.experiments.data.text_splits import load_splits
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-from hf_focal.experiments.models import GPCNNConfig
-from hf_focal.experiments.reports.experiment_report import write_experiment_report
-from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier, sample_tables, save_logits
-from hf_focal.experiments.runs.loss_comparison import train_each_loss
-from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
-from hf_focal.experiments.runs.recipe_command import run_recipe
-from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 from hf_focal.reports import RunResult
+from papers.data.long_tails import long_tailed
+from papers.data.newsgroups import strip_posts
+from papers.data.pretrained_models import label_options
+from papers.data.text_splits import load_splits
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.figures.experiment_report import write_experiment_report
+from papers.models import GPCNNConfig
+from papers.runs import recipe_checks as check
+from papers.runs.classifier_results import measure_classifier, sample_tables, save_logits
+from papers.runs.loss_comparison import train_each_loss
+from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from papers.runs.recipe_command import run_recipe
+from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
 @dataclass
@@ -69,7 +69,7 @@ class ModelArguments(WordVectorArguments):
         if self.model_name_or_path != "gp_cnn":
             raise ValueError(
                 f"model_name_or_path must be 'gp_cnn', got {self.model_name_or_path!r}: "
-                "recipes/text_classification.py fine-tunes encoders"
+                "recipes/papers/text_classification.py fine-tunes encoders"
             )
 
 

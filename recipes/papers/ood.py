@@ -35,7 +35,7 @@ from transformers import (
     TrainingArguments,
 )
 
-import hf_focal.models  # noqa: F401 (registers the models that the recipes train)
+import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.folding import folded_temperature
 from hf_focal.cli.dataset_loading import load_one_split
@@ -44,20 +44,15 @@ from hf_focal.cli.input_errors import check_id_or_folder
 from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.labeled_inputs import labels_of
 from hf_focal.cli.model_loading import loss_of
-from hf_focal.experiments.data.corruptions import CORRUPTIONS, corrupt
-from hf_focal.experiments.data.image_batches import decode_images, prepare_batch
-from hf_focal.experiments.data.pixel_format import PixelFormat
-from hf_focal.experiments.data.pretrained_models import is_image_classifier
-from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
-from hf_focal.experiments.reports.ood_report import (
-    DetectionResult,
-    detection_table,
-    shift_table,
-    write_detection_report,
-)
-from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
-from hf_focal.experiments.runs.yaml_arguments import parse_arguments
+from papers.data.corruptions import CORRUPTIONS, corrupt
+from papers.data.image_batches import decode_images, prepare_batch
+from papers.data.pixel_format import PixelFormat
+from papers.data.pretrained_models import is_image_classifier
+from papers.data.unlabelled_inputs import load_images, load_texts
+from papers.figures.ood_report import DetectionResult, detection_table, shift_table, write_detection_report
+from papers.runs import recipe_checks as check
+from papers.runs.recipe_command import after_start, run_recipe
+from papers.runs.yaml_arguments import parse_arguments
 
 SEVERITIES = range(1, 6)
 

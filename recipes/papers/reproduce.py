@@ -21,16 +21,16 @@ from typing import Any
 
 import yaml
 
-from hf_focal.experiments.reports.paper_tables import PaperCell, read_paper_tables
-from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
-from hf_focal.experiments.runs.output_folders import contents
-from hf_focal.experiments.runs.recipe_arguments import named_values
-from hf_focal.experiments.runs.recipe_command import after_start, run_recipe
-from hf_focal.experiments.runs.yaml_arguments import parse_arguments
+from papers.figures.paper_tables import PaperCell, read_paper_tables
+from papers.runs import recipe_checks as check
+from papers.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history, same_batch
+from papers.runs.output_folders import contents
+from papers.runs.recipe_arguments import named_values
+from papers.runs.recipe_command import after_start, run_recipe
+from papers.runs.yaml_arguments import parse_arguments
 
-RECIPES = Path(__file__).resolve().parents[1]
-TABLES = RECIPES / "papers" / "tables"
+RECIPES = Path(__file__).resolve().parent
+TABLES = RECIPES / "tables"
 # Arguments that overrides must not change.
 RESERVED = ("config", "loss", "compare", "seed", "output_dir")
 

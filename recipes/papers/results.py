@@ -14,13 +14,13 @@ from pathlib import Path
 import yaml
 
 from hf_focal import losses
-from hf_focal.experiments.reports.claims_tests import claims_table
-from hf_focal.experiments.reports.paper_tables import Runs, beside_the_paper, read_paper_tables
-from hf_focal.experiments.reports.run_records import bins_of, record_of, write_record
-from hf_focal.experiments.runs import published_mmce  # noqa: F401 (registers the loss)
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult
 from hf_focal.reports.reliability_figures import draw_reliability
+from papers.figures.claims_tests import claims_table
+from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_tables
+from papers.figures.run_records import bins_of, record_of, write_record
+from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"

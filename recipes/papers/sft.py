@@ -21,9 +21,9 @@ from datasets import Dataset, load_dataset
 from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
 from hf_focal import CalibrationMetrics, FocalSFTConfig, FocalSFTTrainer, LossConfig
-from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
-from hf_focal.experiments.runs.output_folders import is_finished
 from hf_focal.utils.atomic_write import write_whole
+from papers.data.tokenizer_training import train_bpe_tokenizer
+from papers.runs.output_folders import is_finished
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,6 +1,6 @@
 """Train the Tree-LSTM of Mukhoti et al. 2020 on sentiment trees, correct its temperature, and measure its calibration.
 
-    python recipes/papers/sst_trees.py --config recipes/configs/sst/tree_lstm.yaml --train_file train.parquet \
+    python recipes/papers/sst_trees.py --config recipes/papers/configs/sst/tree_lstm.yaml --train_file train.parquet \
         --validation_file dev.parquet --test_file test.parquet --compare cross_entropy,flsd53 --output_dir out/sst
 
 The model is trained on every labeled node of the trees, and measured on the roots. On several GPUs: `accelerate launch
@@ -15,23 +15,18 @@ from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.data.pretrained_models import label_options
-from hf_focal.experiments.data.sentiment_trees import (
-    TreeCollator,
-    encode_tree_splits,
-    load_trees_or_table,
-    train_leaf_tokenizer,
-)
-from hf_focal.experiments.data.text_splits import load_splits
-from hf_focal.experiments.models import TreeLSTMConfig
-from hf_focal.experiments.reports.experiment_report import write_experiment_report
-from hf_focal.experiments.runs import recipe_checks as check
-from hf_focal.experiments.runs.classifier_results import measure_classifier, sample_tables, save_logits
-from hf_focal.experiments.runs.loss_comparison import train_each_loss
-from hf_focal.experiments.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
-from hf_focal.experiments.runs.recipe_command import run_recipe
-from hf_focal.experiments.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 from hf_focal.reports import RunResult
+from papers.data.pretrained_models import label_options
+from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, load_trees_or_table, train_leaf_tokenizer
+from papers.data.text_splits import load_splits
+from papers.figures.experiment_report import write_experiment_report
+from papers.models import TreeLSTMConfig
+from papers.runs import recipe_checks as check
+from papers.runs.classifier_results import measure_classifier, sample_tables, save_logits
+from papers.runs.loss_comparison import train_each_loss
+from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from papers.runs.recipe_command import run_recipe
+from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
 @dataclass
@@ -65,7 +60,7 @@ class ModelArguments(WordVectorArguments):
         if self.model_name_or_path != "tree_lstm":
             raise ValueError(
                 f"model_name_or_path must be 'tree_lstm', got {self.model_name_or_path!r}: "
-                "recipes/text_classification.py fine-tunes encoders"
+                "recipes/papers/text_classification.py fine-tunes encoders"
             )
 
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature, fold_temperature
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 
 
 def overconfident(rows=4000, temperatures=(3.0, 1.0, 0.5), seed=0):

@@ -5,16 +5,16 @@ import re
 
 import pytest
 from datasets import Dataset
+from papers.data.image_batches import load_image_splits
+from papers.data.parallel_corpora import load_parallel
+from papers.data.segmentation_masks import load_mask_splits
+from papers.data.sentiment_trees import load_trees_or_table
+from papers.data.text_splits import load_splits
+from papers.data.unlabelled_inputs import load_images, load_texts
+from papers.data.word_tags import load_tag_splits
 
 from hf_focal.cli.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
 from hf_focal.cli.input_errors import InputError
-from hf_focal.experiments.data.image_batches import load_image_splits
-from hf_focal.experiments.data.parallel_corpora import load_parallel
-from hf_focal.experiments.data.segmentation_masks import load_mask_splits
-from hf_focal.experiments.data.sentiment_trees import load_trees_or_table
-from hf_focal.experiments.data.text_splits import load_splits
-from hf_focal.experiments.data.unlabelled_inputs import load_images, load_texts
-from hf_focal.experiments.data.word_tags import load_tag_splits
 
 PIXEL = {"bytes": b"one", "path": None}
 # A name, and files that it would stand for as a pattern.

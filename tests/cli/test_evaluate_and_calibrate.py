@@ -10,6 +10,8 @@ import pytest
 import torch
 import trained_models
 from datasets import Dataset, load_dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from transformers import (
     AutoFeatureExtractor,
     AutoImageProcessor,
@@ -38,8 +40,6 @@ from hf_focal.cli.evaluate_and_calibrate import (
     evaluate_model,
 )
 from hf_focal.cli.model_loading import loss_of
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.reports import RunResult
 from hf_focal.reports.text_summary import summary
 
@@ -308,7 +308,7 @@ def test_our_own_models_and_their_loss(tmp_path):
     file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\nfine,1\ngood bad,1\n" * 4)
     result = calibrate_model(tmp_path / "run", str(file), output=tmp_path / "out")
     assert result.loss == "focal:gamma=3" == loss_of(tmp_path / "out")
-    assert "import hf_focal.models" in (tmp_path / "out" / "README.md").read_text()
+    assert "import papers.models" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_rows_are_drawn_and_texts_cut(cases):

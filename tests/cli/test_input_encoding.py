@@ -2,12 +2,12 @@
 
 import pytest
 from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig
 
 from hf_focal.cli.input_encoding import encode_inputs
 from hf_focal.cli.input_options import InputOptions
 from hf_focal.cli.labeled_inputs import input_keys, select_inputs
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 
 CONFIG = BertConfig()
 

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 from hf_focal import Temperature
 from hf_focal.cli.evaluate_and_calibrate import calibrate_model, evaluate_model
 from hf_focal.cli.input_errors import InputError
 from hf_focal.cli.main import main
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.reports import RunResult
 
 WORDS = ["sun", "rain", "wind", "snow"]

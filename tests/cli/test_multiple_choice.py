@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 from datasets import ClassLabel, Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
 from trained_models import build
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from hf_focal import CalibrationMetrics, FocalTrainingArguments
 from hf_focal.cli.evaluate_and_calibrate import InputError, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
 from hf_focal.reports.text_summary import summary
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}

@@ -29,7 +29,7 @@ from unittest import mock
 SCRATCH = Path(tempfile.mkdtemp(prefix="fuzz-"))
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(SCRATCH / "cache")}
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "recipes")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "recipes"), str(ROOT / "recipes" / "papers")]
 
 import pandas  # noqa: E402
 import text_classification  # noqa: E402
@@ -37,12 +37,12 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 import yaml  # noqa: E402
 from huggingface_hub import ModelCard  # noqa: E402
+from papers.figures.ood_report import DetectionResult, write_detection_report  # noqa: E402
+from papers.runs.recipe_command import run_recipe  # noqa: E402
 from trained_models import build  # noqa: E402
 
 from hf_focal import fit_temperature  # noqa: E402
 from hf_focal.cli import main as cli  # noqa: E402
-from hf_focal.experiments.reports.ood_report import DetectionResult, write_detection_report  # noqa: E402
-from hf_focal.experiments.runs.recipe_command import run_recipe  # noqa: E402
 from hf_focal.hub.model_card import model_card  # noqa: E402
 from hf_focal.reports import RunResult, write_report  # noqa: E402
 from hf_focal.utils.folder_lock import unlock_all  # noqa: E402
@@ -159,7 +159,7 @@ class Fuzz:
 
     def config(self, random: random.Random, folder: Path) -> int:
         path = folder / "config.yaml"
-        source = random.choice(sorted((ROOT / "recipes" / "configs").glob("**/*.yaml")))
+        source = random.choice(sorted((ROOT / "recipes" / "papers" / "configs").glob("**/*.yaml")))
         path.write_bytes(source.read_bytes())
         self.done = f"{source.parent.name}/{source.name}, {damage(path, random)}"
         return self.prepared_recipe("--config", str(path), "--output_dir", str(folder / "out"))

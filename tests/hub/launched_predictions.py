@@ -36,5 +36,5 @@ root, *modules = sys.argv[1:]
 for module in modules:
     importlib.import_module(module)
 predictions = {path.parent.name: predict(path.parent) for path in Path(root).glob("*/task.pt")}
-ours = sorted(name for name in sys.modules if name.split(".")[0] == "hf_focal")
+ours = sorted(name for name in sys.modules if name.split(".")[0] in ("hf_focal", "papers"))
 torch.save({"predictions": predictions, "imported": ours}, Path(root) / "predictions.pt")

@@ -318,8 +318,8 @@ def test_hostile_names_are_shown_as_they_are(name):
 
 
 def test_a_card_of_an_own_model_imports_its_code():
-    assert "```python\nimport hf_focal.models" in card_of(own_code=True).text
-    assert "import hf_focal.models" not in card_of().text
+    assert "```python\nimport papers.models" in card_of(own_code="papers.models").text
+    assert "import papers.models" not in card_of().text
 
 
 def test_a_card_tells_of_a_temperature_that_was_folded_before():

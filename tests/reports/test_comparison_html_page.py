@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from papers.figures.bleu_results import TranslationResult
 
 from hf_focal import Temperature
-from hf_focal.experiments.reports.bleu_results import TranslationResult
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, comparison_page, results_table
 

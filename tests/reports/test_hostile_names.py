@@ -7,17 +7,11 @@ from html import escape
 import pytest
 import torch
 from matplotlib.text import Text
+from papers.figures.class_tables import per_class_table
+from papers.figures.dynamics_figures import dynamics_figure
+from papers.figures.ood_report import DetectionResult, detection_table, roc_figure, shift_figure, shift_table
 
 from hf_focal import Temperature
-from hf_focal.experiments.reports.class_tables import per_class_table
-from hf_focal.experiments.reports.dynamics_figures import dynamics_figure
-from hf_focal.experiments.reports.ood_report import (
-    DetectionResult,
-    detection_table,
-    roc_figure,
-    shift_figure,
-    shift_table,
-)
 from hf_focal.reports import RunResult, comparison_figure, comparison_page, reliability_diagram, results_table
 from hf_focal.reports.markdown_tables import columns_table, escaped
 

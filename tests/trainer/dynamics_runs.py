@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from accelerate.utils import gather_object
+from papers.runs.training_dynamics import DynamicsCallback, dynamics_history
 from processes import leave
 from tiny_models import rows, settings, tiny_bert
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.experiments.callbacks.training_dynamics import DynamicsCallback, dynamics_history
 
 
 def main(folder: Path, num_processes: int) -> None:

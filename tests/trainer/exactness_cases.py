@@ -15,6 +15,7 @@ from unittest.mock import patch
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from papers.runs.class_weights_callback import ClassWeightsCallback, class_weight_history
 from processes import leave
 from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert, weights
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
-from hf_focal.experiments.callbacks.class_weights_callback import ClassWeightsCallback, class_weight_history
 from hf_focal.losses import ClassBalanced
 from hf_focal.trainer import evaluation_accumulators as evaluation
 from hf_focal.trainer import gamma_history

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 FOLDER = Path(__file__).parent
 # All are forked from a process that nothing has run in, but that has imported what takes as long as most scripts.
 _CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["hf_focal.experiments.runs.loss_comparison"])
+_CONTEXT.set_forkserver_preload(["papers.runs.loss_comparison"])
 
 
 @dataclass

@@ -14,6 +14,8 @@ import torch
 from datasets import Dataset
 from hub_server import READER
 from huggingface_hub import ModelCard
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification
 from tiny_models import NUM_LABELS, BagOfWords, StopAt, logits_of, rows, settings, tiny_bert
 from transformers import (
     AutoModelForSequenceClassification,
@@ -26,8 +28,6 @@ from transformers import (
 
 from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
 from hf_focal.cli.main import main
-from hf_focal.experiments.data.tokenizer_training import train_word_tokenizer
-from hf_focal.experiments.models import GPCNNConfig, GPCNNForSequenceClassification
 from hf_focal.hub.hub_publishing import HubError, publish
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 from hf_focal.trainer.saving_and_pushing import weight_files
@@ -293,7 +293,7 @@ def test_own_models_say_what_they_need(hub, tmp_path):
     trainer = trainer_of(tmp_path / "model", GPCNNForSequenceClassification(config).double())
     trainer.fit_temperature()
     trainer.push_to_hub()
-    assert "import hf_focal.models" in card_in(tmp_path / "model").text
+    assert "import papers.models" in card_in(tmp_path / "model").text
 
 
 def test_nothing_to_measure_is_an_error_after_saving(hub, tmp_path):

@@ -5,10 +5,10 @@ import pickle
 import pytest
 import torch
 from hub_server import READER, WRITER
+from papers.runs.output_folders import claim_output_dir
 from safetensors.torch import load
 from tiny_models import rows, settings, tiny_bert
 
-from hf_focal.experiments.runs.output_folders import claim_output_dir
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 from hf_focal.utils.folder_lock import unlock_all
 

@@ -1,1 +1,0 @@
-"""Trainer callbacks that record the papers' training dynamics."""

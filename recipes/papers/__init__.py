@@ -1,0 +1,1 @@
+"""The experiments of the papers: their models, data, runs, figures, and results."""

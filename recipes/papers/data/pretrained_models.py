@@ -1,0 +1,54 @@
+"""Checks of pretrained models, and configuration options for their labels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from hf_focal.cli.input_encoding import model_positions
+from hf_focal.hub.pipeline_tasks import classifier_task
+from hf_focal.trainer.head_kinds import MULTI_LABEL
+
+
+def check_seq2seq_model(name: str, max_length: int) -> None:
+    """Raise `ValueError` if a model is not sequence-to-sequence, or has fewer positions than `max_length`."""
+    config = AutoConfig.from_pretrained(name)
+    if not config.is_encoder_decoder:
+        raise ValueError(
+            f"model_name_or_path must be a sequence-to-sequence model, got {name!r}, a {config.model_type}"
+        )
+    model_positions(config, max_length)
+
+
+def check_head(name: str, num_classes: int, revision: str = "main") -> None:
+    """Raise `ValueError` if a pretrained model has a classification head with other than `num_classes` classes."""
+    config = AutoConfig.from_pretrained(name, revision=revision)
+    (architecture,) = (config.architectures or [""])[:1]
+    if classifier_task(architecture) is not None and config.num_labels != num_classes:
+        raise ValueError(
+            f"model_name_or_path must have a head of {num_classes} classes, or none, got {name!r}, whose "
+            f"{architecture} has {config.num_labels}; with ignore_mismatched_sizes a new head replaces it"
+        )
+
+
+def is_image_classifier(config: PreTrainedConfig) -> bool:
+    """Return True if a model classifies images, and False if it classifies texts.
+
+    Raises:
+        ValueError: the model classifies neither.
+    """
+    name = (config.architectures or [type(config).__name__])[0]
+    task = "image-classification" if config.model_type == "timm_wrapper" else classifier_task(name)
+    if task not in ("image-classification", "text-classification"):
+        raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
+    return task == "image-classification"
+
+
+def label_options(names: Sequence[str], multi_label: bool = False) -> dict[str, Any]:
+    """Return the options of a classifier's configuration that set the number and names of its classes or labels."""
+    problem_type = {"problem_type": MULTI_LABEL} if multi_label else {}
+    return problem_type | {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+    }

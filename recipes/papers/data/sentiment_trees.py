@@ -1,0 +1,324 @@
+"""Sentiment trees of the Stanford Sentiment Treebank [Socher et al. 2013]: parsing, encoding, and batching for
+`TreeLSTMForSequenceClassification`."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from hf_focal.cli.dataset_loading import load_file
+
+# Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
+_TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
+_ESCAPED = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+_LABELS = frozenset("01234")
+# Binary label for each label from 0, "very negative", to 4, "very positive". Losses ignore -100, the label for
+# neutral.
+_BINARY = (0, 0, -100, 1, 1)
+
+
+class Tree(NamedTuple):
+    """A binary tree with S nodes and W words. Nodes are in post-order: children before parents, the root last.
+
+    Attributes:
+        words: the words of the leaves from left to right, without the treebank's escapes.
+        left, right: the indices of each node's left and right child; -1 for a leaf.
+        height: the height of each node above its deepest leaf; 0 for a leaf.
+        labels: the sentiment of each node, 0 (very negative) to 4 (very positive).
+    """
+
+    words: list[str]
+    left: list[int]
+    right: list[int]
+    height: list[int]
+    labels: list[int]
+
+
+class _State(NamedTuple):
+    kinds: tuple[str, ...]  # kinds of the tokens that may follow
+    expected: str  # their description in errors
+
+
+_START = _State(("(",), "'(' of a sentiment tree")
+_LABEL = _State(("word",), "a label from 0 to 4")
+_CONTENT = _State(("(", "word"), "a word or '('")
+_SECOND = _State(("(",), "'(' of a second child (a node has one word or two children)")
+_COMPLETE = _State((")",), "')'")
+_END = _State((), "the end of the tree")
+
+
+class _Bracket:
+    """An open bracket: its label, its word if it is a leaf, and the indices of its parsed children."""
+
+    __slots__ = ("children", "label", "word")
+
+    def __init__(self) -> None:
+        self.label: Any = None  # an int once it is parsed
+        self.word: str | None = None
+        self.children: list[int] = []
+
+
+def parse_tree(text: str, source: str = "tree") -> Tree:
+    """Parse a tree of the form ``(label word)`` or ``(label (...) (...))``, of any depth and with any white space.
+
+    Escapes of the Penn Treebank are removed: -LRB- and similar tokens become brackets, and ``\\/`` and ``\\*`` lose
+    the backslash.
+
+    Args:
+        text: one tree.
+        source: what error messages call the tree, such as its file and line.
+
+    Raises:
+        ValueError: the text is not one complete binary tree with labels from 0 to 4. The message names the column
+            (from 1) and what was expected there.
+    """
+    tree = Tree([], [], [], [], [])
+    brackets: list[_Bracket] = []  # open brackets, the innermost last
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        kind = token if token in "()" else "word"
+        state = _state(tree, brackets)
+        if kind not in state.kinds or (state is _LABEL and token not in _LABELS):
+            raise ValueError(f"{source}, column {match.start() + 1} must be {state.expected}, got {token!r}")
+        if kind == "(":
+            brackets.append(_Bracket())
+        elif kind == ")":
+            number = _append(tree, brackets.pop())
+            if brackets:
+                brackets[-1].children.append(number)
+        elif state is _LABEL:
+            brackets[-1].label = int(token)
+        else:
+            brackets[-1].word = _unescaped(token)
+    state = _state(tree, brackets)
+    if state is not _END:
+        raise ValueError(f"{source}, column {len(text.rstrip()) + 1} must be {state.expected}, got the end")
+    return tree
+
+
+def _state(tree: Tree, brackets: list[_Bracket]) -> _State:
+    """Return the state of the parser, given the open brackets and the finished nodes of the tree."""
+    if not brackets:
+        return _END if tree.labels else _START
+    innermost = brackets[-1]
+    if innermost.label is None:
+        return _LABEL
+    if innermost.word is not None or len(innermost.children) == 2:
+        return _COMPLETE
+    return _SECOND if innermost.children else _CONTENT
+
+
+def _append(tree: Tree, node: _Bracket) -> int:
+    """Append a node whose children are in the tree, and return its index."""
+    left, right = node.children or (-1, -1)
+    if node.word is not None:
+        tree.words.append(node.word)
+    tree.height.append(1 + max(tree.height[left], tree.height[right]) if node.children else 0)
+    tree.left.append(left)
+    tree.right.append(right)
+    tree.labels.append(node.label)
+    return len(tree.labels) - 1
+
+
+def _unescaped(word: str) -> str:
+    return _ESCAPED.get(word) or word.replace("\\/", "/").replace("\\*", "*")
+
+
+def read_trees(path: str | Path) -> list[Tree]:
+    """Read a file with one bracketed tree per line, as in ``trainDevTestTrees_PTB`` (train.txt, dev.txt, test.txt).
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: `parse_tree` rejects a line, or a line is blank. The message names the file and the line (from 1).
+    """
+    return [tree for _, tree in _lines(path)]
+
+
+def load_trees(path: str | Path) -> Dataset:
+    """Read a file of trees, as `read_trees` does, into a dataset of sentences for the binary task.
+
+    Returns:
+        A dataset with the columns `tree` (the line, an input of `encode_trees`), `text` (the words, separated by
+        spaces), and `label` (`ClassLabel` of the root: "negative", "positive", or -1, no label, for a neutral root).
+
+    Raises:
+        FileNotFoundError, ValueError: as in `read_trees`.
+    """
+    columns: dict[str, list] = {"tree": [], "text": [], "label": []}
+    for line, tree in _lines(path):
+        columns["tree"].append(line)
+        columns["text"].append(" ".join(tree.words))
+        columns["label"].append(max(_BINARY[tree.labels[-1]], -1))
+    label = ClassLabel(names=["negative", "positive"])
+    return Dataset.from_dict(columns, Features(tree=Value("string"), text=Value("string"), label=label))
+
+
+def load_trees_or_table(argument: str, file: Path) -> Dataset:
+    """Read a .txt file with `load_trees`, and other files with `load_file`.
+
+    `load_splits` takes this function as `read_file`.
+    """
+    return load_trees(file) if file.suffix.lower() == ".txt" and file.is_file() else load_file(argument, file)
+
+
+def _lines(path: str | Path) -> Iterator[tuple[str, Tree]]:
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            yield line.rstrip("\n"), parse_tree(line, f"{path}, line {number}")
+
+
+def train_leaf_tokenizer(
+    trees: Iterable[str | Tree], vocab_size: int = 30_000, lowercase: bool = False
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer whose tokens are the words of leaves, including punctuation.
+
+    Args:
+        trees: the training trees, bracketed or parsed.
+        vocab_size: number of tokens, which are "[PAD]" (id 0), "[UNK]" (id 1), and the most frequent words. Words that
+            are equally frequent are taken in alphabetical order. The treebank's training trees have about 18,000
+            distinct words.
+        lowercase: whether to lowercase words, to match word vectors of lowercase words.
+
+    Returns:
+        A tokenizer that returns `input_ids`. For lists of words (`is_split_into_words=True`), it returns one id per
+        word. `AutoTokenizer` loads saved tokenizers of this kind.
+
+    Raises:
+        ValueError: as in `parse_tree`.
+    """
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    if lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[ \t\n\r\x0b\x0c]+"), behavior="removed")
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator((" ".join(tree.words) for tree in _parsed(trees)), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        split_special_tokens=True,  # otherwise a word that contains "[PAD]" would become several tokens
+        model_input_names=["input_ids"],
+    )
+
+
+def _parsed(trees: Iterable[str | Tree]) -> Iterable[Tree]:
+    for index, tree in enumerate(trees):
+        yield tree if isinstance(tree, Tree) else parse_tree(tree, f"trees[{index}]")
+
+
+def encode_trees(
+    trees: Iterable[str | Tree],
+    tokenizer: PreTrainedTokenizerBase,
+    num_labels: int = 2,
+    roots_only: bool = False,
+    neutral_class: bool = False,
+) -> Dataset:
+    """Encode trees as samples for `TreeCollator`.
+
+    Args:
+        trees: bracketed or parsed trees.
+        tokenizer: a tokenizer that gives every word one id, such as one from `train_leaf_tokenizer`.
+        num_labels: 5 keeps the labels. 2 is the binary task: labels 0 and 1 become 0 (negative), 3 and 4 become 1
+            (positive), and 2 (neutral) becomes -100. Trees with a neutral root are left out, so that 6,920 / 872 /
+            1,821 of the treebank's 8,544 / 1,101 / 2,210 trees (train / dev / test) remain.
+        roots_only: whether to label only the root of each tree (for evaluation). If False, every node is labeled (for
+            training [Tai et al. 2015]).
+        neutral_class: whether, in the binary task, neutral nodes get the label 2 instead of -100, for a model that has
+            a neutral class.
+
+    Returns:
+        A dataset with a sample for each tree of S nodes and W words: `input_ids` (W ids); `left`, `right`, and
+        `height` (S integers each, as in `Tree`); and `labels` (S integers, or a single integer with `roots_only`).
+
+    Raises:
+        ValueError: `num_labels` is not 2 or 5; the tokenizer gives a word no id or several; or `parse_tree` rejects a
+            tree (the message gives the tree's index).
+    """
+    if num_labels not in (2, 5):
+        raise ValueError(f"num_labels must be 2 or 5, got {num_labels}")
+    kept = [tree for tree in _parsed(trees) if num_labels == 5 or tree.labels[-1] != 2]
+    words, labels = [tree.words for tree in kept], [tree.labels for tree in kept]
+    ids = tokenizer(words, is_split_into_words=True, add_special_tokens=False)["input_ids"] if words else []
+    for given, got in zip(words, ids, strict=True):
+        if len(got) != len(given):
+            raise ValueError(f"tokenizer must give every word one id, got {len(got)} ids of the words {given}")
+    if num_labels == 2:
+        binary = (0, 0, 2, 1, 1) if neutral_class else _BINARY
+        labels = [[binary[label] for label in nodes] for nodes in labels]
+    columns = {"input_ids": ids}
+    columns |= {name: [getattr(tree, name) for tree in kept] for name in ("left", "right", "height")}
+    features = Features({name: List(Value("int32")) for name in columns})
+    features["labels"] = Value("int64") if roots_only else List(Value("int64"))
+    columns["labels"] = [nodes[-1] for nodes in labels] if roots_only else labels
+    return Dataset.from_dict(columns, features)
+
+
+def encode_tree_splits(
+    splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, neutral_class: bool = False
+) -> DatasetDict:
+    """Encode splits of trees with binary labels for all nodes in "train", and only for the roots in other splits.
+
+    Args:
+        splits: splits with trees in the column "text" and the binary labels of the trees' roots in "label".
+        tokenizer, neutral_class: as in `encode_trees`.
+
+    Raises:
+        ValueError: a value of "label" differs from the label of the tree's root, or the root is neutral.
+    """
+    for name, split in splits.items():
+        for tree, label in zip(split["text"], split["label"], strict=True):
+            if _BINARY[parse_tree(tree).labels[-1]] != label:
+                raise ValueError(
+                    "label_column must hold 0 for trees with a negative root and 1 for a positive one, got "
+                    f"{label} in {name} for {tree!r}"
+                )
+    options = {"train": {"neutral_class": neutral_class}}
+    return DatasetDict(
+        {
+            name: encode_trees(split["text"], tokenizer, **options.get(name, {"roots_only": True}))
+            for name, split in splits.items()
+        }
+    )
+
+
+@dataclass
+class TreeCollator:
+    """Batches samples of `encode_trees`, for training and evaluation.
+
+    B trees of up to S nodes and W words become int64 tensors: `input_ids` (B, W), padded with `pad_token_id`; `left`,
+    `right`, and `height` (B, S), padded with -1; and `labels`. Samples with a label for each node result in `labels`
+    (B, S), padded with -100, and `nodes` (B, S), which asks the model for the logits of all nodes. Samples with one
+    label result in `labels` (B,). For samples with one label or none, the model classifies the roots.
+
+    Args:
+        pad_token_id: id of the tokenizer's padding token.
+    """
+
+    pad_token_id: int = 0
+
+    def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = {"input_ids": _padded([sample["input_ids"] for sample in samples], self.pad_token_id)}
+        for name in ("left", "right", "height"):
+            batch[name] = _padded([sample[name] for sample in samples], -1)
+        if "labels" in samples[0]:
+            labels = [sample["labels"] for sample in samples]
+            if np.ndim(labels[0]) == 0:
+                batch["labels"] = torch.tensor(labels, dtype=torch.int64)
+            else:
+                batch["labels"] = _padded(labels, -100)
+                batch["nodes"] = torch.arange(batch["labels"].shape[1]).repeat(len(samples), 1)
+        return batch
+
+
+def _padded(sequences: list[Sequence[int]], value: int) -> torch.Tensor:
+    lengths = np.array([len(sequence) for sequence in sequences])
+    padded = np.full((len(sequences), lengths.max()), value, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(sequences)
+    return torch.from_numpy(padded)

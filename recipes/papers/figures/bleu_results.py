@@ -1,0 +1,80 @@
+"""Results of translation runs, with BLEU at several temperatures, and the table that compares them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration.streaming_temperature import TemperatureCurves
+from hf_focal.metrics import CalibrationMetrics
+from hf_focal.reports import RunResult
+from hf_focal.reports.markdown_tables import before_after, check_results, columns_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationResult(RunResult):
+    """The result of a translation model. `pre` and `post` are measured on the reference tokens (teacher forcing).
+
+    Attributes:
+        bleu: temperature of beam search -> BLEU of the test set, from 0 to 100. The temperatures include 1.0, whose
+            BLEU is also in `pre`, and the fitted T, whose BLEU is also in `post`.
+        signature: sacreBLEU's signature, which identifies how BLEU was computed.
+        validation_ece: each temperature of the grid -> ECE of the validation set's tokens, as a fraction.
+    """
+
+    bleu: dict[float, float]
+    signature: str
+    validation_ece: dict[float, float]
+
+    @classmethod
+    def of_tokens(
+        cls,
+        loss: str,
+        temperature: Temperature,
+        curves: TemperatureCurves,
+        before: CalibrationMetrics,
+        after: CalibrationMetrics,
+        bleu: dict[float, float],
+        signature: str,
+        details: dict,
+    ) -> "TranslationResult":
+        """Make a result from a trainer's `temperature_curves`, and from the test set's metrics before and after T."""
+        return cls(
+            loss=loss,
+            temperature=temperature,
+            pre=before.compute() | {"bleu": bleu[1.0]},
+            post=after.compute() | {"bleu": bleu[temperature.value]},
+            pre_bins=before.bins(),
+            post_bins=after.bins(),
+            details=details,
+            bleu=bleu,
+            signature=signature,
+            validation_ece=dict(zip(curves.temperatures.round(6).tolist(), curves.ece.tolist(), strict=True)),
+        )
+
+
+def read_result(path: str | Path) -> RunResult:
+    """Read the metrics.json of a report on any kind of run; raise one of `READ_ERRORS` if no report wrote the file."""
+    values = json.loads(Path(path).read_text(encoding="utf-8"))
+    return (TranslationResult if "bleu" in values else RunResult).load(path)
+
+
+def translation_table(results: Sequence[TranslationResult]) -> str:
+    """Format a Markdown table of translation runs: ECE, NLL, and BLEU before → after T [Mukhoti et al. 2020, table 3].
+
+    With at least two runs, the smallest ECE and NLL and the largest BLEU are in bold, separately before and after T. A
+    line for each distinct sacreBLEU signature follows the table. Raises ValueError if there are no results.
+    """
+    check_results(results)
+    ece = before_after([(run.pre.get("ece"), run.post.get("ece")) for run in results], 100, 2, min)
+    bleu = [(run.bleu.get(1.0), run.bleu.get(run.temperature.value)) for run in results]
+    columns: list[list] = [
+        [run.loss for run in results],
+        [(*cell, f" ({run.temperature.value:.2f})") for cell, run in zip(ece, results, strict=True)],
+        before_after([(run.pre.get("nll"), run.post.get("nll")) for run in results], 1, 3, min),
+        before_after(bleu, 1, 2, max),
+    ]
+    signatures = dict.fromkeys(" ".join(run.signature.split()) for run in results)
+    lines = "\n".join(f"BLEU: `{signature}`\n" for signature in signatures)
+    return f"{columns_table(['Loss', 'ECE % (T)', 'NLL', 'BLEU'], columns)}\n{lines}"

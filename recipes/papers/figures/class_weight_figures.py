@@ -1,0 +1,119 @@
+"""Figures of class weights and of the training loss [Tian et al. 2021, figures 4 and 5]."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hf_focal.reports.figure_style import GREY, LINES, clean_axes, finished, title_above
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def normalised_weights(history: Sequence[Mapping]) -> tuple[np.ndarray, np.ndarray]:
+    """Normalize the focal weights of each record, and likewise its recall weights, to sum to 1 over the classes.
+
+    Args:
+        history: R records of K classes, as `class_weight_history` returns them.
+
+    Returns:
+        The focal and the recall weights as two float64 arrays of shape (R, K). Weights are NaN for a class without
+        samples, which is left out of the sum, and for all classes of a record whose weights are all 0.
+    """
+    shares = []
+    for name in ("focal", "recall"):
+        weights = np.array([record[name] for record in history], dtype=float)
+        sums = np.nansum(weights, axis=1, keepdims=True)
+        shares.append(np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0))
+    return shares[0], shares[1]
+
+
+def class_weights_figure(
+    history: Sequence[Mapping], class_counts: Sequence[int], title: str | None = None, path: str | Path | None = None
+) -> "Figure":
+    """Draw each class's normalized focal weight, normalized recall weight, and the ratio recall / focal, by epoch.
+
+    Weights are normalized because a factor that all classes share only scales the gradient. A ratio above 1 marks a
+    class that recall loss weights more than focal loss does. The color shows the class's number of training samples.
+
+    Args:
+        history: the records of `ClassWeightsCallback`, in order. Each has `"epoch"`, and the K weights `"focal"` and
+            `"recall"`, which are None for classes without samples.
+        class_counts: number of training samples of each of the K classes.
+        title: a title above the figure.
+        path: file to save the figure to; its suffix selects the format.
+
+    Returns:
+        A `matplotlib.figure.Figure` with four axes: focal weights, recall weights, ratios, color bar.
+
+    Raises:
+        ValueError: there are no records, or `class_counts` has the wrong number of classes.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.figure import Figure
+
+    if not history:
+        raise ValueError("history must hold at least one record, got none")
+    focal, recall = normalised_weights(history)
+    if focal.shape[1] != len(class_counts):
+        raise ValueError(f"class_counts must have {focal.shape[1]} classes, as history has, got {len(class_counts)}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = recall / focal
+    epochs = [record["epoch"] for record in history]
+    counts = np.maximum(class_counts, 1)
+    norm = LogNorm(counts.min(), max(counts.max(), counts.min() + 1))
+    # The palest colors are invisible on white.
+    colors = ListedColormap(colormaps["viridis_r"](np.linspace(0.1, 1, 256)))
+    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    names = ("Focal weight, share", "Recall weight, share", "Recall share / focal share")
+    for axes, values, name in zip(panels, (focal, recall, ratio), names, strict=True):
+        for index, count in enumerate(counts):
+            axes.plot(epochs, values[:, index], color=colors(norm(count)), linewidth=1.4)
+        axes.set_xlabel("Epoch")
+        axes.set_ylabel(name)
+        highest = np.nanmax(ratio if values is ratio else [focal, recall], initial=0)
+        axes.set_ylim(0, 1.05 * highest or 1)
+        clean_axes(axes)
+    panels[2].axhline(1, color=GREY, linewidth=0.9, linestyle="--")
+    figure.colorbar(ScalarMappable(norm, colors), ax=panels, label="Training samples of the class", pad=0.02)
+    if title:
+        title_above(figure, title)
+    return finished(figure, path)
+
+
+def training_loss_figure(
+    curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path | None = None
+) -> "Figure":
+    """Draw the logged training loss of each run over the epochs.
+
+    Args:
+        curves: name of the run -> pairs of epoch and loss.
+        path: file to save the figure to; its suffix selects the format.
+
+    Returns:
+        A `matplotlib.figure.Figure` with one axes.
+
+    Raises:
+        ValueError: there are no runs, or a run has no losses.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    if not curves or not all(curves.values()):
+        raise ValueError(f"curves must hold runs with at least one loss each, got {dict(curves)}")
+    figure = Figure(figsize=(5.6, 3.8), layout="constrained")
+    axes = figure.subplots()
+    shades = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
+    for (name, curve), color, style in zip(curves.items(), shades, LINES * len(curves), strict=False):
+        axes.plot(*zip(*curve, strict=True), color=color, linestyle=style, linewidth=1.6, label=name)
+    axes.set_xlabel("Epoch")
+    axes.set_ylabel("Training loss")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    clean_axes(axes)
+    return finished(figure, path)

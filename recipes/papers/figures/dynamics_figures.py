@@ -1,0 +1,251 @@
+"""Figures of the measurements of `DynamicsCallback` [Mukhoti et al. 2020, figures 1 to 4 and 10]."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hf_focal.metrics import ReliabilityBins
+from hf_focal.reports.figure_style import (
+    ACCURACY,
+    COLORS,
+    GAP,
+    GREY,
+    LINES,
+    clean_axes,
+    finished,
+    title_above,
+    wrapped,
+)
+from hf_focal.reports.reliability_figures import draw_reliability, draw_shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+History = Sequence[Mapping[str, Any]]
+
+# (measure, label, factor); the factor 100 turns fractions into percentages.
+_NORMS = (
+    ("weight_norm", "Weight norm, last layer", 1),
+    ("feature_norm", "Feature norm", 1),
+    ("gradient_norm", "Gradient norm, last layer", 1),
+)
+_COMPARED = (
+    ("test_nll", "Test NLL", 1),
+    ("test_nll_correct", "Test NLL, right", 1),
+    ("test_nll_incorrect", "Test NLL, wrong", 1),
+    ("test_entropy_incorrect", "Test entropy, wrong", 1),
+    ("test_ece", "Test ECE, %", 100),
+    *_NORMS,
+)
+
+
+def write_dynamics(folder: str | Path, history: History, title: str | None = None) -> list[Path]:
+    """Write the figures of one run.
+
+    These are dynamics.png; dynamics_train.png and dynamics_test.png, if reliability bins of some epochs were kept; and
+    dynamics_gradients.png, if histograms of gradient norms were kept too.
+
+    Args:
+        folder: the folder to write to; created if it does not exist.
+        history: what `dynamics_history` returns.
+        title: a title above the figures.
+
+    Returns:
+        The paths of the files written.
+
+    Raises:
+        ValueError: `history` is empty.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"dynamics": dynamics_figure(history, title)}
+    if kept := [entry for entry in history if "train_bins" in entry]:
+        for split in ("train", "test"):
+            figures[f"dynamics_{split}"] = reliability_by_epoch(kept, split, title)
+        if "gradient_norms" in kept[0]:
+            figures["dynamics_gradients"] = gradient_norm_figure({title or "all samples": kept})
+    return _save(folder, figures)
+
+
+def write_dynamics_comparison(folder: str | Path, histories: Mapping[str, History]) -> list[Path]:
+    """Write the figures of several runs: dynamics.png and dynamics_gradients.png.
+
+    If no history has histograms of gradient norms, dynamics_gradients.png is left out.
+
+    Args:
+        folder: the folder to write to; created if it does not exist.
+        histories: name of the run -> what `dynamics_history` returns.
+
+    Returns:
+        The paths of the files written.
+
+    Raises:
+        ValueError: there are no runs, or the history of a run is empty.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"dynamics": dynamics_comparison(histories)}
+    kept = {name: [entry for entry in history if "gradient_norms" in entry] for name, history in histories.items()}
+    if any(kept.values()):
+        figures["dynamics_gradients"] = gradient_norm_figure({name: kept[name] for name in kept if kept[name]})
+    return _save(folder, figures)
+
+
+def dynamics_figure(history: History, title: str | None = None) -> "Figure":
+    """Draw one run's NLL, entropy, error, and ECE on training and test data, by epoch (figures 2, 3e, and 10).
+
+    Three more panels show the norms of the last layer's weight, input features, and gradient.
+    """
+    from matplotlib.figure import Figure
+
+    _check(history)
+    figure = Figure(figsize=(9.6, 5.4), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True)
+    for panel, split in zip(axes[0], ("train", "test"), strict=False):
+        for measure, color in (("nll", GAP), ("entropy", ACCURACY)):
+            for suffix, style in (("", "-"), ("_correct", "--"), ("_incorrect", ":")):
+                name = f"{split}_{measure}{suffix}"
+                words = {"": "", "_correct": ", right", "_incorrect": ", wrong"}[suffix]
+                _draw(panel, history, name, color, style, label=measure.replace("nll", "NLL") + words)
+        panel.set_ylabel(f"{split.capitalize()} NLL and entropy, nats")
+        _from_0(panel)
+    figure.legend(*axes[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
+    panel = axes[0, 2]
+    for split, style in (("train", "--"), ("test", "-")):
+        for measure, words, color in (("error", "error", GREY), ("ece", "ECE", GAP)):
+            _draw(panel, history, f"{split}_{measure}", color, style, 100, label=f"{split} {words}")
+    panel.set_ylabel("Error and ECE, %")
+    _from_0(panel)
+    panel.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    for panel, (name, label, _) in zip(axes[1], _NORMS, strict=True):
+        _draw(panel, history, name, ACCURACY, "-")
+        panel.set_ylabel(label)
+    _finish(axes)
+    if title:
+        title_above(figure, title)
+    return finished(figure)
+
+
+def dynamics_comparison(histories: Mapping[str, History]) -> "Figure":
+    """Draw test metrics and norms by epoch, with a panel for each and a line for each run (figures 3 and 10)."""
+    from matplotlib.figure import Figure
+
+    if not histories:
+        raise ValueError("histories must hold at least one run, got none")
+    figure = Figure(figsize=(11.2, 5.2), layout="constrained")
+    axes = figure.subplots(2, 4, sharex=True)
+    for number, (run, history) in enumerate(histories.items()):
+        _check(history)
+        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+        for panel, (name, label, factor) in zip(axes.flat, _COMPARED, strict=True):
+            _draw(panel, history, name, color, style, factor, label=wrapped(run, 40))
+            panel.set_ylabel(label)
+    _finish(axes)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    return finished(figure)
+
+
+def reliability_by_epoch(history: History, split: str, title: str | None = None) -> "Figure":
+    """Draw a reliability diagram and the share of samples in each bin for each entry of a history (figure 1).
+
+    All entries must have the bins of `split`, which is "train" or "test".
+    """
+    from matplotlib.figure import Figure
+
+    _check(history)
+    figure = Figure(figsize=(max(3.2, 0.6 + 1.9 * len(history)), 4.2), layout="constrained")
+    axes = figure.subplots(2, len(history), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 2))
+    for column, entry in enumerate(history):
+        # Undefined values are None in the history.
+        fields = {name: np.array(values, dtype=float) for name, values in entry[f"{split}_bins"].items()}
+        bins = ReliabilityBins(**fields)
+        draw_reliability(axes[0, column], bins, font_size=9)
+        axes[0, column].set_title(f"Epoch {entry['epoch']:g}", fontsize=10)
+        draw_shares(axes[1, column], bins)
+        axes[1, column].set_ylim(0, 100)
+        axes[1, column].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        clean_axes(axes[1, column])
+    axes[0, 0].set_ylabel("Accuracy")
+    axes[1, 0].set_ylabel(f"{split.capitalize()} samples, %")
+    figure.supxlabel("Confidence", fontsize=10)
+    if title:
+        title_above(figure, title)
+    return finished(figure)
+
+
+def gradient_norm_figure(histories: Mapping[str, History]) -> "Figure":
+    """Draw histograms of the gradient norms of several runs, with a panel for each epoch (figures 4b to 4d)."""
+    from matplotlib.figure import Figure
+
+    epochs = sorted({entry["epoch"] for history in histories.values() for entry in history})
+    figure = Figure(figsize=(max(3.6, 0.8 + 2.3 * len(epochs)), 3), layout="constrained")
+    axes = figure.subplots(1, len(epochs), sharex=True, sharey=True, squeeze=False)[0]
+    handles = {}
+    counts = [entry["gradient_norms"]["count"] for history in histories.values() for entry in history]
+    seen = np.nonzero(np.sum(counts, axis=0))
+    for number, (run, history) in enumerate(histories.items()):
+        color, style = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+        for entry in history:
+            panel = axes[epochs.index(entry["epoch"])]
+            count = np.array(entry["gradient_norms"]["count"])
+            handles[wrapped(run, 40)] = panel.stairs(
+                100 * count / count.sum(),
+                entry["gradient_norms"]["edges"],
+                color=color,
+                linestyle=style,
+                linewidth=1.4,
+            )
+    edges = entry["gradient_norms"]["edges"]
+    for panel, epoch in zip(axes, epochs, strict=True):
+        panel.set_xscale("log")
+        panel.set_xlim(
+            10 ** np.floor(np.log10(edges[seen[0].min()])), 10 ** np.ceil(np.log10(edges[seen[0].max() + 1]))
+        )
+        panel.set_title(f"Epoch {epoch:g}", fontsize=10)
+        clean_axes(panel)
+    axes[0].set_ylabel("Training samples, %")
+    figure.supxlabel("Gradient norm of the last layer", fontsize=10)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False)
+    return finished(figure)
+
+
+def _draw(
+    panel: "Axes", history: History, name: str, color: str, style: str, factor: float = 1, label: str | None = None
+) -> None:
+    """Draw a measure by epoch; the line is interrupted where the measure is undefined."""
+    values = [factor * entry.get(name, np.nan) for entry in history]
+    if not np.isnan(values).all():
+        marker = "." if len(values) < 20 else None
+        epochs = [entry["epoch"] for entry in history]
+        panel.plot(epochs, values, color=color, linestyle=style, linewidth=1.4, marker=marker, label=label)
+
+
+def _from_0(panel: "Axes") -> None:
+    panel.update_datalim([(0, 0)], updatex=False)
+    panel.autoscale_view()
+
+
+def _finish(axes: np.ndarray) -> None:
+    for panel in axes.flat:
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        clean_axes(panel)
+        if not panel.lines:
+            panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=GREY)
+    for panel in axes[-1]:
+        panel.set_xlabel("Epoch")
+
+
+def _check(history: History) -> None:
+    if not history:
+        raise ValueError("history must hold at least one measurement, got none")
+
+
+def _save(folder: Path, figures: Mapping[str, "Figure"]) -> list[Path]:
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=150)
+    return paths

@@ -1,0 +1,171 @@
+"""Out-of-distribution detection: uncertainty scores of logits, ROC curves, and detection metrics.
+
+The score is a classifier's uncertainty [Hendrycks and Gimpel, ICLR 2017; Mukhoti et al., NeurIPS 2020, section 5;
+Ghosh et al., NeurIPS 2022, figure 6]. A higher score means "more likely out of distribution", and out of distribution
+is the positive class. A threshold flags all samples with at least that score. Samples with equal scores are therefore
+flagged together, and their order does not matter.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hf_focal.validation import Array, as_tensor, check_largest, check_scores
+
+KINDS = ("entropy", "confidence")
+
+# Number of logits that are processed in float64 at a time. Results do not depend on it.
+_BLOCK = 2**20
+
+
+def uncertainty(logits: Array, kind: str = "entropy") -> np.ndarray:
+    """Score the uncertainty of each sample; a higher score means more likely out of distribution.
+
+    Scores are computed in float64, even if the logits are float32. A float32 softmax rounds to 1 once the largest
+    logit exceeds the others by 17; in float64, the scores still distinguish samples up to a difference of 708.
+
+    Args:
+        logits: (N, K), a tensor of any floating dtype on any device, or an array. -inf means probability 0. For scores
+            after temperature scaling, divide by the temperature first.
+        kind: `"entropy"`, the entropy of the softmax, or `"confidence"`, -log of the largest probability. Both are in
+            nats, from 0 to log K. `"confidence"` ranks samples as minus the largest probability does, with fewer ties.
+
+    Returns:
+        float64 (N,), on the CPU.
+
+    Raises:
+        ValueError: the kind is unknown; the logits are not floating point, or not (N, K) with K >= 2; or a sample
+            has a NaN, +inf, or no finite logit.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be 'entropy' or 'confidence', got {kind!r}")
+    logits = as_tensor("logits", logits)
+    if logits.ndim != 2:
+        raise ValueError(f"logits must have the shape (N, K), got {tuple(logits.shape)}")
+    logits, _ = check_scores("logits", logits, torch.zeros(len(logits), dtype=torch.int64), -100)
+    blocks = logits.split(max(1, _BLOCK // logits.shape[1]))
+    return torch.cat([_uncertainty(block.double(), kind).cpu() for block in blocks]).numpy()
+
+
+def _uncertainty(logits: Tensor, kind: str) -> Tensor:
+    top, prediction = logits.max(1, keepdim=True)
+    check_largest(top)
+    # p = w / (1 + Σ w), where w = exp(z - max z) of the other classes. log1p keeps small w, which 1 + Σ w would round
+    # away.
+    weights = (logits - top).exp_().scatter_(1, prediction, 0)
+    sums = weights.sum(1)
+    if kind == "confidence":
+        return sums.log1p_()
+    return sums.log1p() + torch.special.entr(weights).sum(1) / (1 + sums)
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """Receiver operating characteristic of a score; see `roc_curve`.
+
+    Attributes:
+        false_positive_rate: float64 (P,), for each threshold, the share of in-distribution samples whose score is at
+            least the threshold. The shares ascend from 0 to 1.
+        true_positive_rate: float64 (P,), the same for the out-of-distribution samples.
+        thresholds: float64 (P,), descending. The first threshold is inf, which flags no sample.
+    """
+
+    false_positive_rate: np.ndarray
+    true_positive_rate: np.ndarray
+    thresholds: np.ndarray
+
+    def thin(self, max_points: int = 200) -> "RocCurve":
+        """Return a curve with at most `max_points` points of this one, including both ends, for a figure.
+
+        The points kept are those nearest to an even spacing of the sum of both rates. Each point that is left out is
+        within 2 / (`max_points` - 1) of a kept one, measured as the sum of the absolute differences of both rates.
+
+        Raises:
+            ValueError: `max_points` is below 2.
+        """
+        if max_points < 2:
+            raise ValueError(f"max_points must be at least 2, got {max_points}")
+        if len(self.thresholds) <= max_points:
+            return self
+        along = self.false_positive_rate + self.true_positive_rate
+        wanted = np.linspace(0, 2, max_points)
+        right = np.searchsorted(along, wanted).clip(1, len(along) - 1)
+        kept = np.unique(right - (wanted - along[right - 1] < along[right] - wanted))
+        return RocCurve(self.false_positive_rate[kept], self.true_positive_rate[kept], self.thresholds[kept])
+
+
+def roc_curve(in_scores: Array, out_scores: Array) -> RocCurve:
+    """Compute the ROC curve, with a point for each distinct score as the threshold and one that flags no sample.
+
+    Args:
+        in_scores: (N,), scores of the in-distribution samples.
+        out_scores: (M,), scores of the out-of-distribution samples.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: the scores are not one-dimensional, are empty, or are not finite.
+    """
+    labels, scores = _read_scores(in_scores, out_scores)
+    return RocCurve(*_sklearn_metrics().roc_curve(labels, scores, drop_intermediate=False))
+
+
+def detection_metrics(in_scores: Array, out_scores: Array) -> dict[str, float]:
+    """Measure how well scores distinguish in-distribution from out-of-distribution samples.
+
+    Args:
+        in_scores: (N,), scores of the in-distribution samples.
+        out_scores: (M,), scores of the out-of-distribution samples.
+
+    Returns:
+        Fractions in [0, 1]:
+        `"auroc"`: the area under the ROC curve, which is the probability that an out-of-distribution sample has the
+            higher score; ties count half;
+        `"aupr_out"`: the average precision Σ (R_i - R_{i-1}) P_i, with the recall R_i and the precision P_i at the
+            i-th threshold, and with out of distribution as the positive class;
+        `"aupr_in"`: the average precision with in distribution as the positive class and negated scores;
+        `"fpr95"`: the smallest false positive rate among the thresholds that flag at least 95% of the
+            out-of-distribution samples.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: the scores are not one-dimensional, are empty, or are not finite.
+    """
+    curve = roc_curve(in_scores, out_scores)
+    labels, scores = _read_scores(in_scores, out_scores)
+    metrics = _sklearn_metrics()
+    return {
+        "auroc": float(metrics.auc(curve.false_positive_rate, curve.true_positive_rate)),
+        # Rounding can take the sum of perfect precisions above 1.
+        "aupr_out": min(1.0, float(metrics.average_precision_score(labels, scores))),
+        "aupr_in": min(1.0, float(metrics.average_precision_score(1 - labels, -scores))),
+        "fpr95": float(curve.false_positive_rate[np.argmax(curve.true_positive_rate >= 0.95)]),
+    }
+
+
+def _sklearn_metrics() -> Any:
+    try:
+        from sklearn import metrics
+    except ImportError as error:
+        raise ImportError("detection metrics need scikit-learn: pip install 'hf_focal[ood]'") from error
+    return metrics
+
+
+def _read_scores(in_scores: Array, out_scores: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels (N + M,), 1 for out-of-distribution samples and 0 for others, and scores (N + M,), float64."""
+    inside, outside = _checked("in_scores", in_scores), _checked("out_scores", out_scores)
+    return np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
+
+
+def _checked(name: str, scores: Array) -> np.ndarray:
+    if isinstance(scores, Tensor):
+        scores = scores.detach().cpu().double().numpy()  # NumPy has no bfloat16
+    values = np.asarray(scores, np.float64)
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"{name} must have the shape (N,) with N >= 1, got {values.shape}")
+    finite = np.isfinite(values)
+    if not finite.all():
+        raise ValueError(f"{name} must be finite, got {values[~finite][0]}")
+    return values

@@ -1,0 +1,163 @@
+"""Tables of a paper, with our results beside each printed value."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_focal.reports.markdown_tables import MISSING, columns_table
+
+Name = tuple[str, str, str]  # dataset, model, and loss, as in the papers' tables
+Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]  # loss -> seed -> the run's record
+
+# Metric in a paper's CSV -> its title, its name in our results, and the factor from our unit to the printed unit.
+METRICS = {
+    "ece": ("ECE %", "ece", 100),
+    "adaece": ("AdaECE %", "adaece", 100),
+    "ece_em": ("ECE of equal mass %", "adaece", 100),
+    "mce": ("MCE %", "mce", 100),
+    "nll": ("NLL × 100", "nll", 100),
+    "error": ("error %", "error", 100),
+    "top1": ("top-1 %", "accuracy", 100),
+    "top5": ("top-5 %", "top5_accuracy", 100),
+    "s99_fraction": ("S99 %", "s99", 100),
+    "s99_accuracy": ("accuracy of S99 %", "s99_accuracy", 100),
+    "bleu": ("BLEU", "bleu", 1),
+}
+_STAGES = {"pre_t": "before", "post_t": "after"}  # stage -> key of a record
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A value that a paper printed.
+
+    Attributes:
+        dataset, model, loss: the names of the dataset, model, and loss in the paper's table.
+        metric: a key of `METRICS`.
+        stage: "pre_t" or "post_t", before or after temperature scaling.
+        value: the printed number, in the unit that the title of the metric in `METRICS` names.
+        temperature: the temperature printed beside the value; None if there is none.
+        note: a doubt about the value, or "".
+    """
+
+    dataset: str
+    model: str
+    loss: str
+    metric: str
+    stage: str
+    value: float
+    temperature: float | None
+    note: str
+
+    @property
+    def name(self) -> Name:
+        """Dataset, model, and loss."""
+        return self.dataset, self.model, self.loss
+
+    @property
+    def row_names(self) -> tuple[str, str]:
+        """The names that ``reproduce.py --rows`` accepts for the cell's row."""
+        return f"{self.dataset}/{self.model}", self.dataset
+
+
+def read_paper_tables(path: str | Path) -> dict[int, list[PaperCell]]:
+    """Read the tables of a paper from a CSV file, and return table number -> cells.
+
+    The file's columns are paper, table, and the fields of `PaperCell`. Each line is a printed cell.
+
+    Raises:
+        ValueError: the file has other columns, or a metric or stage is unknown.
+    """
+    expected = ["paper", "table", *(field.name for field in fields(PaperCell))]
+    tables: dict[int, list[PaperCell]] = {}
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != expected:
+            raise ValueError(f"{path} must have the columns {', '.join(expected)}, got {reader.fieldnames}")
+        for row in reader:
+            _, number, *_ = row.pop("paper"), row.pop("table")
+            for column, choices in (("metric", METRICS), ("stage", _STAGES)):
+                if row[column] not in choices:
+                    raise ValueError(f"{column} must be one of {', '.join(choices)}, got {row[column]!r} in {path}")
+            temperature = float(row["temperature"]) if row["temperature"] else None
+            values: dict[str, Any] = {**row, "value": float(row["value"]), "temperature": temperature}
+            cell = PaperCell(**values)
+            tables.setdefault(int(number), []).append(cell)
+    return tables
+
+
+def measured(record: Mapping[str, Any], metric: str, stage: str) -> float:
+    """Return the value of a metric in a record, in the unit that the paper prints; NaN if it was not measured.
+
+    "ece_em" after T is measured after the T that minimizes this error, as in table 1 of Ghosh et al. 2022.
+
+    Args:
+        record: what `record_of` returned for a run.
+        metric: a key of `METRICS`.
+        stage: "pre_t" or "post_t".
+    """
+    _, name, factor = METRICS[metric]
+    metrics = record[_STAGES[stage]]
+    if metric == "ece_em":
+        name, metrics = _STAGES[stage], record["equal_mass"] or {}
+    value = metrics.get(name)
+    return math.nan if value is None else factor * value
+
+
+def mean_and_deviation(values: Sequence[float], decimals: int = 2) -> str:
+    """Format values as "mean ± standard deviation", with the divisor n - 1. Values that are NaN are left out."""
+    values = [value for value in values if not math.isnan(value)]
+    if not values:
+        return MISSING
+    mean = f"{np.mean(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{decimals}f}"
+
+
+def beside_the_paper(
+    runs: Runs, cells: Sequence[PaperCell], columns: Sequence[tuple[str, str]], titles: Mapping[str, str]
+) -> str:
+    """Format a table of our means ± standard deviations over seeds, with the paper's value beside each mean.
+
+    Args:
+        runs: the records of our runs of a task.
+        cells: the paper's cells for the task's dataset and model.
+        columns: metric and stage of each pair of columns, ours and the paper's. The pair of temperatures follows the
+            first pair, because a phone shows only the first columns; the number of seeds is last.
+        titles: loss -> its title in the first column, in row order. "adafocal_20", which updates γ every 20 steps, is
+            compared with the paper's "adafocal". Losses with neither runs nor cells are left out.
+
+    Returns:
+        Markdown that ends in a newline.
+    """
+    printed = {(cell.loss, cell.metric, cell.stage): cell for cell in cells}
+    equal_mass = any(metric == "ece_em" for metric, _ in columns)
+    rows = []
+    for loss, title in titles.items():
+        of_seeds = list(runs.get(loss, {}).values())
+        theirs = [printed.get((loss.removesuffix("_20"), *column)) for column in columns]
+        if not of_seeds and not any((loss, *column) in printed for column in columns):
+            continue
+        row = []
+        for (metric, stage), cell in zip(columns, theirs, strict=True):
+            values = [measured(record, metric, stage) for record in of_seeds]
+            printed_value = MISSING if cell is None else f"{cell.value:.2f}{'°' if cell.note else ''}"
+            row += [mean_and_deviation(values), printed_value]
+        fitted = [(record["equal_mass"] or {}) if equal_mass else record["temperature"] for record in of_seeds]
+        values = [fit.get("temperature" if equal_mass else "value", math.nan) for fit in fitted]
+        temperatures = [cell.temperature for cell in theirs if cell is not None and cell.temperature is not None]
+        row[2:2] = [mean_and_deviation(values), f"{temperatures[0]:g}" if temperatures else MISSING]
+        rows.append([title, *row, str(len(of_seeds))])
+    names = []
+    for metric, stage in columns:
+        names += [f"{METRICS[metric][0]}{' after T' if stage == 'post_t' else ''}", "paper"]
+    names[2:2] = ["T", "paper"]
+    table = columns_table(["Loss", *names, "seeds"], list(zip(*rows, strict=True)))
+    return table + (
+        "\n° A lost dot or digit was filled in, or the row is uncertain: see the notes in `recipes/papers/tables`.\n"
+        if "°" in table
+        else ""
+    )

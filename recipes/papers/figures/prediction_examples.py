@@ -1,0 +1,248 @@
+"""Confidence of correct and wrong predictions: a table and a figure of examples [Mukhoti et al. 2020, appendix F]."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.metrics.sample_scores import read_samples
+from hf_focal.reports import RunResult
+from hf_focal.reports.figure_style import ACCURACY, GREY, finished, wrapped
+from hf_focal.reports.markdown_tables import check_results, columns_table, format_number
+from hf_focal.reports.run_results import scaled
+from hf_focal.validation import Array
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Layout of the figure of examples: lengths in inches; font size in points; characters per line; text colors.
+_MARGIN, _COLUMN, _PICTURE, _LINE, _PADDING = 0.1, 1.04, 0.96, 0.14, 0.1
+_FONT_SIZE, _NAME_WIDTH, _LABEL_WIDTH = 8.5, 28, 13
+_RIGHT, _WRONG = ACCURACY, "#A84300"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A run's predictions on the test set.
+
+    Attributes:
+        label: int64 (N,), the true classes.
+        prediction: int64 (N,), the predicted classes, which have the largest logits; in a tie, the first class.
+        before, after: float32 (N,), the probabilities of the predictions before and after temperature scaling.
+    """
+
+    label: np.ndarray
+    prediction: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+    @classmethod
+    def of(cls, logits: Array, labels: Array, temperature: Temperature) -> "Predictions":
+        """Make `Predictions` from logits (N, K) of any floating dtype, and labels (N,), integers in [0, K).
+
+        Raises:
+            TypeError, ValueError: as in `CalibrationMetrics.update`; also if the logits have the wrong shape or a
+                label is -100, because every sample needs a class.
+        """
+        logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels).detach()
+        if logits.ndim != 2 or (labels == -100).any():
+            seen = f"logits of shape {tuple(logits.shape)}" if logits.ndim != 2 else "the label -100"
+            raise ValueError(f"logits must be (N, K) and every label a class, got {seen}")
+        before = _confidence(logits, labels)
+        after = _confidence(scaled(logits, temperature.value), labels)
+        return cls(labels.cpu().numpy().astype(np.int64), logits.argmax(1).cpu().numpy(), before, after)
+
+    @property
+    def correct(self) -> np.ndarray:
+        """bool (N,), whether each prediction equals the label."""
+        return self.prediction == self.label
+
+    def save(self, path: str | Path) -> None:
+        """Write the arrays in compressed .npz format, whatever the suffix of `path`, at about 10 bytes per sample."""
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Predictions":
+        """Read a file that `save` wrote. Raises KeyError if an array is missing."""
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+
+def confidence_table(results: Sequence[RunResult]) -> str:
+    """Format a table of confidences with a line for each run, in % before → after temperature scaling.
+
+    The columns are S99, the share of the test samples with a confidence of at least 0.99; the accuracy of these
+    samples; and the mean confidence of the correctly and of the wrongly classified samples. No value is bold, because
+    a large S99 is only good if the accuracy beside it is at least 99%.
+
+    Returns:
+        Markdown that ends in a newline. Missing values and NaN are shown as "–".
+
+    Raises:
+        ValueError: there are no results.
+    """
+    check_results(results)
+    columns = {
+        "S99 %": "s99",
+        "accuracy of S99 %": "s99_accuracy",
+        "confidence if correct %": "confidence_correct",
+        "confidence if wrong %": "confidence_incorrect",
+    }
+    table = [[run.loss for run in results]]
+    for key in columns.values():
+        sides = ([format_number(side.get(key), 100, 2) for side in (run.pre, run.post)] for run in results)
+        table.append([" → ".join(cells) for cells in sides])
+    return columns_table(["Loss", *columns], table)
+
+
+def choose_examples(
+    predictions: Mapping[str, Predictions], count: int = 4, seed: int = 0
+) -> tuple[list[int], list[int]]:
+    """Choose random samples that every run classifies correctly, and random samples that every run misclassifies.
+
+    Args:
+        predictions: run -> its predictions, on the same samples in the same order.
+        count: number of samples of each kind; fewer are chosen if there are not enough.
+        seed: seed of the random choice.
+
+    Returns:
+        Two lists of ascending indices: of samples that every run classifies correctly, and of those that every run
+        misclassifies.
+
+    Raises:
+        ValueError: there are no runs, or the runs are on different samples.
+    """
+    _common_labels(predictions)
+    correct = np.stack([run.correct for run in predictions.values()])
+    generator = np.random.default_rng(seed)
+    right, wrong = (
+        np.sort(generator.permutation(np.flatnonzero(chosen))[:count]).tolist()
+        for chosen in (correct.all(0), ~correct.any(0))
+    )
+    return right, wrong
+
+
+def examples_figure(
+    images: Array,
+    label_names: Sequence[str],
+    predictions: Mapping[str, Predictions],
+    samples: Sequence[int],
+    path: str | Path | None = None,
+) -> "Figure":
+    """Draw images with their true labels and the prediction of every run.
+
+    Predictions are marked ✓ or ✗ and show their confidence before → after temperature scaling.
+
+    Args:
+        images: uint8 (n, H, W, 3), the images of the samples.
+        label_names: names of the K classes.
+        predictions: run -> its predictions, on the same samples in the same order.
+        samples: n indices of samples, such as `choose_examples` returns.
+        path: file to save the figure to; its suffix selects the format.
+
+    Returns:
+        A `matplotlib.figure.Figure` with one axes, which holds the images and the texts.
+
+    Raises:
+        ValueError: there are no samples or runs; an index is out of range; the images have the wrong shape, dtype, or
+            number; the runs are on different samples; or a class has no name.
+    """
+    from matplotlib.figure import Figure
+
+    images, samples, labels = np.asarray(images), list(samples), _common_labels(predictions)
+    if not samples or min(samples) < 0 or max(samples) >= len(labels):
+        raise ValueError(f"samples must be indices below {len(labels)}, at least one, got {samples}")
+    if images.dtype != np.uint8 or images.shape[:1] + images.shape[3:] != (len(samples), 3):
+        raise ValueError(
+            f"images must be uint8 of shape ({len(samples)}, H, W, 3), one for each of the samples, got "
+            f"{images.dtype} of shape {images.shape}"
+        )
+    last = max(int(values[samples].max()) for values in (labels, *(run.prediction for run in predictions.values())))
+    if last >= len(label_names):
+        raise ValueError(f"label_names must have a name for class {last}, got {len(label_names)} names")
+
+    heads = [_label(label_names[labels[sample]]) for sample in samples]
+    names = [wrapped(name, _NAME_WIDTH) for name in predictions]
+    cells = [[_cell(run, sample, label_names) for sample in samples] for run in predictions.values()]
+    corner = "Predicted label\nand its confidence,\nbefore → after T"
+    heights = [_height([name, *texts]) for name, texts in zip(names, cells, strict=True)]
+    head_height, picture_height = _height(heads), _PICTURE * images.shape[1] / images.shape[2]
+    characters = max(len(line) for text in (corner, *names) for line in text.split("\n"))
+    left = _MARGIN + 0.2 + 0.073 * characters
+    width = left + len(samples) * _COLUMN + _MARGIN
+    bottom = _MARGIN + head_height + max(picture_height, _height([corner]))
+
+    figure = Figure(figsize=(width, bottom + _PADDING + sum(heights) + _MARGIN))
+    axes = figure.add_axes((0, 0, 1, 1))  # coordinates are inches from the left and the top
+
+    def write(x: float, middle: float, text: str, room: float, **style: Any) -> None:
+        # Align by the baseline of the last line: centered texts would be offset by the heights of their letters.
+        baseline = middle + _LINE * text.count("\n") / 2 + 0.045
+        written = axes.text(x, baseline, text, fontsize=_FONT_SIZE, linespacing=1.2, parse_math=False, **style)
+        needed = written.get_window_extent().width / figure.dpi
+        if needed > room:
+            written.set_fontsize(_FONT_SIZE * room / needed)
+
+    indent, room = _MARGIN + 0.08, left - _MARGIN - 0.14
+    cell: dict[str, Any] = {"room": _COLUMN - 0.04, "ha": "center"}
+    write(indent, _MARGIN + head_height / 2, "True label", room, color=GREY)
+    write(indent, bottom - 1.5 * _LINE, corner, room, color=GREY)
+    # Pixels of small images are shown as squares; large images are smoothed.
+    interpolation = "nearest" if images.shape[2] <= 100 else "antialiased"
+    centres = [left + _COLUMN * (column + 0.5) for column in range(len(samples))]
+    for x, image, head in zip(centres, images, heads, strict=True):
+        write(x, _MARGIN + head_height / 2, head, **cell, weight="bold")
+        extent = (x - _PICTURE / 2, x + _PICTURE / 2, bottom, bottom - picture_height)
+        axes.imshow(image, extent=extent, aspect="auto", interpolation=interpolation)
+    top = bottom + _PADDING
+    for number, run in enumerate(predictions.values()):
+        middle = top + heights[number] / 2
+        if number % 2 == 0:
+            band = (top, top + heights[number], _MARGIN / width, 1 - _MARGIN / width)
+            axes.axhspan(*band, color="#F0F0F0", linewidth=0)
+        write(indent, middle, names[number], room)
+        for x, sample, text in zip(centres, samples, cells[number], strict=True):
+            write(x, middle, text, **cell, color=_RIGHT if run.correct[sample] else _WRONG)
+        top += heights[number]
+    axes.set(xlim=(0, width), ylim=(top + _MARGIN, 0))
+    axes.set_axis_off()
+    return finished(figure, path)
+
+
+def _confidence(logits: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
+    """Return the largest probability of each sample, float32 (N,), as `CalibrationMetrics` computes it."""
+    _, blocks = read_samples("logits", logits, labels, -100)
+    return np.concatenate([np.empty(0, np.float32), *(block.confidence.float().cpu().numpy() for block in blocks)])
+
+
+def _common_labels(predictions: Mapping[str, Predictions]) -> np.ndarray:
+    """Return the labels of the samples; raise `ValueError` unless they are the same in every run."""
+    if not predictions:
+        raise ValueError("predictions must hold at least one run, got none")
+    (first, run), *rest = predictions.items()
+    for name, other in rest:
+        if not np.array_equal(other.label, run.label):
+            raise ValueError(f"predictions must have the same labels in every run, {name!r} and {first!r} differ")
+    return run.label
+
+
+def _cell(run: Predictions, sample: int, label_names: Sequence[str]) -> str:
+    label, sign = _label(label_names[run.prediction[sample]]), "✓" if run.correct[sample] else "✗"
+    return f"{sign} {label}\n{100 * run.before[sample]:.0f} → {100 * run.after[sample]:.0f}%"
+
+
+def _label(name: str) -> str:
+    """Break the name of a class into at most two lines, and cut off the rest."""
+    first, *rest = textwrap.wrap(name.replace("_", " "), _LABEL_WIDTH) or [""]
+    second = rest[:1] if len(rest) < 2 else [rest[0][: _LABEL_WIDTH - 1].rstrip(" ,") + "…"]
+    return "\n".join([first, *second])
+
+
+def _height(texts: Sequence[str]) -> float:
+    return _LINE * max(text.count("\n") + 1 for text in texts) + _PADDING

@@ -1,0 +1,80 @@
+"""Records of finished runs: small JSON files, kept in the repository, from which tables and figures are made."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.metrics import ReliabilityBins, adaptive_calibration_error
+from hf_focal.utils.atomic_write import write_whole
+
+from .bleu_results import read_result
+
+_NOT_SET: tuple[Any, ...] = (None, "", [], {})
+
+
+def record_of(folder: str | Path) -> dict[str, Any]:
+    """Return a finished run's record: its settings, its metrics before and after T, and its reliability bins before T.
+
+    If the run saved its logits, "equal_mass" has the T that minimizes the AdaECE of the validation set, and the AdaECE
+    of the test set before and after this T, as in table 1 of Ghosh et al. 2022.
+
+    Args:
+        folder: the run's folder, with run.json and report/metrics.json.
+    """
+    folder = Path(folder)
+    result = read_result(folder / "report" / "metrics.json")
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    bins = {name: getattr(result.pre_bins, name) for name in ("edges", "count", "confidence", "accuracy")}
+    return {
+        "loss": result.loss,
+        "seed": run["seed"],
+        "settings": {key: _without_folder(key, value) for key, value in run.items() if value not in _NOT_SET},
+        "temperature": result.temperature.to_dict(),
+        "before": dict(result.pre),
+        "after": dict(result.post),
+        "bins": {name: values.tolist() for name, values in bins.items()},
+        "equal_mass": _equal_mass(folder / "logits.npz", result.temperature.num_bins),
+        **{key: result.details.get(key) for key in ("best_checkpoint", "best_validation_metric", "train_metrics")},
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
+
+
+def write_record(record: dict[str, Any], path: str | Path) -> None:
+    """Write a record as JSON, with one line per key. Floats are rounded to seven digits, and NaN becomes null."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_rounded(record), ensure_ascii=False, separators=(",", ":"))
+    write_whole(path, text.replace(',"', ',\n"') + "\n")
+
+
+def bins_of(record: dict[str, Any]) -> ReliabilityBins:
+    """Return the reliability bins of a record that was read from its file."""
+    return ReliabilityBins(**{name: np.array(values, dtype=float) for name, values in record["bins"].items()})
+
+
+def _without_folder(key: str, value: Any) -> Any:
+    return Path(value).name if key.endswith(("_file", "_dir")) else value
+
+
+def _equal_mass(path: Path, num_bins: int) -> dict[str, float] | None:
+    if not path.is_file():
+        return None
+    with np.load(path) as saved:
+        value = fit_temperature(saved["validation_logits"], saved["validation_labels"], "adaece", num_bins).value
+        before, after = (
+            adaptive_calibration_error(saved["test_logits"] / t, saved["test_labels"], num_bins) for t in (1, value)
+        )
+    return {"temperature": value, "before": before, "after": after}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,170 @@
+"""Trainers of image models, the SGD of the papers' image classifiers, and the image processors to save."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from accelerate.utils import broadcast
+from torch import nn
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+from transformers import (
+    BitImageProcessorPil,
+    PreTrainedModel,
+    TimmWrapperConfig,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import EvalLoopOutput
+
+from hf_focal.trainer import FocalTrainer
+
+from ..data.image_batches import collate, prepare_batch
+from ..data.pixel_format import PixelFormat
+from . import recipe_checks as check
+
+
+@dataclass
+class OptimizerArguments:
+    """Options that the papers' training needs besides `transformers.TrainingArguments`."""
+
+    _argument_group_name = "optimizer"
+    momentum: float = field(
+        default=0.9, metadata={"help": "Momentum of --optim sgd, which decays all weights, as in the papers."}
+    )
+    milestones: str | None = field(
+        default=None,
+        metadata={
+            "help": "Fractions of the training after which to divide the learning rate by 10, instead of "
+            "lr_scheduler_type: '150/350,250/350'."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check.fraction(self, "momentum")
+        shares = self.shares()
+        if sorted(shares) != shares or not all(0 < share < 1 for share in shares):
+            raise ValueError(f"milestones must be ascending shares between 0 and 1, got {self.milestones!r}")
+
+    def shares(self) -> list[Fraction]:
+        try:
+            return [Fraction(share.strip()) for share in self.milestones.split(",")] if self.milestones else []
+        except (ValueError, ZeroDivisionError) as error:
+            raise ValueError(
+                f"milestones must be shares such as '150/350,250/350', got {self.milestones!r}"
+            ) from error
+
+
+class NextEpoch(TrainerCallback):
+    """Tells the training set on every process which epoch is starting; accelerate tells it on one process only."""
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        train_dataloader.dataset.set_epoch(int(state.epoch))
+
+
+class ImageTrainer(FocalTrainer):
+    """`FocalTrainer` for image models, which augments anew each epoch and shares batch statistics between processes.
+
+    Args:
+        *args, **kwargs: arguments of `FocalTrainer`; the training set must have a method `set_epoch`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.add_callback(NextEpoch())
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        self.share_buffers()
+        return super().evaluation_loop(*args, **kwargs)
+
+    def collect(self, *args: Any, **kwargs: Any) -> Any:
+        self.share_buffers()
+        return super().collect(*args, **kwargs)
+
+    def share_buffers(self) -> None:
+        """Give all processes the batch statistics of the first process, whose model is saved."""
+        broadcast(list(self.model.buffers()))
+
+
+class ImageClassifierTrainer(ImageTrainer):
+    """Trains on the batches of `ImageDataset`, with the SGD and the milestones of the papers.
+
+    Images stay uint8 until they are on the device.
+
+    Args:
+        pixels: the model's pixel format, from which the image processor is made.
+        optimizer_arguments: momentum of SGD, and milestones of the learning rate.
+        model, *args, **kwargs: arguments of `FocalTrainer`, except the image processor and the collator.
+    """
+
+    optimizer: Optimizer | None
+    lr_scheduler: LRScheduler | None
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *args: Any,
+        pixels: PixelFormat,
+        optimizer_arguments: OptimizerArguments,
+        **kwargs: Any,
+    ):
+        self.pixels, self.optimizer_arguments = pixels, optimizer_arguments
+        super().__init__(
+            model, *args, data_collator=collate, processing_class=_image_processor(model, pixels), **kwargs
+        )
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        return prepare_batch(super()._prepare_inputs(inputs), self.pixels)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        if self.optimizer is None and self.args.optim == "sgd":
+            self.optimizer = SGD(
+                (self.model if model is None else model).parameters(),
+                lr=self.args.learning_rate,
+                momentum=self.optimizer_arguments.momentum,
+                weight_decay=self.args.weight_decay,
+            )
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        shares = self.optimizer_arguments.shares()
+        if self.lr_scheduler is None and shares:
+            steps = [round(share * num_training_steps) for share in shares]
+            optimizer = self.optimizer if optimizer is None else optimizer
+            assert optimizer is not None  # Trainer creates it first
+            self.lr_scheduler = MultiStepLR(optimizer, steps, gamma=0.1)
+        return super().create_scheduler(num_training_steps, optimizer)
+
+
+def _image_processor(model: PreTrainedModel, pixels: PixelFormat) -> BitImageProcessorPil | None:
+    """Return the image processor to save with a model.
+
+    For timm models, the result is None. Their image processor reads the model's config, which receives the settings.
+    """
+    if isinstance(model.config, TimmWrapperConfig):
+        settings = {
+            "input_size": [3, pixels.size, pixels.size],
+            "crop_pct": pixels.size / (pixels.stored_size + 1e-6),  # timm rounds the quotient of both down
+            "crop_mode": "center",
+            "mean": list(pixels.mean),
+            "std": list(pixels.std),
+            "interpolation": "bilinear",
+        }
+        model.config.pretrained_cfg = (getattr(model.config, "pretrained_cfg", None) or {}) | settings
+        return None
+    return BitImageProcessorPil(
+        size={"shortest_edge": pixels.stored_size},
+        crop_size={"height": pixels.size, "width": pixels.size},
+        resample=2,  # bilinear
+        image_mean=list(pixels.mean),
+        image_std=list(pixels.std),
+    )

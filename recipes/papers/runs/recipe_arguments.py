@@ -1,0 +1,252 @@
+"""Arguments that several recipes share."""
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets import Dataset, DatasetDict
+from transformers.utils import logging as transformers_logging
+
+from hf_focal.calibration.correction_choice import METHODS
+from hf_focal.calibration.fitted_temperature import STREAM_OBJECTIVES
+from hf_focal.hub.hub_publishing import repository_of
+from hf_focal.losses import LOSSES, LossConfig
+from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer.head_kinds import Head
+
+from ..runs.class_weights_callback import ClassWeightsCallback
+from ..runs.training_dynamics import DynamicsCallback
+from . import published_mmce  # noqa: F401 (registers the loss)
+from . import recipe_checks as check
+from .output_folders import files_of, folder_of
+from .yaml_arguments import parse_arguments
+
+
+@dataclass
+class DatasetArguments:
+    """The data: a dataset on the Hub, or files. If neither is given, some recipes have data of their own."""
+
+    _argument_group_name = "data"  # in HfArgumentParser's help
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, with train and test."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+    train_file: str | None = field(default=None, metadata={"help": "A csv, json, jsonl or parquet file."})
+    validation_file: str | None = field(default=None, metadata={"help": "Default: split off the training data."})
+    test_file: str | None = field(default=None, metadata={"help": "The data that the report is about."})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "Samples to split off the training data for validation. Default: a tenth."}
+    )
+
+    def __post_init__(self) -> None:
+        check.at_least(1, self, "validation_size")
+        if self.train_file is not None and self.test_file is None:
+            raise ValueError(
+                "test_file must be given, got None: the report needs data that neither training nor T has seen"
+            )
+
+    def files(self) -> dict[str, str]:
+        """Return the files that are given, by the name of the argument."""
+        return files_of(self)
+
+    def given(self) -> bool:
+        """Return whether a dataset or a file is named."""
+        return self.dataset_name is not None or bool(self.files())
+
+    def card_names(self, default: str) -> dict[str, str | None]:
+        """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
+        train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
+        return {"dataset": self.dataset_name or train or default, "test_dataset": test}
+
+
+@dataclass
+class GeneratedDatasetArguments(DatasetArguments):
+    """`DatasetArguments` for recipes that generate data if none is given."""
+
+    num_generated: int = field(default=1000, metadata={"help": "Number of training samples to generate."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.at_least(1, self, "num_generated")
+
+    def generate(self, generate: Callable[..., Dataset], seed: int) -> DatasetDict:
+        """Generate the splits "train", "validation", and "test".
+
+        "train" and "test" have `num_generated` samples each; "validation" has `validation_size`, or a tenth as many.
+
+        Args:
+            generate: function that returns the given number of samples, drawn with the keyword argument `seed`.
+            seed: seed of the training data. Validation and test data have the next two seeds.
+        """
+        count = self.num_generated
+        sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
+        return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
+
+
+@dataclass
+class RecipeArguments:
+    """Arguments that say which losses to compare and how to fit the temperature."""
+
+    _argument_group_name = "comparison and temperature"
+    compare: str | None = field(
+        default=None, metadata={"help": "Train with each of these losses and compare them: 'brier,focal:gamma=3'."}
+    )
+    temperature_objective: str = field(
+        default="nll", metadata={"help": "What the temperature minimizes: 'nll', or 'ece' (the papers' grid search)."}
+    )
+    verbose: bool = field(default=False, metadata={"help": "Show loading messages and all progress bars."})
+
+    def __post_init__(self) -> None:
+        if self.temperature_objective not in STREAM_OBJECTIVES:
+            raise ValueError(
+                f"temperature_objective must be {' or '.join(map(repr, STREAM_OBJECTIVES))}, "
+                f"got {self.temperature_objective!r}"
+            )
+
+    def reusable(self, result: Any) -> bool:
+        """Return whether the result of a finished run was corrected in the way that these arguments ask for."""
+        return result.temperature.objective == self.temperature_objective
+
+
+@dataclass
+class ClassifierArguments(RecipeArguments):
+    """Arguments that say which losses to compare, how to fit the temperature, and what to record during training."""
+
+    class_weights_steps: int | None = field(
+        default=None,
+        metadata={"help": "Record and plot each class's mean focal and recall weight every this many steps."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.at_least(1, self, "class_weights_steps")
+
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
+        """Add to a trainer the callbacks that record what these arguments ask for."""
+        if self.class_weights_steps is not None:
+            trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
+
+
+@dataclass
+class SampleClassifierArguments(ClassifierArguments):
+    """`ClassifierArguments` for classifiers of whole samples, which can record dynamics and use other corrections."""
+
+    dynamics: bool = field(
+        default=False, metadata={"help": "Log NLL, entropy, calibration and norms after every epoch, and plot them."}
+    )
+    calibration: str = field(default="temperature", metadata={"help": "Or 'vector' or 'matrix' scaling, or 'auto'."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.choice("calibration", self.calibration, (*METHODS, "auto"))
+
+    def fit_correction(self, trainer: FocalTrainer) -> None:
+        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
+        if self.calibration == "temperature":
+            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+            trainer.fit_temperature(None, self.temperature_objective, per_label)
+        else:
+            trainer.fit_calibration(method=self.calibration)
+
+    def reusable(self, result: Any) -> bool:
+        fit = result.details.get("calibration")
+        if fit is not None:
+            return fit["wanted"] == self.calibration
+        return self.calibration == "temperature" and super().reusable(result)
+
+    def add_callbacks(self, trainer: FocalTrainer, test_dataset: Any = None) -> None:
+        super().add_callbacks(trainer)
+        if self.dynamics:
+            trainer.add_callback(DynamicsCallback(trainer, test_dataset))
+
+
+def parse_recipe(dataclass_types: Sequence[type], argv: Sequence[str], description: str | None) -> tuple[Any, ...]:
+    """Parse a recipe's command line into `dataclass_types`, check the arguments, and set up logging.
+
+    Args:
+        dataclass_types: the recipe's dataclasses of arguments. The last two are a `RecipeArguments` and a
+            `FocalTrainingArguments`.
+        argv: the command line without the program's name.
+        description: the recipe's docstring, whose first line ``--help`` shows.
+
+    Raises:
+        ValueError: an argument is out of range, or the losses are invalid, as in `runs_of`.
+    """
+    parsed = parse_arguments(dataclass_types, argv, (description or "").partition("\n")[0])
+    recipe_args, args = parsed[-2:]
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    if not recipe_args.verbose:
+        args.disable_tqdm = args.disable_tqdm or not sys.stderr.isatty()
+        datasets.disable_progress_bars()
+        transformers_logging.disable_progress_bar()
+        transformers_logging.get_logger("transformers.modeling_utils").addFilter(_no_load_report)
+    check.training_arguments(args)
+    runs_of(args, recipe_args.compare)
+    return parsed
+
+
+def _no_load_report(record: logging.LogRecord) -> bool:
+    """Return whether to log a record: False for Transformers' load report, a table of the weights of a new head."""
+    return "LOAD REPORT" not in record.getMessage()
+
+
+def runs_of(args: FocalTrainingArguments, compare: str | None) -> list[FocalTrainingArguments]:
+    """Return the training arguments of each run: `args`, or one copy per loss in `compare`, with a folder of its own.
+
+    Raises:
+        ValueError: a loss is unknown, `loss` is given together with `compare`, or losses are compared under DeepSpeed.
+    """
+    if compare is None:
+        return [args]
+    if args.loss != type(args).loss:
+        raise ValueError(f"loss and compare must not be given together, got {args.loss!r} and {compare!r}")
+    if args.deepspeed_plugin is not None:
+        raise ValueError(
+            f"compare must not be given under DeepSpeed, which allows one training per process, got {compare!r}: "
+            "start one run with --loss for each"
+        )
+    changes: dict[str, Any] = {}
+    if args.metric_for_best_model == "loss" and args.save_strategy != "best":
+        # This is TrainingArguments' default for the first loss; the other losses have their own defaults.
+        changes = {"metric_for_best_model": None, "greater_is_better": None}
+    runs = []
+    for loss in parse_losses(compare):
+        changes |= {"loss": str(loss), "output_dir": str(folder_of(loss, args.output_dir))}
+        if args.push_to_hub:
+            changes["hub_model_id"] = f"{repository_of(args)}-{re.sub('[^A-Za-z0-9.]+', '-', str(loss))}"
+        runs.append(replace(args, **changes))
+    return runs
+
+
+def named_values(argument: str, texts: Sequence[str]) -> dict[str, str]:
+    """Parse texts of the form NAME=VALUE into a dictionary. Error messages call the user's argument `argument`."""
+    mapping = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not name or not value or name in mapping:
+            raise ValueError(f"{argument} must be different names, each with =VALUE, got {text!r}")
+        mapping[name] = value
+    return mapping
+
+
+def parse_losses(text: str) -> list[LossConfig]:
+    """Parse a list of losses, such as ``"cross_entropy,flsd:thresholds=0.2/0.5,gammas=5/3/2,brier"``.
+
+    Commas also separate the options of one loss: an item that has a "=" but no ":" is an option of the preceding loss.
+    """
+    items: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if items and "=" in part and ":" not in part:
+            items[-1] += f",{part}"
+        else:
+            items.append(part)
+    configs = [LossConfig.parse(item) for item in items]
+    if not configs:
+        raise ValueError(f"losses must name at least one of {', '.join(LOSSES)}, got {text!r}")
+    for index, config in enumerate(configs):
+        if config in configs[:index]:
+            raise ValueError(f"losses must differ from each other, got {config} twice in {text!r}")
+    return configs

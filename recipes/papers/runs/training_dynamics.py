@@ -1,0 +1,286 @@
+"""Callback that measures calibration, norms, and gradients in training [Mukhoti et al. 2020, figures 1-4 and 10]."""
+
+import logging
+import math
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
+from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import IntervalStrategy, has_length
+
+from hf_focal.calibration.last_layers import last_layers
+from hf_focal.losses import ClosedFormLoss, Loss
+from hf_focal.metrics import CalibrationMetrics
+from hf_focal.trainer.evaluation_accumulators import class_indices
+from hf_focal.trainer.focal_trainer import FocalTrainer
+from hf_focal.trainer.head_kinds import Head
+from hf_focal.trainer.training_arguments import FocalTrainingArguments
+from hf_focal.validation import check_count
+
+from ..figures.dynamics_figures import write_dynamics
+
+_logger = logging.getLogger(__name__)
+
+_PREFIX = "dynamics_"
+_DISTRIBUTIONS = f"{_PREFIX}distributions"
+_MEASURES = (
+    *("nll", "nll_correct", "nll_incorrect", "entropy", "entropy_correct", "entropy_incorrect"),
+    *("error", "ece"),
+)
+# Edges of four bins per factor of 10, because gradient norms fall by orders of magnitude as samples are learned.
+_EDGES = 10 ** np.linspace(-6, 3, 37)
+
+
+class DynamicsCallback(TrainerCallback):
+    """Measures the model before the first step and after each epoch, and draws figures when training ends.
+
+    Add the callback to an existing trainer: ``trainer.add_callback(DynamicsCallback(trainer, test_dataset))``. The
+    callback evaluates a fixed subset of the training set and a fixed subset of the test set, both without dropout. It
+    does not affect the training steps. Results are logged as metrics whose names begin with ``dynamics_``, followed by
+
+    - ``train_`` or ``test_`` and the name of a metric of that subset: ``nll`` or ``entropy``, in nats; ``nll`` or
+      ``entropy`` with the suffix ``_correct`` or ``_incorrect``, which are means over the correctly or the wrongly
+      predicted samples; ``error`` or ``ece``, as fractions. Undefined values, such as the NLL of wrong predictions
+      when there are none, are left out.
+    - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
+    - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
+    - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
+      one sample and z its logits. This metric is left out for a loss that is not a `ClosedFormLoss`, such as MMCE,
+      which depends on more than one sample.
+
+    At the epochs in `epochs`, `trainer.state.log_history` also receives the bins of the reliability diagrams and a
+    histogram of the gradient norms. `dynamics_history` collects the metrics, bins, and histograms, even after training
+    is resumed. When training ends, the main process writes the figures of `write_dynamics`.
+
+    Feature and gradient norms are left out, with a warning, if the outputs of the last layer are not the logits of the
+    samples. Examples are a head that classifies all tokens and picks one of them, and the Tree-LSTM.
+
+    Args:
+        trainer: a `FocalTrainer` with a classifier.
+        test_dataset: labeled data, or the key of one of several evaluation sets. The default is the trainer's
+            calibration set or, without one, the trainer's evaluation set.
+        num_samples: number of samples drawn from each of the two sets, with the seed `args.seed`. The default is a
+            twentieth of the training set, at most 1,000: measuring then takes a few percent of an epoch's time.
+        epochs: epochs whose bins and histograms are kept, counted from 1; 0 is before the first step. The default is
+            the first and last epochs and the epochs at one third and two thirds of training.
+        folder: folder of the figures; "report" in `args.output_dir` by default.
+
+    Raises:
+        ValueError: the model is not a classifier, has several last layers, is compiled (`torch_compile`), or is
+            sharded (FSDP, ZeRO-3); a dataset has no length; the test set is empty or is the training set; or
+            `num_samples` is below 1.
+        TypeError: `num_samples` is not an int, or the head does not end in a linear layer.
+    """
+
+    def __init__(
+        self,
+        trainer: FocalTrainer,
+        test_dataset: Any = None,
+        *,
+        num_samples: int | None = None,
+        epochs: Collection[int] | None = None,
+        folder: str | Path | None = None,
+    ):
+        args = trainer.args
+        if trainer.head is not Head.CLASSES:
+            raise ValueError(f"model must be a classifier of samples or tokens, got {type(trainer.model).__name__}")
+        if args.torch_compile:
+            raise ValueError("args.torch_compile must be False, got True: hooks do not run in compiled models")
+        if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+            raise ValueError("model must be whole on each process, got one that FSDP or ZeRO-3 shards")
+        if not has_length(trainer.train_dataset):
+            raise ValueError(
+                f"train_dataset must have a length to be sampled, got {type(trainer.train_dataset).__name__}"
+            )
+        if num_samples is None:
+            num_samples = min(max(len(trainer.train_dataset) // 20, 1), 1000)
+        check_count("num_samples", num_samples)
+        _last_linear(trainer.model)
+        self.trainer = trainer
+        self.epochs = None if epochs is None else frozenset(epochs)
+        self.folder = Path(args.output_dir, "report") if folder is None else Path(folder)
+        test_dataset = trainer.held_out_dataset(test_dataset, "test_dataset")
+        self.train_samples = _sample(trainer.train_dataset, num_samples, args.seed)
+        self.test_samples = _sample(test_dataset, num_samples, args.seed)
+
+    def on_train_begin(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step == 0:  # errors in the data or the model surface before training
+            self.measure()
+
+    def on_epoch_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        # Logging here must not cancel the Trainer's own logging of this step.
+        should_log = control.should_log
+        self.measure()
+        control.should_log = should_log
+
+    def on_train_end(
+        self, args: FocalTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            write_dynamics(self.folder, dynamics_history(state.log_history), title=str(self.trainer.loss_config))
+
+    def measure(self) -> None:
+        """Measure the current model, and log the results. All processes must call this method."""
+        trainer, state = self.trainer, self.trainer.state
+        layer = _last_linear(trainer.model)
+        train, test = (_Sums(trainer.loss, trainer.args.calibration_bins) for _ in range(2))
+        # Each data loader draws a seed for its workers, which must not change the random numbers of training.
+        with torch.random.fork_rng(devices=[]):
+            hook = layer.register_forward_hook(train.observe)
+            try:
+                trainer.collect(self.train_samples, train)
+            finally:
+                hook.remove()
+            trainer.collect(self.test_samples, test)
+
+        values = {"weight_norm": float(torch.linalg.vector_norm(layer.weight.detach().float())), **train.norms()}
+        for split, sums in (("train", train), ("test", test)):
+            metrics = sums.metrics.compute()
+            values |= {f"{split}_{name}": metrics[name] for name in _MEASURES if not math.isnan(metrics[name])}
+        if state.global_step == 0 and train.outputs_differ:
+            _logger.warning(
+                "the outputs of the last layer of %s are not the logits of the samples: feature and gradient norms "
+                "are not measured",
+                type(trainer.model).__name__,
+            )
+        logs = {f"{_PREFIX}{name}": value for name, value in values.items()}
+        where = {"epoch": state.epoch, "step": state.global_step}
+        if trainer.args.logging_strategy == IntervalStrategy.NO:  # for `dynamics_history`, without printing
+            state.log_history.append(logs | where)
+        else:
+            trainer.log(logs)
+        if self._keeps_distributions():
+            kept = {"train_bins": train.bins(), "test_bins": test.bins()}
+            if "gradient_norm" in values:
+                kept["gradient_norms"] = {"edges": _EDGES.tolist(), "count": train.histogram.tolist()}
+            state.log_history.append({_DISTRIBUTIONS: kept} | where)
+
+    def _keeps_distributions(self) -> bool:
+        epoch, last = math.ceil(self.trainer.state.epoch), self.trainer.state.num_train_epochs
+        if self.epochs is not None:
+            return epoch in self.epochs
+        return epoch in {1, math.ceil(last / 3), math.ceil(2 * last / 3), last}
+
+
+def dynamics_history(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Collect the measurements of a `DynamicsCallback` from `trainer.state.log_history`.
+
+    Returns:
+        For each measurement, a dictionary of ``"step"``, ``"epoch"``, and the metrics of `DynamicsCallback`, without
+        the prefix ``dynamics_``. At the epochs in the callback's `epochs`, there are also ``"train_bins"`` and
+        ``"test_bins"``, the fields of `ReliabilityBins` as lists (None for the means of an empty bin), and
+        ``"gradient_norms"``, a histogram with the ``"count"`` of samples between consecutive ``"edges"``. The first
+        and the last count include norms beyond the edges.
+    """
+    history = []
+    for entry in log_history:
+        if f"{_PREFIX}weight_norm" in entry:
+            values = {name.removeprefix(_PREFIX): value for name, value in entry.items() if name.startswith(_PREFIX)}
+            history.append({"step": entry["step"], "epoch": entry["epoch"], **values})
+        elif _DISTRIBUTIONS in entry:
+            history[-1] |= entry[_DISTRIBUTIONS]
+    return history
+
+
+class _Sums:
+    """Metrics, sums of norms, and gradient-norm histogram of a split in this process or, after `gather`, in all."""
+
+    def __init__(self, loss: Loss, num_bins: int):
+        self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
+        self.metrics = CalibrationMetrics(num_bins, classwise=False)
+        self.num_samples, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
+        self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)
+        self.outputs_differ = False
+        self._observed: tuple[Tensor, Tensor] | None = None
+
+    def observe(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keep the input and the output of the last layer, whose forward hook this is."""
+        self._observed = inputs[0], output
+
+    @torch.no_grad()
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add logits (N, ..., K) and labels (N, ...), or soft targets (N, ..., K), of the batch that `observe` saw."""
+        classes = class_indices(logits, labels)
+        self.metrics.update(logits, classes)
+        if self._observed is None:
+            return
+        features, output = (tensor[: len(logits)] for tensor in self._observed)
+        if output.shape != logits.shape or not torch.equal(output.to(logits.dtype), logits):
+            self.outputs_differ = True
+            return
+        kept = classes != -100
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        feature_norms = torch.linalg.vector_norm(features.to(wide), dim=-1)[kept].cpu().double()
+        self.num_samples += len(feature_norms)
+        self.feature_norm += float(feature_norms.sum())
+        if not self.has_gradients:
+            return
+        # Do not call the module itself: its hooks are there to observe training.
+        with torch.enable_grad():
+            leaf = logits.detach().to(wide).requires_grad_()
+            (gradient,) = torch.autograd.grad(self.loss.elementwise(leaf, labels).sum(), leaf)
+        gradient_norms = torch.linalg.vector_norm(gradient, dim=-1)[kept].cpu().double() * feature_norms
+        self.gradient_norm += float(gradient_norms.sum())
+        self.histogram += np.histogram(gradient_norms.numpy().clip(_EDGES[0], _EDGES[-1]), _EDGES)[0]
+
+    def gather(self) -> "_Sums":
+        """Add up the sums of all processes, and return this object."""
+        own = (
+            self.metrics,
+            self.num_samples,
+            self.feature_norm,
+            self.gradient_norm,
+            self.histogram,
+            self.outputs_differ,
+        )
+        metrics, *all_sums, histograms, differ = zip(*gather_object([own]), strict=True)
+        self.metrics = reduce(lambda mine, other: mine.merge(other), metrics)
+        self.num_samples, self.feature_norm, self.gradient_norm = map(sum, all_sums)
+        self.histogram, self.outputs_differ = sum(histograms), any(differ)
+        return self
+
+    def norms(self) -> dict[str, float]:
+        if not self.num_samples or self.outputs_differ:
+            return {}
+        norms = {"feature_norm": self.feature_norm / self.num_samples}
+        return norms | ({"gradient_norm": self.gradient_norm / self.num_samples} if self.has_gradients else {})
+
+    def bins(self) -> dict[str, list]:
+        """Return the bins of the reliability diagram as JSON values."""
+        fields = vars(self.metrics.bins())
+        return {
+            name: [None if math.isnan(value) else value for value in values.tolist()]
+            for name, values in fields.items()
+        }
+
+
+def _last_linear(model: nn.Module) -> nn.Linear:
+    layers = last_layers(model)
+    if len(layers) != 1:
+        raise ValueError(f"model must have one last layer, got {type(model).__name__}, which has {len(layers)}")
+    if not isinstance(layers[0], nn.Linear):
+        raise TypeError(f"model must end in a linear layer, got {type(layers[0]).__name__} in {type(model).__name__}")
+    return layers[0]
+
+
+def _sample(dataset: Any, size: int, seed: int) -> Dataset:
+    """Draw at most `size` samples of the dataset. The same seed draws the same samples."""
+    if not has_length(dataset):
+        raise ValueError(f"test_dataset must have a length to be sampled, got {type(dataset).__name__}")
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    indices = order[:size].sort().values.tolist()
+    # Keep the type: the Trainer removes unused columns only from a `datasets.Dataset`.
+    return dataset.select(indices) if isinstance(dataset, datasets.Dataset) else Subset(dataset, indices)

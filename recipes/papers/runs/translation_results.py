@@ -1,0 +1,155 @@
+"""Results of translators: token metrics, translations at several temperatures, and their BLEU.
+
+Translations are saved in the run's folder, because beam search takes longer than all other measurements.
+"""
+
+import itertools
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset, DatasetDict
+from sacrebleu.metrics import BLEU
+from transformers.trainer_utils import TrainOutput
+
+from hf_focal.calibration.calibrated_generation import calibrated_generation
+from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
+from hf_focal.utils.atomic_write import write_whole
+
+from ..data.generated_translations import true_translation_errors
+from ..figures.bleu_results import TranslationResult, translation_table
+
+_FOLDER = "translations"
+_NUM_SAMPLES = 10  # translations to show in the report
+
+
+def measure_translator(
+    trainer: FocalSeq2SeqTrainer,
+    trained: TrainOutput,
+    temperature: Temperature,
+    encoded: DatasetDict,
+    splits: DatasetDict,
+    bleu: BLEU,
+    temperatures: Iterable[float],
+    checkpoint: str | None,
+) -> tuple[TranslationResult, list[dict[str, str]]]:
+    """Measure a translator on "test", and on "other_test" if there is one. All processes must call this.
+
+    Args:
+        trainer: the trainer after training. Its `processing_class` is the tokenizer of both languages.
+        trained: what the trainer's `train` returned.
+        temperature: the temperature that was fitted on the validation set.
+        encoded: the splits in the trainer's format.
+        splits: the same splits with the columns "source" and "target", and "target_log_probability" if that is known.
+        bleu: the BLEU metric of `sacrebleu`.
+        temperatures: temperatures at which to translate, besides 1, the fitted temperature, and the temperatures in an
+            earlier report of this run.
+        checkpoint: the checkpoint that training resumed from, or None. Saved translations are reused only if training
+            had already finished at this checkpoint.
+
+    Returns:
+        The result, and sample translations of "test" for the report.
+    """
+    report = Path(trainer.args.output_dir) / "report" / "metrics.json"
+    earlier = TranslationResult.load(report).bleu.keys() if report.exists() else ()
+    was_finished = checkpoint is not None and Path(checkpoint).name == f"checkpoint-{trainer.state.global_step}"
+    if trainer.args.process_index == 0 and not was_finished:
+        shutil.rmtree(Path(trainer.args.output_dir) / _FOLDER, ignore_errors=True)
+    before, after = trainer.measure(encoded["test"])
+    test = splits["test"]
+    sources, references = list(test["source"]), list(test["target"])
+    tried = sorted({*temperatures, *earlier, 1.0, temperature.value})
+    translations = {T: translate("test", encoded["test"], T, trainer) for T in tried}
+    details = {
+        "train_metrics": trained.metrics,
+        "num_parameters": trainer.model.num_parameters(),
+        "num_processes": trainer.args.world_size,
+        "gamma_history": gamma_history(trainer.state.log_history),
+    }
+    if "target_log_probability" in test.column_names:
+        tokenizer: Any = trainer.processing_class
+        details["true_calibration_error"] = true_translation_errors(
+            trainer.model, tokenizer, test, temperature, max_length=trainer.model.generation_config.max_length
+        )
+    if "other_test" in splits:
+        details["other_test"] = _measure_other(trainer, temperature, encoded, splits, bleu)
+    curves = trainer.temperature_curves
+    assert after is not None and curves is not None  # a temperature was fitted
+    scores = {T: bleu.corpus_score(lines, [references]).score for T, lines in translations.items()}
+    result = TranslationResult.of_tokens(
+        trainer.args.loss, temperature, curves, before, after, scores, str(bleu.get_signature()), details
+    )
+    keys = ("source", "reference", "before", "after")
+    lines = zip(sources, references, translations[1.0], translations[temperature.value], strict=True)
+    return result, [dict(zip(keys, sides, strict=True)) for sides in itertools.islice(lines, _NUM_SAMPLES)]
+
+
+def _measure_other(
+    trainer: FocalSeq2SeqTrainer, temperature: Temperature, encoded: DatasetDict, splits: DatasetDict, bleu: BLEU
+) -> dict[str, dict[str, float]]:
+    """Measure token metrics and BLEU on "other_test" before T ("pre") and after T ("post")."""
+    references, scores = list(splits["other_test"]["target"]), {}
+    measured = trainer.measure(encoded["other_test"])
+    for when, T, metrics in zip(("pre", "post"), (1.0, temperature.value), measured, strict=True):
+        assert metrics is not None
+        lines = translate("other_test", encoded["other_test"], T, trainer)
+        scores[when] = metrics.compute() | {"bleu": bleu.corpus_score(lines, [references]).score}
+    return scores
+
+
+def translate(name: str, encoded: Dataset, temperature: float, trainer: FocalSeq2SeqTrainer) -> list[str]:
+    """Translate a split at a temperature, or read the saved translations. All processes must call this.
+
+    Args:
+        name: name of the split.
+        encoded: the split's samples in the trainer's format.
+        temperature: temperature for `calibrated_generation`.
+        trainer: a trainer with `predict_with_generate`. The generation config of the trainer's model has the other
+            options of generation.
+
+    Returns:
+        One translation for each sample, in the order of the samples.
+    """
+    path = Path(trainer.args.output_dir) / _FOLDER / f"{name}_T{temperature}.txt"
+    kept: list[list[str] | None] = [None]  # from the first process only: others might look after it wrote the file
+    if trainer.args.process_index == 0 and path.exists():
+        kept = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+    (lines,) = broadcast_object_list(kept)
+    if lines is not None:
+        return lines
+    logging.info("translating %s at temperature %g", name, temperature)
+    sources = encoded.remove_columns("labels")
+    # Longest first: lengths within a batch are similar, and a batch that does not fit into memory fails at once.
+    order = np.argsort([-len(ids) for ids in sources["input_ids"]], kind="stable")
+    ids = trainer.predict(sources.select(order), **calibrated_generation(temperature)).predictions
+    tokenizer: Any = trainer.processing_class
+    texts = tokenizer.batch_decode(np.where(ids < 0, tokenizer.pad_token_id, ids), skip_special_tokens=True)
+    lines = [" ".join(texts[place].split()) for place in np.argsort(order)]
+    if trainer.args.process_index == 0:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, "\n".join(lines) + "\n")
+    return lines
+
+
+def translation_summary(results: Sequence[TranslationResult]) -> str:
+    """Format the table of results, and lines about the true calibration error and the other test set."""
+    lines = [
+        translation_table(results),
+        "Before → after temperature scaling, on the test set; tokens under teacher forcing, BLEU by beam search.",
+    ]
+    for result in results:
+        if truth := result.details.get("true_calibration_error"):
+            before, after = (100 * error for error in truth)
+            lines.append(f"true ECE, {result.loss}: {before:.2f} → {after:.2f}% (against the grammar's probabilities)")
+        if other := result.details.get("other_test"):
+            pre, post = other["pre"], other["post"]
+            lines.append(
+                f"other test set, {result.loss}: ECE {100 * pre['ece']:.2f} → {100 * post['ece']:.2f}%, "
+                f"BLEU {pre['bleu']:.2f} → {post['bleu']:.2f}"
+            )
+    return "\n".join(lines)

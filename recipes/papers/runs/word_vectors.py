@@ -1,0 +1,78 @@
+"""Word vectors of the papers' text models: arguments, loading, and an optimizer with a separate learning rate."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, set_seed
+
+from hf_focal.trainer import FocalTrainingArguments
+
+from ..models import load_embeddings
+from . import recipe_checks as check
+
+
+@dataclass
+class WordVectorArguments:
+    """The arguments of the vocabulary and its word vectors."""
+
+    _argument_group_name = "word vectors"
+    vocab_size: int = field(default=20_000, metadata={"help": "Words in the vocabulary."})
+    embedding_size: int = field(default=100, metadata={"help": "Width of the word vectors."})
+    embeddings_file: str | None = field(
+        default=None, metadata={"help": "Word vectors in GloVe's format to start from. Default: random vectors."}
+    )
+    embedding_learning_rate: float | None = field(
+        default=None,
+        metadata={
+            "help": "Learning rate of the word vectors, without weight decay; 0 freezes them. Default: learning_rate."
+        },
+    )
+
+    embedding_sgd: bool = field(
+        default=False, metadata={"help": "Update the word vectors by plain SGD, if the other weights have AdaGrad."}
+    )
+
+    def __post_init__(self) -> None:
+        check.at_least(1, self, "embedding_size")
+        check.at_least(0, self, "embedding_learning_rate")
+        if self.embeddings_file is not None and not Path(self.embeddings_file).is_file():
+            raise FileNotFoundError(f"embeddings_file must be an existing file, got {self.embeddings_file!r}")
+
+
+def load_word_vectors(
+    arguments: WordVectorArguments, tokenizer: PreTrainedTokenizerBase, seed: int
+) -> torch.Tensor | None:
+    """Read the vectors (V, D) of the tokenizer's V tokens from `embeddings_file`; return None if no file is given."""
+    if arguments.embeddings_file is None:
+        return None
+    set_seed(seed)
+    return load_embeddings(arguments.embeddings_file, tokenizer, arguments.embedding_size)
+
+
+def build_optimizer(
+    model: PreTrainedModel, args: FocalTrainingArguments, arguments: WordVectorArguments
+) -> torch.optim.Optimizer | None:
+    """Build the optimizer that `args` name, with a separate learning rate for the word vectors; 0 freezes the vectors.
+
+    Return None if `arguments` set no separate learning rate.
+    """
+    learning_rate = arguments.embedding_learning_rate
+    if learning_rate is None:
+        return None
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    model.to(args.device)  # Adagrad creates its state when it is built, on the device of the weights
+    vectors = model.get_input_embeddings().weight
+    assert isinstance(vectors, nn.Parameter)
+    rest = [parameter for parameter in model.parameters() if parameter is not vectors]
+    groups = [{"params": rest, "weight_decay": args.weight_decay}]
+    if learning_rate == 0:
+        vectors.requires_grad_(False)
+    elif arguments.embedding_sgd:  # AdaGrad divides by √(Σ g²) + eps, which a huge eps makes constant: plain SGD
+        groups.append({"params": [vectors], "lr": 1e6 * learning_rate, "eps": 1e6, "weight_decay": 0.0})
+    else:
+        groups.append({"params": [vectors], "lr": learning_rate, "weight_decay": 0.0})
+    if kind is torch.optim.Adagrad:  # fused halves the time of a Tree-LSTM's step; Trainer does not ask for it
+        options["fused"] = args.device.type == "cpu"
+    return kind(groups, **options)

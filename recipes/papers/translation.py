@@ -1,0 +1,220 @@
+"""Train or fine-tune a translation model, correct its temperature, and measure its token predictions and its BLEU.
+
+Train with one loss:
+
+    python recipes/papers/translation.py --config recipes/papers/configs/multi30k/transformer_small.yaml \
+        --train_file train.parquet --test_file test.parquet --loss focal:gamma=1 --output_dir out/focal
+
+Compare several losses in one table and one figure. Without data arguments, the data is generated sentence pairs:
+
+    python recipes/papers/translation.py --config recipes/papers/configs/translation_demo.yaml \
+        --compare cross_entropy,label_smoothing:alpha=0.1,focal:gamma=1 --output_dir out/translation
+
+On several GPUs: `accelerate launch --num_processes 4 recipes/papers/translation.py ...`.
+Running the same command again resumes an interrupted run and reuses a finished one.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from datasets import DatasetDict
+from sacrebleu.metrics import BLEU
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    MarianMTModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
+
+from hf_focal import FocalSeq2SeqTrainer
+from papers.data.generated_translations import generate_translations
+from papers.data.parallel_corpora import load_parallel
+from papers.data.pretrained_models import check_seq2seq_model
+from papers.data.sentence_pair_encoding import encode_pairs
+from papers.data.tokenizer_training import train_bpe_tokenizer
+from papers.figures.translation_report import write_translation_comparison, write_translation_report
+from papers.models import transformer_config
+from papers.runs import recipe_checks as check
+from papers.runs.checkpoint_averaging import average_last_checkpoints
+from papers.runs.loss_comparison import train_each_loss
+from papers.runs.recipe_arguments import GeneratedDatasetArguments, parse_recipe
+from papers.runs.recipe_command import run_recipe
+from papers.runs.translation_arguments import TranslationArguments, TranslationTrainingArguments
+from papers.runs.translation_results import measure_translator, translation_summary
+
+
+@dataclass
+class DataArguments(GeneratedDatasetArguments):
+    """The data. Without `dataset_name` or files, the recipe generates pairs whose true probabilities are known."""
+
+    train_file: str | None = field(
+        default=None,
+        metadata={"help": "A csv, json, jsonl or parquet file, or the common prefix of two text files (.en, .de)."},
+    )
+    other_test_file: str | None = field(
+        default=None, metadata={"help": "A second test set, from another domain say, to measure as well."}
+    )
+    source_lang: str = field(default="en", metadata={"help": "The language to translate from, and its column."})
+    target_lang: str = field(default="de", metadata={"help": "The language to translate to, and its column."})
+    validation_size: int | None = field(
+        default=None,
+        metadata={"help": "Pairs for validation. Default: a hundredth, or a twentieth of the generated pairs."},
+    )
+    num_generated: int = field(default=20_000, metadata={"help": "Number of training pairs to generate."})
+
+    def file_suffixes(self) -> tuple[str, ...]:
+        return "", f".{self.source_lang}", f".{self.target_lang}"
+
+
+@dataclass
+class ModelArguments:
+    """The model: any sequence-to-sequence model to fine-tune, or a Transformer to train from scratch."""
+
+    _argument_group_name = "model"
+    model_name_or_path: str = field(
+        default="transformer",
+        metadata={
+            "help": "A Hub id or folder of a model for one pair of languages (nothing tells it which to translate "
+            "into: no prefix as for T5, no language code as for mBART); or 'transformer', trained from scratch."
+        },
+    )
+    max_length: int = field(
+        default=128,
+        metadata={"help": "Drop longer training pairs, and truncate test inputs and translations to this length."},
+    )
+    vocab_size: int = field(default=37_000, metadata={"help": "transformer: largest size of the shared vocabulary."})
+    d_model: int = field(default=512, metadata={"help": "transformer: width."})
+    num_layers: int = field(default=6, metadata={"help": "transformer: layers of the encoder, and of the decoder."})
+    num_heads: int = field(default=8, metadata={"help": "transformer: attention heads."})
+    ffn_dim: int = field(default=2048, metadata={"help": "transformer: width of the feed-forward layers."})
+    dropout: float = field(default=0.1, metadata={"help": "transformer: dropout of each residual branch."})
+
+    def __post_init__(self):
+        check.model_name(self.model_name_or_path, ["transformer"])
+        check.at_least(1, self, "max_length", "vocab_size", "d_model", "num_layers", "num_heads", "ffn_dim")
+        if self.d_model % (2 * self.num_heads):
+            raise ValueError(f"d_model must be a multiple of 2 * num_heads, got {self.d_model} for {self.num_heads}")
+        check.fraction(self, "dropout")
+
+
+ARGUMENTS = (DataArguments, ModelArguments, TranslationArguments, TranslationTrainingArguments)
+
+
+def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
+    """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
+    if data_args.given():
+        return load_parallel(
+            data_args.dataset_name,
+            data_args.dataset_config_name,
+            **data_args.files(),
+            source_lang=data_args.source_lang,
+            target_lang=data_args.target_lang,
+            validation_size=data_args.validation_size,
+            seed=seed,
+        )
+    held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
+    sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}
+    return DatasetDict({name: generate_translations(n, seed=seed + i) for i, (name, n) in enumerate(sizes.items())})
+
+
+def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> PreTrainedTokenizerBase:
+    if model_args.model_name_or_path != "transformer":
+        check_seq2seq_model(model_args.model_name_or_path, model_args.max_length)
+        return AutoTokenizer.from_pretrained(model_args.model_name_or_path)
+    batches = splits["train"].iter(batch_size=10_000)
+    texts = (text for batch in batches for side in ("source", "target") for text in batch[side])
+    return train_bpe_tokenizer(texts, model_args.vocab_size, model_args.max_length)
+
+
+def build_model(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    if model_args.model_name_or_path != "transformer":
+        # float32 even if the weights were saved in half precision: mixed precision needs them in full.
+        return AutoModelForSeq2SeqLM.from_pretrained(model_args.model_name_or_path, dtype=torch.float32)
+    sizes = ("max_length", "d_model", "num_layers", "num_heads", "ffn_dim", "dropout")
+    return MarianMTModel(transformer_config(tokenizer, **{name: getattr(model_args, name) for name in sizes}))
+
+
+def main(argv: list[str]) -> list:
+    data_args, model_args, recipe_args, args = parse_recipe(ARGUMENTS, argv, __doc__)
+    bleu = BLEU(trg_lang=data_args.target_lang)  # raises if the language's tokenizer is not installed
+
+    with args.main_process_first(desc="loading the data"):
+        splits = load_data(data_args, args.seed)
+        tokenizer = load_tokenizer(model_args, splits)
+        encoded = DatasetDict(
+            {
+                name: encode_pairs(split, tokenizer, model_args.max_length, cut=name != "train")
+                for name, split in splits.items()
+            }
+        )
+    # Scores are renormalized at T = 1 too, so that they stay comparable if a model forbids tokens.
+    generation = {
+        "max_length": model_args.max_length,
+        "num_beams": args.generation_num_beams,
+        "renormalize_logits": True,
+    }
+    if args.generation_num_beams > 1:
+        generation["length_penalty"] = recipe_args.length_penalty
+
+    def train_one(args: TranslationTrainingArguments, checkpoint: str | None):
+        set_seed(args.seed)
+        model = build_model(model_args, tokenizer)
+        model.generation_config.update(**generation)
+        trainer = FocalSeq2SeqTrainer(
+            model=model,
+            args=args,
+            train_dataset=encoded["train"],
+            eval_dataset=encoded["validation"],
+            calibration_dataset=encoded["validation"],
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        )
+        trained = trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_state()
+        if args.average_checkpoints > 1:
+            average_last_checkpoints(trainer, args.average_checkpoints)
+
+        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
+        result, samples = measure_translator(
+            trainer, trained, temperature, encoded, splits, bleu, recipe_args.temperatures(), checkpoint
+        )
+        trainer.save_calibrated()
+        sides = (data_args.source_lang, data_args.target_lang)
+        languages = [side for side in sides if re.fullmatch("[a-z]{2,3}", side)]  # the Hub's codes
+        datasets = data_args.card_names("a generated corpus")
+        trainer.create_model_card(result=result, language=languages, **datasets)
+        if args.process_index == 0:
+            write_translation_report(Path(args.output_dir) / "report", result, samples)  # last: the run is finished
+        return result
+
+    settings = {"length_penalty": recipe_args.length_penalty}
+    if args.average_checkpoints > 1:
+        settings |= {"save_strategy": args.save_strategy, "save_steps": args.save_steps}
+    return train_each_loss(
+        train_one,
+        args,
+        recipe_args,
+        settings=(data_args, model_args, settings),
+        calibration_size=sum(map(len, encoded["validation"]["labels"])),
+        unit="target tokens",
+        summary=translation_summary,
+        next_steps=[
+            "read samples.md, and see in curves.png how the temperature changes BLEU",
+            "load a model with its temperature: AutoModelForSeq2SeqLM.from_pretrained({folder!r})",
+            None
+            if data_args.given()
+            else "use your own pairs: --train_file train.csv --test_file test.csv "
+            "(columns en and de) --output_dir <another>",
+        ],
+        compare=write_translation_comparison,
+        reusable=lambda result: recipe_args.temperatures() <= result.bleu.keys(),
+    )
+
+
+if __name__ == "__main__":
+    run_recipe(main)

@@ -1,0 +1,213 @@
+"""Generated translations and their exact probabilities."""
+
+import math
+import re
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from papers.data.generated_translations import END, Grammar, generate_translations
+from scipy.stats import chisquare
+
+
+@pytest.fixture(scope="module")
+def grammar():
+    return Grammar()
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return generate_translations(1500)
+
+
+def sources(grammar, count, max_words=11, seed=0):
+    rng, found = np.random.default_rng(seed), []
+    while len(found) < count:
+        source = grammar.sample_source(rng)
+        if len(source.split()) <= max_words:
+            found.append(source)
+    return found
+
+
+def walk(grammar, source, prefix=""):
+    """All targets that begin with `prefix`, with their probabilities given it."""
+    for word, probability in grammar.next_word_distribution(source, prefix).items():
+        if word == END:
+            yield prefix, probability
+        else:
+            for target, rest in walk(grammar, source, f"{prefix} {word}".strip()):
+                yield target, probability * rest
+
+
+def enumerated(grammar, source):
+    """P(target | source) by the definition: the sum over all registers, orders and translations of the phrases."""
+    result = defaultdict(float)
+    for register, prior in ((0, 0.6), (1, 0.4)):
+        for order, probability in grammar._orders(grammar._parse(source), register):
+            partial = [((), prior * probability)]
+            for phrase in order:
+                translations = grammar._translate(phrase, register)
+                partial = [(words + more, p * q) for words, p in partial for more, q in translations]
+            for words, p in partial:
+                result[" ".join(words)] += p
+    return {target: probability for target, probability in result.items() if probability > 0}
+
+
+@pytest.mark.parametrize("ambiguity", [0.0, 0.5, 1.0])
+def test_next_words_give_each_target_its_probability(ambiguity):
+    grammar = Grammar(ambiguity=ambiguity, language_seed=1)
+    for source in sources(grammar, 6, max_words=6):
+        tree = dict(walk(grammar, source))
+        assert abs(sum(tree.values()) - 1) < 1e-12
+        expected = enumerated(grammar, source)
+        assert tree.keys() == expected.keys()
+        np.testing.assert_allclose([tree[target] for target in expected], list(expected.values()), rtol=1e-10)
+        if ambiguity == 0:
+            assert len(tree) == 1
+
+
+def test_posterior_of_long_sentences(grammar):
+    """Bayes' rule over the enumerated targets, after each prefix of a sentence with all optional parts."""
+    source = next(source for source in sources(grammar, 500) if len(source.split()) == 11)
+    targets = enumerated(grammar, source)
+    words = grammar.sample_target(source, np.random.default_rng(0)).split()
+    for length, distribution in enumerate(grammar.next_word_distributions(source, " ".join(words))):
+        expected = defaultdict(float)
+        for target, probability in targets.items():
+            target = [*target.split(), END]
+            if target[:length] == words[:length]:
+                expected[target[length]] += probability
+        total = sum(expected.values())
+        assert distribution == pytest.approx({word: mass / total for word, mass in expected.items()}, rel=1e-10)
+
+
+def test_samples_follow_the_distribution(grammar):
+    rng = np.random.default_rng(0)
+    for source in sources(grammar, 4, max_words=6):
+        counts = Counter(grammar.sample_target(source, rng) for _ in range(3000))
+        tree = dict(walk(grammar, source))
+        assert counts.keys() <= tree.keys()
+        observed = np.array([counts[target] for target in tree])
+        expected = 3000 * np.array(list(tree.values()))
+        rare = expected < 5
+        if rare.any():
+            observed, expected = (np.append(values[~rare], values[rare].sum()) for values in (observed, expected))
+        assert len(observed) > 1 and chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_next_words_are_calibrated(grammar, corpus):
+    probability, hit = [], []
+    for row in corpus:
+        words, _ = grammar.token_probabilities(row["source"], row["target"])
+        distributions = grammar.next_word_distributions(row["source"], row["target"])
+        for word, distribution in zip(words, distributions, strict=True):
+            probability += distribution.values()
+            hit += [word == candidate for candidate in distribution]
+    probability, hit = np.array(probability), np.array(hit)
+    bins = np.digitize(probability, np.linspace(0, 1, 11))
+    for b in range(1, 11):
+        p, h = probability[bins == b], hit[bins == b]
+        # Five deviations of the mean of independent draws; those of one position exclude each other.
+        assert abs(p.mean() - h.mean()) < 5 * np.sqrt((p * (1 - p)).sum()) / p.size
+
+
+def test_register_shows_in_the_prefix(grammar):
+    """What comes later depends on words it does not agree with: the earlier ones tell of the register."""
+    ending = defaultdict(set)
+    source = next(source for source in sources(grammar, 50, max_words=5) if len(enumerated(grammar, source)) > 8)
+    for target in enumerated(grammar, source):
+        if len(target.split()) == 5:
+            ending[target.split()[-1]].add(round(grammar.next_word_distribution(source, target)[END], 9))
+    assert max(map(len, ending.values())) > 1
+
+
+def test_determiners_and_adjectives_agree():
+    """Without ambiguity: the subject is first, its noun between determiner and adjective, which share the ending."""
+    grammar, endings = Grammar(ambiguity=0.0), set()
+    for source in sources(grammar, 200):
+        if [grammar._kind[word] for word in source.split()[:2]] == ["d", "a"]:
+            target = grammar.sample_target(source, np.random.default_rng(0)).split()
+            determiner, noun, adjective = target[:3]
+            assert determiner.endswith("n") == adjective.endswith("n") and not noun.endswith("n")
+            assert grammar.next_word_distribution(source, determiner) == {noun: 1.0}
+            endings.add(determiner.endswith("n"))
+    assert endings == {True, False}
+
+
+@pytest.mark.parametrize("ambiguity", [0.0, 0.5, 1.0])
+def test_word_orders(ambiguity):
+    grammar, rng = Grammar(ambiguity=ambiguity), np.random.default_rng(0)
+    kind = {word: grammar._kind[source] for source, words in grammar._synonyms.items() for word, _ in words}
+    kind[grammar._particle] = "x"
+    late = {"adverb": [], "place": [], "particle": []}
+    for source in sources(grammar, 1500):
+        target = grammar.sample_target(source, rng).split()
+        kinds = "".join(kind[word.removesuffix("n")] for word in target)
+        match = re.fullmatch("(t?)dna?((?:dnp)?)dna?((?:dnp)?)(t?)vx?", kinds)
+        assert match and sorted(kinds.rstrip("x")) == sorted(grammar._kind[word] for word in source.split())
+        if "t" in kinds:
+            late["adverb"].append(match[4] == "t")
+        if "p" in kinds:
+            late["place"].append(match[3] == "dnp")
+        late["particle"].append(kinds.endswith("x"))
+    # 0.6 of the plain register's and 0.4 of the formal one's.
+    for name, probability in (
+        ("adverb", 0.6 * 0.6 + 0.4 * 0.1),
+        ("place", 0.6 * 0.1 + 0.4 * 0.7),
+        ("particle", 0.6 * 0.1 + 0.4 * 0.9),
+    ):
+        p = ambiguity * probability
+        assert abs(np.mean(late[name]) - p) <= 4 * np.sqrt(p * (1 - p) / len(late[name]))
+
+
+def test_columns(grammar, corpus):
+    assert {name: feature.dtype for name, feature in corpus.features.items()} == {
+        "source": "string",
+        "target": "string",
+        "target_log_probability": "float64",
+    }
+    for row in corpus:
+        words, probabilities = grammar.token_probabilities(row["source"], row["target"])
+        assert " ".join(words[:-1]) == row["target"] and words[-1] == END
+        assert math.isclose(row["target_log_probability"], np.log(probabilities).sum(), rel_tol=1e-12, abs_tol=1e-15)
+    for column, longest, smallest in (("source", 11, 80), ("target", 12, 150)):
+        lengths = {len(text.split()) for text in corpus[column]}
+        assert min(lengths) == 5 and max(lengths) == longest
+        assert smallest <= len({word for text in corpus[column] for word in text.split()}) <= 200
+        assert all(re.fullmatch("[a-z]+( [a-z]+)*", text) for text in corpus[column])
+
+
+def test_seeds(corpus):
+    first = generate_translations(100, seed=1)
+    assert first[:] == generate_translations(100, seed=1)[:]
+    assert not set(first["source"]) & set(corpus["source"])
+    # The same language: one's pairs have the same words and are possible in the other's grammar.
+    assert {w for text in first["source"] for w in text.split()} <= {w for t in corpus["source"] for w in t.split()}
+    other = generate_translations(100, seed=1, language_seed=1)
+    with pytest.raises(ValueError, match="source must be a sentence"):
+        Grammar().token_probabilities(other["source"][0], other["target"][0])
+
+
+def test_errors(grammar, corpus):
+    source, target = corpus["source"][0], corpus["target"][0]
+    for arguments, message in (
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"language_seed": -2}, "language_seed must be at least 0, got -2"),
+        ({"ambiguity": 1.5}, "ambiguity must be from 0 to 1, got 1.5"),
+        ({"ambiguity": math.nan}, "ambiguity must be from 0 to 1, got nan"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            generate_translations(**{"num_samples": 1} | arguments)
+    for wrong in ("", "hello", " ".join(source.split()[:-1]), f"{source} hello", " ".join(reversed(source.split()))):
+        for call in (grammar.next_word_distribution, grammar.token_probabilities):
+            with pytest.raises(ValueError, match=f"^source must be a sentence .* got {wrong!r}$"):
+                call(wrong, "")
+        with pytest.raises(ValueError, match="source must be"):
+            grammar.sample_target(wrong, np.random.default_rng(0))
+    for wrong in ("hello", f"{target} {target}", f"{target.split()[0]} hello"):
+        with pytest.raises(ValueError, match=f"^prefix must begin a translation of {source!r}, got {wrong!r}$"):
+            grammar.next_word_distribution(source, wrong)
+    for wrong in ("", "hello", f"{target} {target}", " ".join(target.split()[:-2])):
+        with pytest.raises(ValueError, match=f"^target must be a whole translation of {source!r}, got {wrong!r}$"):
+            grammar.token_probabilities(source, wrong)

@@ -1,0 +1,493 @@
+"""Images from their files to pixel values, against Pillow, NumPy and the image processors of Transformers."""
+
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, Image
+from papers.data.dataset_splits import label_names
+from papers.data.image_batches import ImageDataset, collate, decode_images, load_image_splits, prepare_batch
+from papers.data.pixel_format import PixelFormat
+from PIL import Image as PILImage
+from transformers import BitImageProcessorPil
+
+from hf_focal.cli.dataset_loading import load_digits
+
+MEAN, STD = (0.5, 0.25, 0.4), (0.2, 0.25, 0.5)
+RNG = np.random.default_rng(0)
+
+
+def noise(width, height, channels=3):
+    return RNG.integers(0, 256, (height, width, channels)[: 2 if channels == 1 else 3], dtype=np.uint8)
+
+
+def png(pixels, **options):
+    file = io.BytesIO()
+    image = pixels if isinstance(pixels, PILImage.Image) else PILImage.fromarray(pixels)
+    image.save(file, format="PNG", **options)
+    return file.getvalue()
+
+
+def split_of(images, labels=None, names=("cat", "dog")):
+    """A split as `load_image_splits` returns it, of the bytes of images."""
+    rows = {"image": [{"bytes": image, "path": None} for image in images]}
+    rows["label"] = [i % len(names) for i in range(len(images))] if labels is None else labels
+    return Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=list(names))))
+
+
+def decoded_again(split):
+    return [np.asarray(PILImage.open(io.BytesIO(image["bytes"]))) for image in split["image"]]
+
+
+def formatted(size, crop_pct=1.0):
+    return PixelFormat(size, crop_pct, MEAN, STD)
+
+
+def normalised(pixels):
+    """(..., 3) of 0 … 255, in double precision."""
+    return (np.asarray(pixels, dtype=np.float64) / 255 - MEAN) / STD
+
+
+IMAGES = [png(noise(5, 4)) for _ in range(60)]
+LABELS = ["dog", "cat", "cat"] * 20
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(name, columns, features=None): a parquet file."""
+
+    def write(name, columns, features=None):
+        Dataset.from_dict(columns, features).to_parquet(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def test_parquet_of_images(write):
+    features = Features(img=Image(), fine_label=ClassLabel(names=["b", "a", "unseen"]))
+    columns = {"img": [{"bytes": image, "path": None} for image in IMAGES], "fine_label": [0, 1, 1] * 20}
+    test = {name: values[:4][::-1] for name, values in columns.items()}
+    splits = load_image_splits(
+        train_file=write("train.parquet", columns, features),
+        test_file=write("test.parquet", test, features),
+        image_column="img",
+        label_column="fine_label",
+    )
+    assert [(name, len(split)) for name, split in splits.items()] == [("train", 54), ("validation", 6), ("test", 4)]
+    expected = Features(image=Image(decode=False), label=ClassLabel(names=["b", "a", "unseen"]))
+    assert all(split.features == expected for split in splits.values())
+    assert [image["bytes"] for image in splits["test"]["image"]] == IMAGES[3::-1]
+    assert splits["test"]["label"][:] == [0, 1, 1, 0]
+    assert Counter(splits["validation"]["label"]) == {0: 2, 1: 4}
+    both = [image["bytes"] for name in ("train", "validation") for image in splits[name]["image"]]
+    assert sorted(both) == sorted(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"), [(LABELS, ["cat", "dog"]), ([1, 0, 2] * 20, ["0", "1", "2"])], ids=["strings", "integers"]
+)
+def test_structs_of_bytes_with_other_labels(write, labels, names):
+    columns = {"image": [{"bytes": image} for image in IMAGES], "label": labels}
+    file = write("train.parquet", columns)
+    splits = load_image_splits(train_file=file, validation_size=12)
+    assert label_names(splits) == names
+    assert (len(splits["train"]), len(splits["validation"])) == (48, 12)
+    by_image = dict(zip(IMAGES, labels, strict=True))
+    for row in splits["train"]:
+        assert names[row["label"]] == str(by_image[row["image"]["bytes"]])
+    again, other = (load_image_splits(train_file=file, validation_size=12, seed=seed) for seed in (42, 1))
+    assert again["validation"][:] == splits["validation"][:]
+    assert other["validation"][:] != splits["validation"][:]
+
+
+def write_folder(folder, sizes):
+    """PNG files SPLIT/CLASS/NUMBER.png, so many of each class; their values tell them apart."""
+    value = 0
+    for split, count in sizes.items():
+        for label in ("cat", "dog"):
+            (folder / split / label).mkdir(parents=True)
+            for number in range(count):
+                value += 1
+                PILImage.new("L", (3, 3), value).save(folder / split / label / f"{number}.png")
+
+
+def test_a_folder_of_images(tmp_path):
+    write_folder(tmp_path, {"train": 6, "test": 2})
+    splits = load_image_splits(str(tmp_path), validation_size=4)
+    assert [len(split) for split in splits.values()] == [8, 4, 4]
+    assert label_names(splits) == ["cat", "dog"]
+    assert Counter(splits["validation"]["label"]) == {0: 2, 1: 2}
+    values = decode_images(splits["test"], 3)[:, 0, 0, 0].tolist()
+    assert dict(zip(values, splits["test"]["label"], strict=True)) == {13: 0, 14: 0, 15: 1, 16: 1}
+
+
+def test_splits_of_other_names(tmp_path):
+    write_folder(tmp_path, {"train": 4, "valid": 2})  # which `datasets` calls "validation"
+    with pytest.raises(ValueError, match=r"dataset_name must have a split 'test', got .* with \['train', "):
+        load_image_splits(str(tmp_path))
+    splits = load_image_splits(str(tmp_path), validation_size=2, test_split="validation")
+    assert [(name, len(split)) for name, split in splits.items()] == [("train", 6), ("validation", 2), ("test", 4)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_files_of_paths(tmp_path, suffix):
+    write_folder(tmp_path, {"train": 5})
+    paths = sorted(map(str, tmp_path.rglob("*.png")))
+    rows = Dataset.from_dict({"file": paths, "animal": [path.split("/")[-2] for path in paths]})
+    getattr(rows, {"csv": "to_csv", "jsonl": "to_json"}[suffix])(tmp_path / f"train.{suffix}")
+    splits = load_image_splits(
+        train_file=tmp_path / f"train.{suffix}", image_column="file", label_column="animal", validation_size=2
+    )
+    assert label_names(splits) == ["cat", "dog"]
+    values = decode_images(splits["train"], 3)[:, 0, 0, 0]
+    assert [int(value > 5) for value in values] == splits["train"]["label"][:]
+
+
+def rows_of(images, labels):
+    return {"image": [image and {"bytes": image, "path": None} for image in images], "label": labels}
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (
+            {"img": [{"bytes": IMAGES[0], "path": None}], "label": ["cat"]},
+            r"image_column must be one of \['img', 'label'\], the columns of test_file .*; did you mean 'img'\?",
+        ),
+        (
+            {"image": [{"bytes": IMAGES[0], "path": None}], "labels": ["cat"]},
+            r"label_column must be one of \['image', 'labels'\], .* got 'label'; did you mean 'labels'\?",
+        ),
+        ({"image": [1.5], "label": ["cat"]}, "image_column must hold images, got Value.'float64'. in 'image' of test"),
+        ({"image": [[1, 2]], "label": ["cat"]}, "image_column must hold images, got .* in 'image' of test_file"),
+        (
+            rows_of([IMAGES[0], None], ["cat", "dog"]),
+            "image_column must have no missing values, got 1 of 2 in 'image' of test",
+        ),
+        (
+            {"image": ["1.png", None], "label": ["cat"] * 2},
+            "image_column must have no missing values, got 1 of 2 in 'image'",
+        ),
+        (
+            rows_of(IMAGES[:2], ["cat", None]),
+            "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
+        ),
+        (rows_of(IMAGES[:1], ["cow"]), "label_column must hold some of 'cat', 'dog', got 'cow' in 'label' of test"),
+        (rows_of(IMAGES[:1], [0]), "label_column must hold Value.'string'. as in train, got Value.'int64'. in "),
+        (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
+    ],
+)
+def test_bad_test_files(write, test, message):
+    train = write("train.parquet", rows_of(IMAGES, LABELS))
+    with pytest.raises(ValueError, match=message):
+        load_image_splits(train_file=train, test_file=write("test.parquet", test))
+
+
+def test_the_same_column_twice(write):
+    train = write("train.parquet", rows_of(IMAGES, LABELS))
+    with pytest.raises(ValueError, match="label_column must be a different column from image_column, got 'image'"):
+        load_image_splits(train_file=train, label_column="image")
+    with pytest.raises(ValueError, match="label_column must hold ClassLabel, integers or strings, got"):
+        load_image_splits(train_file=train, image_column="label", label_column="image")
+    with pytest.raises(FileNotFoundError, match=r"test_file must be an existing file, got 'no\.parquet'"):
+        load_image_splits(train_file=train, test_file="no.parquet")
+
+
+@pytest.mark.parametrize("broken", [b"", b"no image", IMAGES[0][:-30], "missing.png", None])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_is_no_image_is_named_by_its_row(broken, in_memory):
+    is_path = broken is None or isinstance(broken, str)
+    images = [{"bytes": image, "path": "1.png"} for image in IMAGES[:8]]
+    images[5] = {"bytes": None, "path": broken} if is_path else {"bytes": broken, "path": None}
+    split = Dataset.from_dict({"image": images, "label": [0] * 8}).cast_column("image", Image(decode=False))
+    with pytest.raises(ValueError, match="image_column must hold images, got something else in row 5: "):
+        ImageDataset(split, formatted(4), in_memory=in_memory).__getitems__([0, 5, 3])
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path):
+    (tmp_path / "cut_off.png").write_bytes(IMAGES[0][:-30])
+    split = Dataset.from_dict({"image": [str(tmp_path / "cut_off.png")]}).cast_column("image", Image(decode=False))
+    with pytest.raises(ValueError, match=r"something else in row 0, '.*cut_off\.png': .*truncated"):
+        decode_images(split, 4)
+
+
+def test_a_folder_that_is_not_there_and_a_class_of_the_test_images_alone(tmp_path):
+    with pytest.raises(ValueError, match=r"dataset_name must be an existing folder or a Hub id, got '.*pets'"):
+        load_image_splits(str(tmp_path / "pets"))
+    for name in ("train/cat/1.png", "train/cat/2.png", "train/dog/1.png", "train/dog/2.png", "test/bird/1.png"):
+        path = tmp_path / "pets" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(IMAGES[len(list(tmp_path.rglob("*.png")))])
+    with pytest.raises(
+        ValueError, match=r"label_column must hold labels that train has, got 'bird' in 'label' of split"
+    ):
+        load_image_splits(str(tmp_path / "pets"))
+
+
+@pytest.mark.parametrize("size", [4, 7, 16])
+def test_decoded_sizes(size):
+    split = split_of([png(noise(width, height)) for width, height in ((4, 4), (7, 7), (9, 5), (5, 9), (16, 40))])
+    decoded = decode_images(split, size)
+    assert (decoded.dtype, decoded.shape) == (torch.uint8, (5, size, size, 3))
+    same = {4: 0, 7: 1}.get(size)
+    if same is not None:
+        np.testing.assert_array_equal(decoded[same], decoded_again(split)[same])
+
+
+def test_the_middle_square_of_what_is_not_square():
+    wide, tall = noise(9, 4), noise(4, 10)
+    decoded = decode_images(split_of([png(wide), png(tall)]), 4)
+    np.testing.assert_array_equal(decoded[0], wide[:, 2:6])
+    np.testing.assert_array_equal(decoded[1], tall[3:7])
+
+
+def test_modes():
+    colour, grey, alpha = noise(6, 6), noise(6, 6, 1), noise(6, 6, 4)
+    deep = RNG.integers(0, 2**16, (6, 6)).astype(np.uint16)
+    palette = PILImage.fromarray(colour).quantize(8)
+    black_and_white = PILImage.fromarray(grey).convert("1")
+    # Lying on its side, as cameras store it.
+    orientation = PILImage.Exif()
+    orientation[0x0112] = 6
+    turned = png(colour, exif=orientation)
+    files = [png(grey), png(alpha), png(deep), png(palette), png(black_and_white), turned]
+    decoded = decode_images(split_of(files), 6).numpy()
+    expected = [
+        grey[..., None].repeat(3, 2),
+        alpha[..., :3],
+        (deep // 256)[..., None].repeat(3, 2),
+        palette.convert("RGB"),
+        np.asarray(black_and_white)[..., None].repeat(3, 2) * 255,
+        np.rot90(colour, -1),
+    ]
+    for result, wanted in zip(decoded, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+SIZES = ((31, 31), (17, 17), (33, 21), (21, 34), (14, 29), (101, 16), (16, 16), (45, 19))
+
+
+@pytest.mark.parametrize(("size", "crop_pct"), [(16, 1.0), (14, 0.875), (15, 0.9), (13, 0.8), (15, 0.95)])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_same_pixels_as_an_image_processor(size, crop_pct, in_memory):
+    pixels = formatted(size, crop_pct)
+    processor = BitImageProcessorPil(
+        size={"shortest_edge": pixels.stored_size},
+        crop_size={"height": size, "width": size},
+        resample=PILImage.BILINEAR,
+        image_mean=list(MEAN),
+        image_std=list(STD),
+    )
+    images = [PILImage.fromarray(noise(*sides)) for sides in SIZES]
+    dataset = ImageDataset(split_of(list(map(png, images))), pixels, in_memory=in_memory)
+    found = prepare_batch(dataset.__getitems__(range(len(SIZES))), pixels)["pixel_values"]
+    expected = torch.stack([torch.as_tensor(processor(image)["pixel_values"][0]) for image in images])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop", "resized_crop"])
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_batches(augmentation, in_memory):
+    split = split_of(IMAGES)
+    dataset = ImageDataset(split, formatted(4), augmentation=augmentation, in_memory=in_memory)
+    assert len(dataset) == 60
+    batch = dataset.__getitems__([7, 3, 3])
+    shapes = {"pixel_values": (torch.uint8, (3, 4, 4, 3)), "labels": (torch.int64, (3,))}
+    if augmentation != "none":
+        shapes["boxes"] = (torch.float32, (3, 4))
+    assert {name: (values.dtype, tuple(values.shape)) for name, values in batch.items()} == shapes
+    assert batch["labels"].tolist() == [1, 1, 1]
+    for row, index in enumerate((7, 3, 3)):
+        single = dataset[index]
+        assert single.keys() == batch.keys()
+        assert all(torch.equal(values, batch[name][row]) for name, values in single.items())
+    expected = ImageDataset(split, formatted(4), augmentation=augmentation).__getitems__([7, 3, 3])
+    assert all(torch.equal(batch[name], expected[name]) for name in shapes)
+    assert collate(batch) is batch
+
+
+def test_boxes_depend_on_the_seed_and_the_epoch_alone():
+    dataset, same, other = (
+        ImageDataset(split_of(IMAGES), formatted(4), augmentation="crop", seed=seed) for seed in (1, 1, 2)
+    )
+    first = dataset.boxes.clone()
+    assert torch.equal(first, same.boxes)
+    assert not torch.equal(first, other.boxes)
+    same.set_epoch(3)
+    dataset.set_epoch(1)
+    assert not torch.equal(first, dataset.boxes)
+    dataset.set_epoch(3)
+    assert torch.equal(dataset.boxes, same.boxes)
+    dataset.set_epoch(0)
+    assert torch.equal(dataset.boxes, first)
+
+
+def test_workers_that_outlive_an_epoch_see_its_boxes():
+    dataset = ImageDataset(split_of(IMAGES[:16]), formatted(4), augmentation="crop", in_memory=False)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=8, collate_fn=collate, num_workers=1, persistent_workers=True
+    )
+    for epoch in (0, 1, 2):
+        dataset.set_epoch(epoch)
+        boxes = torch.cat([batch["boxes"] for batch in loader])
+        assert torch.equal(boxes, dataset.boxes)
+        expected = ImageDataset(split_of(IMAGES[:16]), formatted(4), augmentation="crop")
+        expected.set_epoch(epoch)
+        assert torch.equal(boxes, expected.boxes)
+
+
+def augmented(images, pixels, augmentation, seed=0):
+    """The batch of all images, and its pixel values."""
+    dataset = ImageDataset(split_of(images), pixels, augmentation=augmentation, seed=seed)
+    batch = dataset.__getitems__(range(len(images)))
+    return batch, prepare_batch(batch, pixels)
+
+
+@pytest.mark.parametrize(("size", "crop_pct"), [(8, 1.0), (32, 1.0), (9, 0.8), (8, 0.9)])
+def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
+    pixels = formatted(size, crop_pct)
+    stored = pixels.stored_size
+    images = [noise(stored, stored) for _ in range(40)]
+    batch, result = augmented(list(map(png, images)), pixels, "crop")
+    assert result.keys() == {"pixel_values", "labels"}
+    margin, padding, shifts = (stored - size) // 2, stored, Counter()
+    for image, box, found in zip(images, batch["boxes"].tolist(), result["pixel_values"], strict=True):
+        left, top = box[0] - size / 2, box[1] - size / 2
+        assert (left, top, abs(box[2]), box[3]) == (int(left), int(top), size, size)
+        shifts[left - margin] += 1
+        shifts[top - margin] += 1
+        padded = np.pad(image, ((padding, padding), (padding, padding), (0, 0)))
+        left, top = int(left) + padding, int(top) + padding
+        cut = padded[top : top + size, left : left + size]
+        cut = cut[:, ::-1] if box[2] < 0 else cut
+        np.testing.assert_allclose(found.permute(1, 2, 0), normalised(cut), rtol=0, atol=1e-5 * max(1, stored / 16))
+    assert shifts.keys() == set(range(-(margin + 4), margin + 5))
+
+
+def test_half_of_the_images_are_flipped():
+    for augmentation in ("crop", "resized_crop"):
+        boxes = ImageDataset(split_of(IMAGES * 40), formatted(4), augmentation=augmentation, in_memory=False).boxes
+        assert abs((boxes[:, 2] < 0).float().mean() - 0.5) < 0.04  # four standard deviations
+        assert (boxes[:, 3] > 0).all()
+
+
+@pytest.mark.parametrize("crop_pct", [1.0, 0.75])
+def test_boxes_of_any_size_lie_within_the_image(crop_pct):
+    pixels = formatted(6, crop_pct)
+    stored = pixels.stored_size
+    boxes = ImageDataset(split_of(IMAGES * 40), pixels, augmentation="resized_crop", in_memory=False).boxes.double()
+    width, height = boxes[:, 2].abs(), boxes[:, 3]
+    for middle, extent in ((boxes[:, 0], width), (boxes[:, 1], height)):
+        assert (middle - extent / 2).min() >= -1e-5
+        assert (middle + extent / 2).max() <= stored + 1e-5
+    area, aspect = width * height / stored**2, width / height
+    assert 0.08 - 1e-6 <= area.min() < 0.1 and 0.9 < area.max() <= 1 + 1e-6
+    # Cutting what sticks out brings the sides nearer to each other.
+    assert 3 / 4 - 1e-6 <= aspect.min() < 0.76 and 1.31 < aspect.max() <= 4 / 3 + 1e-6
+    within = area < 0.7  # of which nothing sticks out
+    counts = torch.histc(area[within], 5, 0.08, 0.7) / within.sum()
+    assert (counts - 0.2).abs().max() < 0.05
+    counts = torch.histc(aspect[within].log(), 4, -np.log(4 / 3), np.log(4 / 3)) / within.sum()
+    assert (counts - 0.25).abs().max() < 0.06
+    where = ((boxes[:, 0] - width / 2) / (stored - width))[within]
+    assert (torch.histc(where, 5, 0, 1) / within.sum() - 0.2).abs().max() < 0.05
+
+
+def test_boxes_of_any_size_show_what_is_there():
+    """On a linear ramp bilinear interpolation is exact: a pixel's value is that of its place in the image."""
+    stored = 24
+    pixels = formatted(10, 10 / stored)
+    assert pixels.stored_size == stored
+    y, x = np.mgrid[:stored, :stored]
+    ramp = np.stack([10 * x, 10 * y, 4 * x + 6 * y], 2).astype(np.uint8)
+    batch, result = augmented([png(ramp)] * 50, pixels, "resized_crop")
+    places = (np.arange(10) + 0.5) / 10 - 0.5
+    for (middle_x, middle_y, width, height), found in zip(
+        batch["boxes"].tolist(), result["pixel_values"], strict=True
+    ):
+        at_x = (middle_x + width * places - 0.5)[None, :].repeat(10, 0)
+        at_y = (middle_y + height * places - 0.5)[:, None].repeat(10, 1)
+        inner = (at_x >= 0) & (at_x <= stored - 1) & (at_y >= 0) & (at_y <= stored - 1)  # the rim fades to 0
+        expected = normalised(np.stack([10 * at_x, 10 * at_y, 4 * at_x + 6 * at_y], 2))
+        np.testing.assert_allclose(found.permute(1, 2, 0)[inner], expected[inner], rtol=0, atol=1e-4)
+        assert inner.mean() > 0.5
+
+
+def test_autocast_rounds_no_places():
+    batch, expected = augmented([png(noise(40, 40))] * 8, formatted(40), "resized_crop")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = prepare_batch(batch, formatted(40))
+    assert torch.equal(found["pixel_values"], expected["pixel_values"])
+
+
+@pytest.mark.parametrize(("size", "crop_pct"), [(6, 0.75), (5, 0.7), (7, 0.87)])
+def test_without_augmentation_the_middle_is_seen(size, crop_pct):
+    pixels = formatted(size, crop_pct)
+    stored = pixels.stored_size
+    image = noise(stored, stored)
+    _, result = augmented([png(image)], pixels, "none")
+    margin = (stored - size) // 2
+    cut = image[margin : margin + size, margin : margin + size]
+    found = result["pixel_values"][0].permute(1, 2, 0)
+    np.testing.assert_allclose(found, normalised(cut), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop"])
+def test_normalised_and_channels_last(augmentation):
+    batch, result = augmented(IMAGES, formatted(4), augmentation)
+    values = result["pixel_values"]
+    assert (values.dtype, values.shape) == (torch.float32, (60, 3, 4, 4))
+    assert values.is_contiguous(memory_format=torch.channels_last)
+    assert result["labels"] is batch["labels"]
+    if augmentation == "none":
+        expected = normalised(batch["pixel_values"])
+        np.testing.assert_allclose(values.permute(0, 2, 3, 1), expected, rtol=0, atol=1e-6)
+    assert batch["pixel_values"].dtype == torch.uint8  # the given batch is as it was
+
+
+def test_an_unknown_augmentation():
+    with pytest.raises(ValueError, match="augmentation must be one of none, crop, resized_crop, got 'flip'"):
+        ImageDataset(split_of(IMAGES), formatted(4), augmentation="flip")
+
+
+def test_digits():
+    from sklearn.datasets import load_digits as sklearn_digits
+
+    splits = load_digits()
+    assert {name: len(split) for name, split in splits.items()} == {"train": 797, "validation": 500, "test": 500}
+    assert label_names(splits) == [str(digit) for digit in range(10)]
+    for split in splits.values():
+        counts = Counter(split["label"])
+        assert len(counts) == 10 and max(counts.values()) < 1.15 * min(counts.values())
+    # All of scikit-learn's, each once: no image is in two splits but where it is twice among them.
+    source = sklearn_digits()
+    values = np.concatenate([decode_images(split, 8)[..., 0] for split in splits.values()])
+    labels = np.concatenate([split["label"][:] for split in splits.values()])
+    found = Counter(zip((row.tobytes() for row in np.rint(values / 255 * 16).astype(np.uint8)), labels, strict=True))
+    wanted = zip((row.tobytes() for row in source.images.astype(np.uint8)), source.target, strict=True)
+    assert found == Counter(wanted)
+    assert max(found.values()) == 1
+    assert load_digits(seed=1)["test"]["label"][:] != splits["test"]["label"][:]
+
+
+@pytest.mark.slow
+def test_real_cifar10(real_data):
+    folder = real_data / "cifar10"
+    files = {f"{name}_file": folder / f"{name}.parquet" for name in ("train", "test")}
+    splits = load_image_splits(**files, validation_size=5000)
+    counts = {"train": 4500, "validation": 500, "test": 1000}
+    assert len(label_names(splits)) == 10
+    for name, count in counts.items():
+        assert Counter(splits[name]["label"][:]) == dict.fromkeys(range(10), count)
+    few = splits["test"].select(range(7))
+    pixels = PixelFormat(32, 1.0, MEAN, STD)
+    values = prepare_batch(ImageDataset(few, pixels).__getitems__(range(7)), pixels)["pixel_values"]
+    expected = normalised(np.stack([np.asarray(image.convert("RGB")) for image in decoded_images(few)]))
+    np.testing.assert_allclose(values.permute(0, 2, 3, 1), expected, rtol=0, atol=1e-5)
+    assert len({image.tobytes() for image in decoded_images(few)}) == 7
+
+
+def decoded_images(split):
+    return split.cast_column("image", Image())["image"]

@@ -1,0 +1,276 @@
+"""Parsing, encoding and batching of sentiment trees."""
+
+import sys
+
+import pytest
+import torch
+from datasets import load_dataset
+from hypothesis import given
+from hypothesis import strategies as st
+from papers.data.dataset_splits import label_names
+from papers.data.sentiment_trees import (
+    Tree,
+    TreeCollator,
+    encode_trees,
+    load_trees,
+    load_trees_or_table,
+    parse_tree,
+    read_trees,
+    train_leaf_tokenizer,
+)
+from papers.data.text_splits import load_splits
+from papers.data.tokenizer_training import train_bpe_tokenizer
+from transformers import AutoTokenizer
+
+ROCK = "(3 (2 (2 The) (2 Rock)) (4 (3 is) (2 .)))"
+
+
+def bracketed(tree, node: int = -1) -> str:
+    """The tree in brackets, by recursion."""
+    node %= len(tree.labels)
+    if tree.left[node] == -1:
+        leaf = sum(height == 0 for height in tree.height[:node])
+        return f"({tree.labels[node]} {tree.words[leaf]})"
+    children = " ".join(bracketed(tree, side[node]) for side in (tree.left, tree.right))
+    return f"({tree.labels[node]} {children})"
+
+
+labels = st.integers(0, 4)
+leaves = st.builds("({} {})".format, labels, st.text("abc.,'`-", min_size=1))
+trees = st.recursive(leaves, lambda below: st.builds("({} {} {})".format, labels, below, below), max_leaves=20)
+
+
+def test_nodes_are_in_post_order():
+    tree = parse_tree(ROCK)
+    assert tree.words == ["The", "Rock", "is", "."]
+    assert tree.left == [-1, -1, 0, -1, -1, 3, 2]
+    assert tree.right == [-1, -1, 1, -1, -1, 4, 5]
+    assert tree.height == [0, 0, 1, 0, 0, 1, 2]
+    assert tree.labels == [2, 2, 2, 3, 2, 4, 3]
+
+
+def test_one_word():
+    assert parse_tree("(4 Great)") == Tree(["Great"], [-1], [-1], [0], [4])
+
+
+def test_white_space_is_free():
+    assert parse_tree(" ( 3\t(2(2 The)\n(2  Rock) )(4(3 is)(2 .) )) \n") == parse_tree(ROCK)
+
+
+def test_escapes_are_undone_and_no_break_spaces_kept():
+    tree = parse_tree("(2 (2 (2 -LRB-) (2 8\u00a01\\/2)) (2 (2 \\*\\*) (2 -RRB-)))")
+    assert tree.words == ["(", "8\u00a01/2", "**", ")"]
+
+
+@given(trees)
+def test_trees_are_what_their_brackets_say(text):
+    tree = parse_tree(text)
+    assert bracketed(tree) == text
+    assert all(max(left, right) < node for node, (left, right) in enumerate(zip(tree.left, tree.right, strict=True)))
+    for left, right, height in zip(tree.left, tree.right, tree.height, strict=True):
+        assert height == (0 if left == -1 else 1 + max(tree.height[left], tree.height[right]))
+
+
+def test_depth_is_not_bounded_by_the_stack():
+    depth = 3 * sys.getrecursionlimit()
+    left = parse_tree("(2 " * depth + "(2 a)" + " (2 b))" * depth)
+    right = parse_tree("(2 (2 a) " * depth + "(2 b)" + ")" * depth)
+    assert left.height[-1] == right.height[-1] == depth
+    assert len(left.words) == len(right.words) == depth + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "expected", "got"),
+    [
+        ("", 1, "'(' of a sentiment tree", "the end"),
+        ("  \n", 1, "'(' of a sentiment tree", "the end"),
+        ("word", 1, "'(' of a sentiment tree", "'word'"),
+        (")", 1, "'(' of a sentiment tree", "')'"),
+        ("(", 2, "a label from 0 to 4", "the end"),
+        ("(2", 3, "a word or '('", "the end"),
+        ("(2 (2 a) (2 b)", 15, "')'", "the end"),
+        ("(2 (2 a) (2 b", 14, "')'", "the end"),
+        ("(2 (2 a)", 9, "'(' of a second child (a node has one word or two children)", "the end"),
+        ("(2 a))", 6, "the end of the tree", "')'"),
+        ("(2 a) (2 b)", 7, "the end of the tree", "'('"),
+        ("(2 a) b", 7, "the end of the tree", "'b'"),
+        ("(2 ((2 a) (2 b)) (2 c))", 5, "a label from 0 to 4", "'('"),
+        ("(2 () (2 b))", 5, "a label from 0 to 4", "')'"),
+        ("(2 (a) (2 b))", 5, "a label from 0 to 4", "'a'"),
+        ("(2 (5 a) (2 b))", 5, "a label from 0 to 4", "'5'"),
+        ("(-1 a)", 2, "a label from 0 to 4", "'-1'"),
+        ("(12 a)", 2, "a label from 0 to 4", "'12'"),
+        ("(2 (3) (2 b))", 6, "a word or '('", "')'"),
+        ("(2 (2 a) (2 b) (2 c))", 16, "')'", "'('"),
+        ("(2 (2 a b) (2 c))", 9, "')'", "'b'"),
+        ("(2 a (2 b))", 6, "')'", "'('"),
+        ("(2 (2 a) b)", 10, "'(' of a second child (a node has one word or two children)", "'b'"),
+        ("(2 (2 (2 a)) (2 b))", 12, "'(' of a second child (a node has one word or two children)", "')'"),
+    ],
+)
+def test_malformed_trees(text, column, expected, got):
+    with pytest.raises(ValueError) as error:
+        parse_tree(text)
+    assert str(error.value) == f"tree, column {column} must be {expected}, got {got}"
+
+
+@given(trees, st.data())
+def test_no_part_of_a_tree_is_one(text, data):
+    cut = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(ValueError, match="column"):
+        parse_tree(text[:cut])
+
+
+def test_files_are_one_tree_a_line(tmp_path):
+    path = tmp_path / "dev.txt"
+    path.write_text(f"{ROCK}\n(1 naïve)\n", encoding="utf-8")
+    assert read_trees(path) == [parse_tree(ROCK), parse_tree("(1 naïve)")]
+    path.write_text(f"{ROCK}\n(1 (2 a) (7 b))\n")
+    with pytest.raises(ValueError, match=r"dev.txt, line 2, column 11 must be a label from 0 to 4, got '7'"):
+        read_trees(path)
+    path.write_text(f"{ROCK}\n\n{ROCK}\n")
+    with pytest.raises(ValueError, match=r"dev.txt, line 2, column 1 must be '\(' of a sentiment tree, got the end"):
+        read_trees(path)
+    with pytest.raises(FileNotFoundError):
+        read_trees(tmp_path / "none.txt")
+
+
+def test_files_as_datasets_of_sentences(tmp_path):
+    path = tmp_path / "dev.txt"
+    path.write_text(f"{ROCK}\n(1 (2 -LRB-) (4 naïve))\n(2 so)\n", encoding="utf-8")
+    dataset = load_trees(path)
+    assert dataset.features["label"].names == ["negative", "positive"]
+    assert dataset[:] == {
+        "tree": [ROCK, "(1 (2 -LRB-) (4 naïve))", "(2 so)"],
+        "text": ["The Rock is .", "( naïve", "so"],
+        "label": [1, 0, -1],
+    }
+    path.write_text("(1 (2 a)\n")
+    with pytest.raises(ValueError, match=r"dev.txt, line 1, column 9 must be '\(' of a second child"):
+        load_trees(path)
+
+
+class TestTokenizer:
+    def test_words_are_kept_as_they_are(self):
+        tokenizer = train_leaf_tokenizer([ROCK, "(2 (2 ,) (2 .))", parse_tree("(2 the)")])
+        assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == [
+            "[PAD]", "[UNK]", ".", ",", "Rock", "The", "is", "the"
+        ]  # fmt: skip
+        words = ["The", "the", "THE", ",", "co-writer/director", "[PAD]x", "8\u00a01/2"]
+        ids = tokenizer(words, is_split_into_words=True)["input_ids"]
+        assert ids == [5, 7, 1, 3, 1, 1, 1]
+        assert tokenizer(" The the\n")["input_ids"] == [5, 7]
+
+    def test_options(self):
+        tokenizer = train_leaf_tokenizer([ROCK, "(2 THE)"], vocab_size=4, lowercase=True)
+        assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == ["[PAD]", "[UNK]", "the", "."]
+        assert tokenizer(["ThE", "."], is_split_into_words=True)["input_ids"] == [2, 3]
+
+    def test_saved_and_loaded(self, tmp_path):
+        tokenizer = train_leaf_tokenizer([ROCK])
+        tokenizer.save_pretrained(tmp_path)
+        loaded = AutoTokenizer.from_pretrained(tmp_path)
+        assert loaded.get_vocab() == tokenizer.get_vocab()
+        words = ["The", "[PAD]x", "nobody", "."]
+        encode = {"is_split_into_words": True}
+        assert loaded(words, **encode)["input_ids"] == tokenizer(words, **encode)["input_ids"]
+        assert set(loaded(words, **encode)) == {"input_ids"} and (loaded.pad_token_id, loaded.unk_token_id) == (0, 1)
+
+
+class TestEncoding:
+    TREES = (ROCK, "(2 (1 no) (2 .))", "(0 (3 is) (1 no))", "(4 Rock)")
+
+    @pytest.fixture
+    def tokenizer(self):
+        return train_leaf_tokenizer(self.TREES)
+
+    def test_five_labels(self, tokenizer):
+        dataset = encode_trees(self.TREES, tokenizer, num_labels=5)
+        assert dataset.column_names == ["input_ids", "left", "right", "height", "labels"]
+        for row, text in zip(dataset, self.TREES, strict=True):
+            tree = parse_tree(text)
+            assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == tree.words
+            assert [row[name] for name in ("left", "right", "height", "labels")] == list(tree[1:])
+        roots = encode_trees(map(parse_tree, self.TREES), tokenizer, num_labels=5, roots_only=True)
+        assert roots["labels"][:] == [3, 2, 0, 4]
+        assert roots.remove_columns("labels")[:] == dataset.remove_columns("labels")[:]
+
+    def test_two_labels_leave_out_what_is_neutral(self, tokenizer):
+        dataset = encode_trees(self.TREES, tokenizer)
+        assert dataset["labels"][:] == [[-100, -100, -100, 1, -100, 1, 1], [1, 0, 0], [1]]
+        assert encode_trees(self.TREES, tokenizer, roots_only=True)["labels"][:] == [1, 0, 1]
+
+    def test_batches_of_nodes(self, tokenizer):
+        dataset = encode_trees(self.TREES, tokenizer)
+        batch = TreeCollator()(list(dataset))
+        assert {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in batch.items()} == {
+            "input_ids": ((3, 4), torch.int64),
+            **dict.fromkeys(("left", "right", "height", "labels", "nodes"), ((3, 7), torch.int64)),
+        }
+        assert batch["left"].tolist() == [[-1, -1, 0, -1, -1, 3, 2], [-1, -1, 0, *[-1] * 4], [-1] * 7]
+        assert batch["height"][1:].tolist() == [[0, 0, 1, *[-1] * 4], [0, *[-1] * 6]]
+        assert batch["labels"][1:].tolist() == [[1, 0, 0, *[-100] * 4], [1, *[-100] * 6]]
+        assert batch["nodes"].tolist() == [list(range(7))] * 3
+        assert TreeCollator(pad_token_id=9)([dataset[0], dataset[2]])["input_ids"][1, 1:].tolist() == [9] * 3
+        tensors = TreeCollator()(list(dataset.with_format("torch")))
+        assert all(torch.equal(tensors[name], batch[name]) for name in batch)
+
+    def test_batches_of_roots(self, tokenizer):
+        dataset = encode_trees(self.TREES, tokenizer, roots_only=True)
+        batch = TreeCollator()(list(dataset))
+        assert batch["labels"].tolist() == [1, 0, 1] and "nodes" not in batch
+        assert set(TreeCollator()(list(dataset.remove_columns("labels")))) == set(batch) - {"labels"}
+
+    def test_no_trees(self, tokenizer):
+        assert len(encode_trees(["(2 a)"], tokenizer)) == 0
+
+    def test_errors(self, tokenizer):
+        with pytest.raises(ValueError, match=r"trees\[1\], column 5 must be '\)', got the end"):
+            encode_trees(["(3 a)", "(3 a"], tokenizer)
+        with pytest.raises(ValueError, match=r"trees\[0\], column 2 must be a label from 0 to 4, got '3a'"):
+            train_leaf_tokenizer(["(3a b)"])
+        pieces = train_bpe_tokenizer(["a b c"])
+        with pytest.raises(
+            ValueError, match=r"tokenizer must give every word one id, got 2 ids of the words \['ab'\]"
+        ):
+            encode_trees(["(3 ab)"], pieces)
+        with pytest.raises(ValueError, match="num_labels must be 2 or 5, got 3"):
+            encode_trees(self.TREES, tokenizer, num_labels=3)
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_the_treebank(real_data):
+    sizes = {"train": (8544, 6920), "dev": (1101, 872), "test": (2210, 1821)}
+    splits = load_dataset("parquet", data_files={name: str(real_data / "sst" / f"{name}.parquet") for name in sizes})
+    parsed = {name: [parse_tree(text) for text in split["tree"]] for name, split in splits.items()}
+    tokenizer = train_leaf_tokenizer(parsed["train"])
+    for name, split in splits.items():
+        binary, five = (encode_trees(parsed[name], tokenizer, num_labels, roots_only=True) for num_labels in (2, 5))
+        assert (len(five), len(binary)) == sizes[name]
+        assert five["labels"][:] == split["label5"][:]
+        assert binary["labels"][:] == [label for label in split["label"] if label >= 0]
+        for tree, text in zip(parsed[name], split["text"], strict=True):
+            assert " ".join(tree.words) == text.replace("\\/", "/").replace("\\*", "*")
+        if name == "train":
+            assert all(1 not in ids for ids in five["input_ids"])
+
+
+def test_files_of_trees(tmp_path):
+    for name, root in (("train", 1), ("test", 3)):
+        lines = [f"({root} (2 word{i}) ({4 - root} -LRB-))" for i in range(4)]
+        lines += ["(4 (2 no) (4 one))"] * 4 + ["(2 neutral)"]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
+    splits = load_splits(**files, read_file=load_trees_or_table, validation_size=2)
+    assert splits["test"][0] == {"text": "word0 (", "label": 1}
+    assert label_names(splits) == ["negative", "positive"]
+    assert len(splits["test"]) == 8
+    trees = load_splits(**files, read_file=load_trees_or_table, text_column="tree", validation_size=2)
+    assert trees["test"][0]["text"] == "(3 (2 word0) (1 -LRB-))"
+
+
+def test_a_text_file_without_trees_is_refused(tmp_path):
+    (tmp_path / "plain.txt").write_text("a text, not a tree\n")
+    with pytest.raises(ValueError, match=r"plain\.txt, line 1, column 1 must be '\(' of a sentiment tree, got 'a'"):
+        load_splits(train_file=tmp_path / "plain.txt", read_file=load_trees_or_table)

@@ -1,0 +1,249 @@
+from collections import Counter
+
+import pytest
+from datasets import ClassLabel, Dataset, Features, Value
+from papers.data.dataset_splits import label_names
+from papers.data.text_splits import load_splits
+
+TEXTS = [f"text {i}" for i in range(40)]
+LABELS = ["spam", "ham", "ham", "eggs"] * 10
+
+
+@pytest.fixture
+def write(tmp_path):
+    """write(name, text=..., label=...): a file of these columns, in the format of the name's suffix."""
+
+    def write(name, **columns):
+        path, dataset = tmp_path / name, Dataset.from_dict(columns)
+        writers = {
+            "csv": dataset.to_csv,
+            "json": dataset.to_json,
+            "jsonl": dataset.to_json,
+            "parquet": dataset.to_parquet,
+        }
+        writers[path.suffix[1:]](path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "jsonl", "parquet"])
+def test_string_labels_become_sorted_classes(write, suffix):
+    train = write(f"train.{suffix}", text=TEXTS, label=LABELS)
+    test = write("test.parquet", text=["a", "b"], label=["spam", "eggs"])
+    splits = load_splits(train_file=train, test_file=test)
+    assert list(splits) == ["train", "validation", "test"]
+    assert label_names(splits) == ["eggs", "ham", "spam"]
+    assert all(split.features == splits["train"].features for split in splits.values())
+    assert splits["train"].features == {"text": Value("string"), "label": ClassLabel(names=["eggs", "ham", "spam"])}
+    assert splits["test"][:] == {"text": ["a", "b"], "label": [2, 0]}
+    by_text = dict(zip(TEXTS, LABELS, strict=True))
+    names = label_names(splits)
+    assert all(names[row["label"]] == by_text[row["text"]] for row in splits["train"])
+
+
+def test_labels_lose_the_spaces_around_them(write, caplog):
+    train = write("train.csv", text=TEXTS, label=[" ham" if label == "ham" else label for label in LABELS])
+    test = write("test.csv", text=["a", "b"], label=["eggs ", "ham"])
+    splits = load_splits(train_file=train, test_file=test)
+    assert label_names(splits) == ["eggs", "ham", "spam"]
+    assert splits["test"]["label"][:] == [0, 1]
+    assert f"train_file '{train}': spaces around labels of 'label' are stripped: ' ham'" in caplog.text
+    assert f"test_file '{test}': spaces around labels of 'label' are stripped: 'eggs '" in caplog.text
+
+
+def test_integer_labels(write):
+    splits = load_splits(train_file=write("train.csv", text=TEXTS, label=[0, 1, 2, 0] * 10))
+    assert list(splits) == ["train", "validation"]
+    assert label_names(splits) == ["0", "1", "2"]
+
+
+def test_class_labels_keep_their_names(tmp_path):
+    features = ClassLabel(names=["b", "a", "never seen"])
+    dataset = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 20}).cast_column("label", features)
+    dataset.to_parquet(tmp_path / "train.parquet")
+    assert label_names(load_splits(train_file=tmp_path / "train.parquet")) == ["b", "a", "never seen"]
+
+
+def test_validation_cut_is_stratified_seeded_and_disjoint(write):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    splits = load_splits(train_file=train, validation_fraction=0.2)
+    assert Counter(splits["validation"]["label"]) == {0: 2, 1: 4, 2: 2}
+    assert sorted([*splits["train"]["text"], *splits["validation"]["text"]]) == sorted(TEXTS)
+    again = load_splits(train_file=train, validation_size=8)
+    assert again["validation"][:] == splits["validation"][:]
+    other = load_splits(train_file=train, validation_size=8, seed=1)
+    assert other["validation"][:] != splits["validation"][:]
+
+
+def test_given_validation_file_is_used(write):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    validation = write("validation.csv", text=["v"], label=["ham"])
+    splits = load_splits(train_file=train, validation_file=validation)
+    assert splits["validation"]["text"][:] == ["v"] and splits["train"]["text"][:] == TEXTS
+
+
+def test_columns_can_have_other_names(write):
+    train = write("train.csv", label=TEXTS, text=LABELS, other=LABELS)
+    splits = load_splits(train_file=train, text_column="label", label_column="text", validation_size=4)
+    assert splits["train"].column_names == ["text", "label"]
+    assert splits["train"][0]["text"].startswith("text ")
+
+
+def test_only_empty_cells_of_csv_are_null(write):
+    train = write("train.csv", text=["NA", "null", "None", "nan"] * 10, label=["None", "NA"] * 20)
+    assert label_names(load_splits(train_file=train)) == ["NA", "None"]
+
+
+def test_dataset_folder(write, tmp_path):
+    write("train.csv", text=TEXTS, label=LABELS)
+    with pytest.raises(ValueError, match=r"dataset_name must have a split 'test', got .* with \['train'\]"):
+        load_splits(str(tmp_path))
+    write("test.csv", text=["t"], label=["ham"])
+    write("dev.csv", text=["d"], label=["eggs"])
+    splits = load_splits(str(tmp_path))
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [40, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"text": ["a"], "label": ["bacon"]},
+            "must hold some of 'eggs', 'ham', 'spam', got 'bacon' in 'label' of test_file",
+        ),
+        (
+            {"text": ["a"], "label": [1]},
+            "must hold Value.'string'. as in train, got Value.'int64'. in 'label' of test_file .*test.csv'",
+        ),
+        ({"text": [], "label": []}, "test_file must be csv with rows, got"),
+        (
+            {"text": ["a", None], "label": ["ham"] * 2},
+            "text_column must have no missing values, got 1 of 2 in 'text' of test_file",
+        ),
+        (
+            {"text": ["a", "b"], "label": ["ham", None]},
+            "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
+        ),
+        (
+            {"txt": ["a"], "label": ["ham"]},
+            r"text_column must be one of \['txt', 'label'\], .* got 'text'; did you mean 'txt'\?",
+        ),
+        (
+            {"text": [" ", "\t"], "label": ["ham"] * 2},
+            "text_column must hold texts, got only blank ones in 'text' of test",
+        ),
+        ({"text": [1.5], "label": ["ham"]}, "text_column must hold strings, got .*float64.* in 'text' of test_file"),
+        (
+            {"text": TEXTS[::-1], "label": LABELS[::-1]},
+            "test_file .* must hold samples of its own, got those of train_file",
+        ),
+    ],
+)
+def test_bad_test_file(write, columns, message):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    with pytest.raises(ValueError, match=message):
+        load_splits(train_file=train, test_file=write("test.csv", **columns))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, 1.0] * 20, "must hold ClassLabel, integers or strings, got .*float64.* in 'label' of train_file"),
+        ([-1, 0, 1, 0] * 10, "must hold each of 0..K-1, got -1, 0, 1"),
+        ([0, 2] * 20, "must hold each of 0..K-1, got 0, 2"),
+        ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
+        (["ham"] * 40, "must hold at least two labels, got 'ham' in 'label' of train_file"),
+        ([0] * 40, "must hold at least two labels, got 0 in 'label' of train_file"),
+        (["ham", "spam", "egg"] + ["ham"] * 37, "train_file .* 2 samples of each label .* got 1 of 'egg': give"),
+    ],
+)
+def test_bad_training_labels(write, labels, message):
+    with pytest.raises(ValueError, match=message):
+        load_splits(train_file=write("train.parquet", text=TEXTS, label=labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("ragged.csv", b"text,label\na,x\nb,y,z\n", "Expected 2 fields in line 3, saw 3"),
+        ("latin1.csv", "text,label\nsch\xf6n,x\n".encode("latin-1"), "can't decode byte 0xf6"),
+        ("cut_off.jsonl", b'{"text": "a", "label": "x"}\n{"text":', "JSON parse error"),
+        ("cut_off.parquet", b"PAR1" + bytes(40), "corrupted"),
+        ("semicolons.csv", b"text;label\na, b;x\n", "got 'text'"),
+        ("tabs.csv", b"text\tlabel\na\tx\n", "got 'text'"),
+        ("empty.csv", b"", "No columns to parse"),
+    ],
+)
+def test_files_that_cannot_be_read_say_why(name, content, reason, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}.*{reason}"):
+        load_splits(train_file=tmp_path / name)
+
+
+def test_hidden_class_labels(tmp_path):
+    train = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 20}).cast_column("label", ClassLabel(names=["a", "b"]))
+    train.to_parquet(tmp_path / "train.parquet")
+    hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
+    hidden.to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(ValueError, match=r"must hold labels, got none in 'label' of split 'test' of"):
+        load_splits(str(tmp_path))
+
+
+def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
+    features = Features(text=Value("string"), label=ClassLabel(names=["a", "b"]))
+    train = Dataset.from_dict({"text": TEXTS, "label": [0, 1, -1, 1] * 10}, features=features)
+    train.to_parquet(tmp_path / "train.parquet")
+    with caplog.at_level("INFO"):
+        splits = load_splits(train_file=tmp_path / "train.parquet", validation_size=6)
+    assert len(splits["train"]) + len(splits["validation"]) == 30
+    assert set(splits["train"]["label"]) == {0, 1}
+    assert "dropped 10 of 40 samples, which have no label" in caplog.text
+
+
+def test_bad_arguments(write, tmp_path):
+    train = write("train.csv", text=TEXTS, label=LABELS)
+    for arguments, error, message in [
+        ({}, ValueError, "dataset_name or train_file must be given, got neither"),
+        ({"test_file": train}, ValueError, "dataset_name or train_file must be given, got only test_file"),
+        (
+            {"dataset_name": "a/b", "train_file": train},
+            ValueError,
+            "dataset_name must be given without files, got 'a/b' and train",
+        ),
+        (
+            {"train_file": tmp_path / "none.csv"},
+            FileNotFoundError,
+            "train_file must be an existing file, got .*none.csv",
+        ),
+        ({"train_file": "train.tsv"}, ValueError, "train_file must end in .csv, .json, .jsonl, .parquet, got"),
+        ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
+        (
+            {"train_file": train, "validation_size": 40},
+            ValueError,
+            r"validation_size must be from 3 to 37, .* have each of the 3 labels, got 40: set it, or",
+        ),
+        ({"train_file": train, "validation_size": 1}, ValueError, "validation_size must be from 3 to 37, .* got 1:"),
+        (
+            {"train_file": train, "validation_fraction": 0.01},
+            ValueError,
+            "validation_size must be from 3 to 37, .* got 1, 1% of the samples:",
+        ),
+        (
+            {"train_file": train, "validation_fraction": 1.0},
+            ValueError,
+            "validation_fraction must be between 0 and 1, got 1.0",
+        ),
+        ({"train_file": train, "label_column": "text"}, ValueError, "label_column must be a different .* got 'text'"),
+    ]:
+        with pytest.raises(error, match=message):
+            load_splits(**arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_newsgroups(real_data):
+    folder = real_data / "newsgroups"
+    splits = load_splits(train_file=folder / "train.parquet", test_file=folder / "test.parquet", validation_size=1000)
+    assert {name: len(split) for name, split in splits.items()} == {"train": 10314, "validation": 1000, "test": 7532}
+    assert label_names(splits)[:2] == ["alt.atheism", "comp.graphics"]

@@ -1,0 +1,150 @@
+"""Trained tokenizers."""
+
+import pytest
+from datasets import load_dataset
+from papers.data.tokenizer_training import train_bpe_tokenizer, train_word_tokenizer
+from transformers import AutoTokenizer
+
+TEXTS = ["The cat, the dog.", "the cat's [hat]\n\tcost $5!", "", "a-b a_b"]
+
+
+def test_words_are_those_of_keras_filter():
+    tokenizer = train_word_tokenizer(TEXTS)
+    # By frequency, then alphabetically.
+    expected = ["[PAD]", "[UNK]", "the", "a", "b", "5", "cat", "cat's", "cost", "dog", "hat"]
+    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == expected
+    assert tokenizer.tokenize("THE dog;a/zebra's~") == ["the", "dog", "a", "[UNK]"]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 1)
+
+
+def test_vocabulary_size_counts_the_special_tokens():
+    tokenizer = train_word_tokenizer(TEXTS, vocab_size=4)
+    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == ["[PAD]", "[UNK]", "the", "a"]
+
+
+def test_training_is_deterministic():
+    texts = [f"w{i % 97} w{i % 89}" for i in range(2000)]
+    first, second = (train_word_tokenizer(texts, vocab_size=50).get_vocab() for _ in range(2))
+    assert first == second
+
+
+def test_saved_and_loaded(tmp_path):
+    tokenizer = train_word_tokenizer(TEXTS, max_length=6)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    batch = loaded(["the cat " * 5, "dog", ""], truncation=True, padding=True, return_tensors="pt")
+    assert set(batch) == {"input_ids", "attention_mask"}
+    assert batch["input_ids"].tolist() == [[2, 6, 2, 6, 2, 6], [9, 0, 0, 0, 0, 0], [0] * 6]
+    assert batch["attention_mask"].sum(dim=1).tolist() == [6, 1, 0]
+    assert loaded.get_vocab() == tokenizer.get_vocab() and loaded.model_max_length == 6
+
+
+SENTENCES = [
+    "Hello, world! It's a well-known (sic) price: $5.00.",
+    "„Ja“, sagte er – wirklich?",
+    'She said "no" , twice .',
+    "Größe, naïve café, 3/4 & 10% [x]_y; don't...",
+    ". a",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return train_bpe_tokenizer(SENTENCES * 20, vocab_size=100, max_length=30)
+
+
+def test_pairs_are_merged_inside_words_up_to_the_size():
+    tokenizer = train_bpe_tokenizer(["low low lower, lowest"] * 3, vocab_size=14)
+    assert tokenizer.convert_ids_to_tokens(range(3)) == ["<pad>", "</s>", "<unk>"]
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2)
+    assert len(tokenizer) == 14 and sorted(tokenizer.get_vocab().values()) == list(range(14))
+    merged = {token for token in tokenizer.get_vocab() if len(token) > 1} - {"<pad>", "</s>", "<unk>"}
+    assert merged == {"lo", "▁lo"}  # not "▁low": there is no room
+
+
+def test_sentences_end_and_decode_to_themselves(bpe):
+    for sentence in SENTENCES:
+        ids = bpe(sentence)["input_ids"]
+        assert ids[-1] == 1 and not {0, 1, 2} & {*ids[:-1]}
+        assert bpe.decode(ids, skip_special_tokens=True) == sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" Ja,  sagte   er ", "Ja,\tsagte\r\ner", "Ja,\u2028sagte\xa0er\u3000", "\nJa,\x85sagte er", "Ja, sagte er"],
+)
+def test_white_space_of_any_kind_is_a_space(bpe, text):
+    assert bpe.decode(bpe(text)["input_ids"], skip_special_tokens=True) == "Ja, sagte er"
+    assert bpe("  \n")["input_ids"] == [1]
+
+
+def test_composed_and_decomposed_accents_are_the_same(bpe):
+    assert bpe("cafe\u0301")["input_ids"] == bpe("café")["input_ids"]
+
+
+def test_unknown_characters(bpe):
+    ids = bpe("a日本a")["input_ids"]
+    assert ids.count(2) == 2 and ids[-1] == 1
+    assert bpe.decode(ids, skip_special_tokens=True) == "aa"
+
+
+def test_special_tokens_in_a_sentence_are_text():
+    tokenizer = train_bpe_tokenizer(["a </s> <pad> <unk>"], vocab_size=30)
+    ids = tokenizer("a</s> <pad>")["input_ids"]
+    assert not {0, 1, 2} & {*ids[:-1]}
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "a</s> <pad>"
+
+
+def test_targets_and_truncation(bpe):
+    batch = bpe(["no , twice", "He"], text_target=["wirklich ?", "Ja"])
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    assert batch["labels"] == [bpe("wirklich ?")["input_ids"], bpe("Ja")["input_ids"]]
+    whole = bpe(SENTENCES[0])["input_ids"]
+    cut = bpe(SENTENCES[0], text_target=SENTENCES[0], truncation=True, max_length=5)
+    assert cut["input_ids"] == cut["labels"] == [*whole[:4], 1]
+    cut = bpe(SENTENCES[0], truncation=True)["input_ids"]
+    assert len(whole) > 30 and cut == [*whole[:29], 1]
+
+
+def test_bpe_saved_and_loaded(bpe, tmp_path):
+    bpe.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*SENTENCES, "  two  spaces ", "</s> 日本", "cafe\u0301 " * 20]
+    options = {"truncation": True, "padding": True, "text_target": texts}
+    assert dict(loaded(texts, **options)) == dict(bpe(texts, **options))
+    for ids in bpe(texts)["input_ids"]:
+        assert loaded.decode(ids, skip_special_tokens=True) == bpe.decode(ids, skip_special_tokens=True)
+    assert loaded.get_vocab() == bpe.get_vocab() and loaded.model_max_length == 30
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.unk_token_id) == (0, 1, 2)
+
+
+def test_bpe_training_is_deterministic():
+    texts = [f"wort{i % 97} {'abcdefgh'[i % 8] * 3}{i % 89}, word{i % 13}" for i in range(2000)]
+    first, second, reordered = (
+        train_bpe_tokenizer(order, vocab_size=200) for order in (texts, iter(texts), reversed(texts))
+    )
+    assert len(first) == 200
+    assert first.get_vocab() == second.get_vocab() == reordered.get_vocab()
+    assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
+
+
+def test_vocabulary_holds_every_character():
+    # The special tokens, "▁", "a", "b" and "c"; then "▁a", "▁b" and "▁c".
+    with pytest.raises(ValueError, match=r"vocab_size must be at least 7, the special .* characters of texts, got 6"):
+        train_bpe_tokenizer(["a b c"], vocab_size=6)
+    assert len(train_bpe_tokenizer(["a b c"], vocab_size=7)) == 7
+    assert len(train_bpe_tokenizer(["a b c"], vocab_size=50)) == 10
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_unseen_captions_decode_to_themselves(real_data):
+    train, test = (
+        load_dataset("parquet", data_files=str(real_data / "multi30k" / f"{name}.parquet"), split="train")
+        for name in ("train", "test_2016_flickr")
+    )
+    tokenizer = train_bpe_tokenizer([*train["en"], *train["de"]], vocab_size=6000)
+    assert len(tokenizer) == 6000
+    for text in [*test["en"], *test["de"]]:
+        assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text

@@ -1,0 +1,89 @@
+"""Statistical tests of the papers' claims, against scipy."""
+
+import math
+
+import numpy as np
+import pytest
+from papers.figures.claims_tests import Claim, PairedTest, claims_table
+from scipy import stats
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_paired_tests_are_scipy_s(seed, margin):
+    rng = np.random.default_rng(seed)
+    first, second = rng.normal(5, 1, 8), rng.normal(5.5, 1, 8)
+    test = PairedTest.of(first - second, margin)
+    assert test.size == 8
+    assert test.mean == pytest.approx(np.mean(first) - np.mean(second))
+    assert test.p_t == pytest.approx(stats.ttest_rel(first, second + margin, alternative="less").pvalue)
+    assert test.p_wilcoxon == pytest.approx(stats.wilcoxon(first, second + margin, alternative="less").pvalue)
+    deviation = np.std(first - second, ddof=1) / np.sqrt(8)
+    bound = stats.t.ppf(0.975, 7) * deviation
+    assert test.interval == pytest.approx((test.mean - bound, test.mean + bound))
+
+
+def test_three_pairs_leave_wilcoxon_at_an_eighth():
+    assert PairedTest.of([-1.0, -2.0, -3.0]).p_wilcoxon == 0.125
+
+
+def test_a_larger_error_within_the_margin_is_not_worse():
+    assert PairedTest.of([0.2, 0.3, 0.25], margin=1.0).p_t < 0.01
+    assert PairedTest.of([0.2, 0.3, 0.25]).p_t > 0.9
+    assert PairedTest.of([1.2, 1.3, 1.25], margin=1.0).p_t > 0.9
+
+
+@pytest.mark.parametrize(("values", "mean"), [([], math.nan), ([2.5], 2.5)])
+def test_fewer_than_two_pairs_are_not_tested(values, mean):
+    test = PairedTest.of(values)
+    assert test.mean == pytest.approx(mean, nan_ok=True)
+    assert all(math.isnan(value) for value in (*test.interval, test.p_t, test.p_wilcoxon))
+
+
+@pytest.fixture
+def tasks(run):
+    """Two tasks; the second has one seed less of FLSD-53, and no AdaFocal."""
+
+    def runs(*eces):
+        return {seed: run(ece, error=ece / 10) for seed, ece in enumerate(eces)}
+
+    news = {
+        "cross_entropy": runs(0.20, 0.22, 0.21),
+        "flsd_53": runs(0.08, 0.12, 0.10),
+        "adafocal_20": runs(0.02, 0.03, 0.01),
+    }
+    trees = {"cross_entropy": runs(0.10, 0.10, 0.12), "flsd_53": runs(0.09, 0.12)}
+    return {"news": news, "trees": trees}
+
+
+def test_differences_are_for_common_seeds(tasks):
+    claim = Claim("lower", "flsd_53", "cross_entropy", "ece", "pre_t")
+    assert claim.differences(tasks["news"]) == pytest.approx({0: -12.0, 1: -10.0, 2: -11.0})
+    assert claim.differences(tasks["trees"]) == pytest.approx({0: -1.0, 1: 2.0})
+    assert claim.differences({"cross_entropy": tasks["news"]["cross_entropy"]}) == {}
+
+
+def rows_of(table):
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    return {(line[0][:3], line[1]): line[2:] for line in lines}
+
+
+def test_the_table_tests_each_claim_on_each_task_and_on_their_mean(tasks):
+    rows = rows_of(claims_table(tasks))
+    test = PairedTest.of([-12.0, -10.0, -11.0])
+    low, high = test.interval
+    assert rows["(a)", "news"] == ["3", "-11.00", f"{low:+.2f} to {high:+.2f}", f"{test.p_t:.3f}", "0.125", "shown"]
+    assert rows["(a)", "trees"][0] == "2"
+    assert rows["(a)", "trees"][-1] == "not shown"
+    mean = PairedTest.of([(-12 - 1) / 2, (-10 + 2) / 2])
+    assert rows["(a)", "mean of the tasks"][:2] == ["2", "-5.25"]
+    assert rows["(a)", "mean of the tasks"][3] == f"{mean.p_t:.3f}"
+    # An error that is higher by 0.1 points is not higher by a point.
+    assert rows["(c)", "trees"][-1] == "shown"
+    assert ("(d)", "trees") not in rows
+    assert rows["(d)", "news"][1] == "-8.00"
+
+
+def test_one_seed_is_not_tested(tasks):
+    first = {"news": {loss: {0: of_seeds[0]} for loss, of_seeds in tasks["news"].items()}}
+    assert rows_of(claims_table(first))["(a)", "news"] == ["1", "-12.00", "–", "–", "–", "–"]

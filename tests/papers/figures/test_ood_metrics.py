@@ -1,0 +1,299 @@
+"""Detection scores and metrics against their definitions, closed forms and a reference in extended precision."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from papers.figures import ood_metrics as detection
+from papers.figures.ood_metrics import detection_metrics, roc_curve, uncertainty
+
+KINDS = ("entropy", "confidence")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CLOSE = {"rel": 1e-12, "abs": 1e-14}
+
+
+def normal(*shape, scale=1.0, seed=0, dtype=torch.float32):
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
+
+
+def exact_uncertainty(logits, kind):
+    """The definitions, in long double: entropy of the softmax, and -log of its largest value."""
+    z = logits.double().numpy().astype(np.longdouble)
+    z = z - z.max(1, keepdims=True)
+    others = np.sort(np.exp(z), 1)[:, :-1].sum(1)
+    if kind == "confidence":
+        return np.log1p(others)
+    p = np.exp(z) / (1 + others)[:, None]
+    # -p log p = p (log total - z); the largest's share of log p is log1p(others) too.
+    return np.where(p > 0, p * (np.log1p(others)[:, None] - np.where(p > 0, z, 0)), 0).sum(1)
+
+
+def precision_recall_sum(positive, negative):
+    """Average precision: Σ (R_i - R_{i-1}) P_i over the distinct scores."""
+    total, recall = 0.0, 0.0
+    for threshold in sorted({*positive, *negative}, reverse=True):
+        hits, flagged = (positive >= threshold).sum(), (positive >= threshold).sum() + (negative >= threshold).sum()
+        total += (hits / len(positive) - recall) * hits / flagged
+        recall = hits / len(positive)
+    return total
+
+
+def check_against_definitions(inside, outside):
+    computed, curve = detection_metrics(inside, outside), roc_curve(inside, outside)
+    thresholds = np.array([np.inf, *sorted({*inside, *outside}, reverse=True)])
+    rates = [(part >= thresholds[:, None]).mean(1) for part in (inside, outside)]
+    np.testing.assert_array_equal(curve.thresholds, thresholds)
+    np.testing.assert_allclose(curve.false_positive_rate, rates[0], rtol=1e-14)
+    np.testing.assert_allclose(curve.true_positive_rate, rates[1], rtol=1e-14)
+    assert all(values.dtype == np.float64 for values in vars(curve).values())
+    pairs = (outside[:, None] > inside).sum() + (outside[:, None] == inside).sum() / 2
+    expected = {
+        "auroc": pairs / (len(inside) * len(outside)),
+        "aupr_out": precision_recall_sum(outside, inside),
+        "aupr_in": precision_recall_sum(-inside, -outside),
+        "fpr95": rates[0][np.round(rates[1] * len(outside)) >= 0.95 * len(outside) - 1e-9].min(),
+    }
+    assert computed == pytest.approx(expected, **CLOSE)
+    assert all(type(value) is float and 0 <= value <= 1 for value in computed.values())
+
+
+scores = st.lists(
+    st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3), st.sampled_from([0.0, -0.0, 1e-300, 1 + 2**-52])),
+    min_size=1,
+    max_size=60,
+).map(np.array)
+
+
+# --- metrics of scores ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(scores, scores)
+def test_any_scores_ties_included(inside, outside):
+    check_against_definitions(inside, outside)
+
+
+@pytest.mark.parametrize("levels", [1, 7, None])
+def test_many_scores(levels):
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(size=400), rng.normal(0.7, 1.3, size=300)
+    if levels:
+        inside, outside = (np.round(part * levels / 8) for part in (inside, outside))
+    check_against_definitions(inside, outside)
+
+
+@settings(max_examples=50, deadline=None)
+@given(scores, scores, st.randoms())
+def test_order_does_not_matter_and_swapping_the_sets_mirrors(inside, outside, random):
+    expected = detection_metrics(inside, outside)
+    shuffled = [np.array(random.sample(list(part), len(part))) for part in (inside, outside)]
+    assert detection_metrics(*shuffled) == expected
+    mirrored = detection_metrics(-outside, -inside)
+    assert mirrored["auroc"] == pytest.approx(expected["auroc"], **CLOSE)
+    assert mirrored["aupr_in"] == pytest.approx(expected["aupr_out"], **CLOSE)
+    assert mirrored["aupr_out"] == pytest.approx(expected["aupr_in"], **CLOSE)
+    assert detection_metrics(outside, inside)["auroc"] == pytest.approx(1 - expected["auroc"], **CLOSE)
+
+
+def test_separated_reversed_and_identical_scores():
+    low, high = np.arange(50.0), np.arange(100.0, 250)
+    best = {"auroc": 1, "aupr_out": 1, "aupr_in": 1, "fpr95": 0}
+    assert detection_metrics(low, high) == pytest.approx(best, **CLOSE)
+    worst = detection_metrics(high, low)
+    assert (worst["auroc"], worst["fpr95"]) == (0, 1)
+    assert worst["aupr_out"] == pytest.approx(np.mean(np.arange(1, 51) / np.arange(151, 201)))
+    for same in (np.zeros(50), low):
+        assert detection_metrics(same, same)["auroc"] == pytest.approx(0.5, **CLOSE)
+    constant = detection_metrics(np.zeros(150), np.zeros(50))
+    assert constant == {"auroc": 0.5, "aupr_out": 0.25, "aupr_in": 0.75, "fpr95": 1}
+
+
+def test_a_gaussian_shift_is_the_closed_form():
+    """AUROC is Φ(d / √2); a threshold that keeps 95% of N(d, 1) flags 1 - Φ(d - Φ⁻¹(.95)) of N(0, 1)."""
+    rng, shift, size = np.random.default_rng(0), 1.5, 200_000
+    computed = detection_metrics(rng.normal(size=size), rng.normal(shift, size=size))
+    phi = torch.special.ndtr
+    assert computed["auroc"] == pytest.approx(float(phi(torch.tensor(shift / math.sqrt(2)))), abs=3e-3)
+    quantile = torch.special.ndtri(torch.tensor(0.95, dtype=torch.float64))
+    assert computed["fpr95"] == pytest.approx(float(1 - phi(shift - quantile)), abs=5e-3)
+
+
+@pytest.mark.parametrize(("num_out", "expected"), [(20, 0.1), (21, 0.0), (100, 0.1), (1000, 0.1)])
+def test_fpr95_takes_the_first_threshold_with_95_percent(num_out, expected):
+    """19 of 20 are 95%, and 20 of 21 more: an in-distribution sample just above the threshold counts or does not."""
+    outside = np.arange(num_out, 0.0, -1)
+    needed = math.ceil(0.95 * num_out - 1e-9)
+    threshold = outside[needed - 1]
+    inside = np.array([threshold + (0.5 if expected else -0.5), *[-1.0] * 9])
+    assert detection_metrics(inside, outside)["fpr95"] == pytest.approx(expected)
+
+
+def test_scores_of_every_floating_dtype_and_of_lists():
+    inside, outside = normal(100, scale=2).round() / 4, normal(70, seed=1, scale=2).round() / 4 + 1
+    expected = detection_metrics(inside.double().numpy(), outside.double().numpy())
+    for dtype in DTYPES:
+        assert detection_metrics(inside.to(dtype), outside.to(dtype)) == expected
+    assert detection_metrics(inside.tolist(), outside.numpy()) == expected
+    # What float32 would tie.
+    assert detection_metrics([1.0], [1 + 1e-12])["auroc"] == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_at_the_ends_of_the_range():
+    check_against_definitions(np.array([-8e307, 5e-324, 0.0]), np.array([8e307, 0.0, 1e-323]))
+
+
+def test_the_pairs_of_many_samples_are_counted_exactly():
+    inside = np.arange(10.0**5)
+    assert detection_metrics(inside, inside + 0.5)["auroc"] == pytest.approx((10**5 + 1) / (2 * 10**5), **CLOSE)
+
+
+@pytest.mark.parametrize("levels", [3, None])
+@pytest.mark.parametrize("max_points", [2, 3, 200])
+def test_a_thinned_curve_stays_close(levels, max_points):
+    rng = np.random.default_rng(1)
+    inside, outside = rng.normal(size=3000), rng.normal(1, size=5000)
+    if levels:
+        inside, outside = (np.round(part * levels / 8) for part in (inside, outside))
+    whole = roc_curve(inside, outside)
+    thin = whole.thin(max_points)
+    assert len(thin.thresholds) <= max_points
+    points, kept = (np.stack([c.false_positive_rate, c.true_positive_rate, c.thresholds], 1) for c in (whole, thin))
+    assert {tuple(point) for point in kept} <= {tuple(point) for point in points}
+    np.testing.assert_array_equal(kept[[0, -1]], points[[0, -1]])
+    distance = np.abs(points[:, None, :2] - kept[None, :, :2]).sum(2).min(1)
+    assert distance.max() <= 2 / (max_points - 1) + 1e-12
+    if len(whole.thresholds) <= max_points:
+        assert thin is whole
+
+
+# --- scores of logits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", [0.1, 60.0])
+def test_uncertainty_is_the_definition(kind, dtype, scale):
+    logits = normal(500, 10, scale=scale, dtype=dtype)
+    logits[:50] = logits[:50].round()
+    computed = uncertainty(logits, kind)
+    assert computed.dtype == np.float64 and computed.shape == (500,)
+    expected = exact_uncertainty(logits, kind).astype(np.float64)
+    np.testing.assert_allclose(computed, expected, rtol=1e-11, atol=1e-300)
+    if dtype == torch.float32:
+        np.testing.assert_array_equal(uncertainty(logits.numpy(), kind), computed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_rounds_to_probability_one_is_still_ranked(kind):
+    gaps = torch.arange(1, 700, dtype=torch.float32)
+    logits = torch.stack([gaps, torch.zeros_like(gaps), torch.zeros_like(gaps) - 3], 1)
+    assert len(logits.softmax(1).amax(1).unique()) < 20
+    assert (np.diff(uncertainty(logits, kind)) < 0).all()
+    assert (uncertainty(logits, kind) > 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_uncertainty_ranks_as_probabilities_do(kind):
+    logits = normal(300, 5, scale=2, dtype=torch.float64)
+    p = logits.softmax(1)
+    plain = -p.amax(1) if kind == "confidence" else torch.special.entr(p).sum(1)
+    np.testing.assert_array_equal(np.argsort(uncertainty(logits, kind)), np.argsort(plain.numpy()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_masked_classes_and_no_rows(kind):
+    for classes in (2, 10, 1000):
+        np.testing.assert_allclose(uncertainty(torch.full((3, classes), 7.0), kind), math.log(classes), rtol=1e-14)
+    assert uncertainty(torch.tensor([[0.0, -math.inf, -math.inf]]), kind).tolist() == [0]
+    masked = torch.tensor([[1.0, 2.0, -math.inf]])
+    np.testing.assert_array_equal(uncertainty(masked, kind), uncertainty(masked[:, :2], kind))
+    assert uncertainty(torch.zeros(0, 3), kind).shape == (0,)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 20), st.floats(-50, 50), st.sampled_from(KINDS))
+def test_a_constant_and_the_order_of_classes_do_not_matter(seed, classes, constant, kind):
+    logits = normal(30, classes, scale=4, seed=seed, dtype=torch.float64)
+    expected = uncertainty(logits, kind)
+    np.testing.assert_allclose(uncertainty(logits + constant, kind), expected, rtol=1e-11)
+    permuted = logits[:, torch.randperm(classes, generator=torch.Generator().manual_seed(seed))]
+    np.testing.assert_allclose(uncertainty(permuted, kind), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_do_not_matter(kind, monkeypatch):
+    logits = normal(101, 7, scale=3).requires_grad_()
+    expected = uncertainty(logits, kind)
+    monkeypatch.setattr(detection, "_BLOCK", 70)
+    np.testing.assert_array_equal(uncertainty(logits, kind), expected)
+    monkeypatch.setattr(detection, "_BLOCK", 1)
+    np.testing.assert_array_equal(uncertainty(logits.T.contiguous().T, kind), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_uncertainty_on_a_gpu(kind):
+    logits = normal(1000, 10, scale=20)
+    np.testing.assert_allclose(uncertainty(logits.cuda(), kind), uncertainty(logits, kind), rtol=1e-12)
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("logits", "error", "message"),
+    [
+        (torch.tensor([[0.0, math.nan]]), ValueError, "logits must have a finite largest value.*nan"),
+        (torch.tensor([[0.0, 1.0], [0.0, math.inf]]), ValueError, "logits must have a finite.*got inf"),
+        (torch.tensor([[-math.inf, -math.inf]]), ValueError, "logits must have a finite.*got -inf"),
+        (torch.zeros(3, 2, dtype=torch.int64), ValueError, "logits must be floating point, got torch.int64"),
+        (torch.zeros(3), ValueError, r"logits must have the shape \(N, K\), got \(3,\)"),
+        (torch.zeros(3, 4, 2), ValueError, r"logits must have the shape \(N, K\), got \(3, 4, 2\)"),
+        (torch.zeros(3, 1), ValueError, "logits must have at least 2 classes.*got 1"),
+    ],
+)
+def test_bad_logits(logits, error, message):
+    for kind in KINDS:
+        with pytest.raises(error, match=message):
+            uncertainty(logits, kind)
+
+
+def test_an_unknown_kind():
+    with pytest.raises(ValueError, match="kind must be 'entropy' or 'confidence', got 'energy'"):
+        uncertainty(torch.zeros(1, 2), "energy")
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (torch.tensor([0.0, math.nan]), "must be finite, got nan"),
+        (np.array([0.0, -math.inf]), "must be finite, got -inf"),
+        (torch.zeros(0), r"must have the shape \(N,\) with N >= 1, got \(0,\)"),
+        ([], r"must have the shape \(N,\) with N >= 1, got \(0,\)"),
+        (np.zeros((2, 2)), r"must have the shape \(N,\) with N >= 1, got \(2, 2\)"),
+    ],
+)
+def test_bad_scores(scores, message):
+    good = np.array([0.0, 1.0])
+    for function in (detection_metrics, roc_curve):
+        with pytest.raises(ValueError, match=f"in_scores {message}"):
+            function(scores, good)
+        with pytest.raises(ValueError, match=f"out_scores {message}"):
+            function(good, scores)
+
+
+@pytest.mark.parametrize("points", [1, 0])
+def test_too_few_points(points):
+    with pytest.raises(ValueError, match=f"max_points must be at least 2, got {points}"):
+        roc_curve(np.zeros(3), np.ones(3)).thin(points)
+
+
+def test_a_missing_scikit_learn_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ImportError, match=r"detection metrics need scikit-learn: pip install 'hf_focal\[ood\]'"):
+        detection_metrics(np.zeros(3), np.ones(3))

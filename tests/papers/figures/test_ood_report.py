@@ -1,0 +1,295 @@
+"""Report of out-of-distribution detection: files, tables and contents of figures."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from papers.figures.ood_metrics import RocCurve, detection_metrics, roc_curve, uncertainty
+from papers.figures.ood_report import (
+    DetectionResult,
+    detection_table,
+    read_detection_results,
+    roc_figure,
+    shift_figure,
+    shift_table,
+    write_detection_report,
+)
+from readable import assert_apart, assert_inside, tick_boxes
+
+SIDES, KINDS = ("pre", "post"), ("entropy", "confidence")
+LONG = "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5"
+LOSSES = [
+    "cross_entropy",
+    "label_smoothing:alpha=0.05,convention=paper",
+    "focal:gamma=3",
+    "focal_calibrated:gamma=2",
+    "dual_focal:gamma=5",
+    LONG,
+    "brier",
+    "mmce:lam=2,kernel_width=0.2",
+    "inverse_focal:gamma=2",
+    "focal_sample_dependent:schedule=53,threshold=0.2",
+]
+
+
+def measured(auroc, **values):
+    return {"auroc": auroc, "aupr_out": 0.7, "aupr_in": 0.8, "fpr95": 0.5} | values
+
+
+def curve_of(power):
+    rate = np.linspace(0, 1, 20)
+    return RocCurve(rate, rate**power, np.append(np.inf, np.linspace(2.3, 0, 19)))
+
+
+def shift_of(ece, accuracy):
+    """ECE halves with the temperature; both grow worse by a tenth a severity."""
+    return [
+        {
+            "severity": s,
+            "pre": {"ece": ece + 0.1 * s, "accuracy": accuracy - 0.1 * s, "nll": 1.0 + s, "s99_accuracy": math.nan},
+            "post": {"ece": (ece + 0.1 * s) / 2, "accuracy": accuracy - 0.1 * s, "nll": 0.9 + s},
+        }
+        for s in range(6)
+    ]
+
+
+def result_of(loss, temperature, aurocs, ece=0.05, **values):
+    """A run with the AUROC by entropy (before, after), that by confidence 1% below."""
+    sides = dict(zip(SIDES, aurocs, strict=True))
+    detection = {side: {"entropy": measured(a), "confidence": measured(a - 0.01)} for side, a in sides.items()}
+    result = DetectionResult(
+        loss=loss,
+        temperature=temperature,
+        detection={"svhn": detection},
+        curves={"svhn": {"pre": curve_of(0.2), "post": curve_of(0.3)}},
+        shift={"contrast": shift_of(ece, 0.9)},
+    )
+    return replace(result, **values)
+
+
+CROSS_ENTROPY = result_of("cross_entropy", 2.0, (0.9, 0.95), ece=0.08)
+FOCAL = result_of("focal:gamma=3", 1.1, (0.93, 0.9345))
+RESULTS = [CROSS_ENTROPY, FOCAL]
+
+
+def normal(*shape, scale=1.0, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def many(number):
+    return [result_of(loss, 1.5, (0.9, 0.91)) for loss in LOSSES[:number]]
+
+
+def check_equal(mine, again):
+    """Every field, at any depth, NaN and types included."""
+    assert type(mine) is type(again)
+    if isinstance(mine, dict):
+        assert list(mine) == list(again)
+        for key in mine:
+            check_equal(mine[key], again[key])
+    elif isinstance(mine, list):
+        assert len(mine) == len(again)
+        for pair in zip(mine, again, strict=True):
+            check_equal(*pair)
+    elif isinstance(mine, RocCurve | DetectionResult):
+        check_equal(vars(mine), vars(again))
+    elif isinstance(mine, np.ndarray):
+        assert mine.dtype == again.dtype
+        np.testing.assert_array_equal(mine, again)
+    else:
+        assert mine == again or (math.isnan(mine) and math.isnan(again))
+
+
+def test_a_saved_result_reads_back_equal_nan_and_infinity_included(tmp_path):
+    path = tmp_path / "detection.json"
+    sides = {"pre": {"ece": 0.1 + 0.2, "s99_accuracy": math.nan}, "post": {"ece": 1 / 3}}
+    result = replace(CROSS_ENTROPY, in_distribution=sides, details={"depth": [1, None]})
+    write_detection_report(tmp_path, [result])
+    (values,) = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert values["shift"]["contrast"][0]["pre"]["s99_accuracy"] is None
+    check_equal([result], read_detection_results(path))
+    assert result.curves["svhn"]["pre"].thresholds[0] == math.inf  # saving changed nothing
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_measure_is_the_metrics_before_and_after_the_temperature(dtype):
+    inside, outside = normal(900, 5, scale=3).to(dtype), normal(700, 5, scale=2, seed=1).to(dtype)
+    result = DetectionResult.measure("brier", 2.5, inside, {"other": outside, "same": inside}, details={"a": 1})
+    assert (result.loss, result.temperature, result.details, result.shift) == ("brier", 2.5, {"a": 1}, {})
+    for side, temperature in (("pre", 1), ("post", 2.5)):
+        for kind in KINDS:
+            scores = [uncertainty(logits.float() / temperature, kind) for logits in (inside, outside)]
+            assert result.detection["other"][side][kind] == detection_metrics(*scores)
+            assert result.detection["same"][side][kind]["auroc"] == 0.5
+        scores = [uncertainty(logits.float() / temperature) for logits in (inside, outside)]
+        check_equal(roc_curve(*scores).thin(), result.curves["other"][side])
+        assert len(result.curves["other"][side].thresholds) <= 200
+    assert result.detection["other"]["pre"] != result.detection["other"]["post"]
+    with pytest.raises(ValueError, match="temperature must be finite and positive, got 0"):
+        DetectionResult.measure("brier", 0, inside, {})
+
+
+def test_the_detection_table():
+    other = replace(FOCAL, detection=FOCAL.detection | {"noise": {"pre": {"entropy": measured(math.nan)}}})
+    head = (
+        "| Loss | T | AUROC % (entropy) | AUROC % (confidence) | FPR@95% (entropy) | AUPR-out % (entropy) | "
+        "AUPR-in % (entropy) |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    )
+    same = "**50.00** → **50.00** | **70.00** → **70.00** | **80.00** → **80.00** |\n"
+    assert detection_table([CROSS_ENTROPY, other]) == (
+        f"## svhn\n\n{head}"
+        f"| cross_entropy | 2.00 | 90.00 → **95.00** | 89.00 → **94.00** | {same}"
+        f"| focal:gamma=3 | 1.10 | **93.00** → 93.45 | **92.00** → 92.45 | {same}"
+        f"\n## noise\n\n{head}"
+        "| cross_entropy | 2.00 | – → – | – → – | – → – | – → – | – → – |\n"
+        "| focal:gamma=3 | 1.10 | – → – | – → – | 50.00 → – | 70.00 → – | 80.00 → – |\n"
+    )
+
+
+def test_the_lowest_false_positive_rate_is_best():
+    better = result_of("brier", 1.0, (0.5, 0.5))
+    better.detection["svhn"]["pre"]["entropy"]["fpr95"] = 0.2
+    assert "| 50.00 → **50.00** |" in detection_table([CROSS_ENTROPY, better]).splitlines()[4]
+    assert "| **20.00** → **50.00** |" in detection_table([CROSS_ENTROPY, better]).splitlines()[5]
+
+
+def test_the_shift_table():
+    rule = "| --- | ---: | ---: | ---: |\n"
+    titles = "| Loss | severity 0 | severity 1 | severity 5 |\n"
+    focal = replace(FOCAL, shift={"contrast": [FOCAL.shift["contrast"][s] for s in (5, 1, 0)]})
+    lacking = replace(FOCAL, loss="brier", shift={"contrast": focal.shift["contrast"][1:2]})
+    assert shift_table([focal, lacking], "contrast") == (
+        f"## contrast: ECE %\n\n{titles}{rule}"
+        "| focal:gamma=3 | 5.00 → 2.50 | **15.00** → **7.50** | 55.00 → 27.50 |\n"
+        "| brier | – → – | **15.00** → **7.50** | – → – |\n"
+        f"\n## contrast: accuracy %\n\n{titles}{rule}"
+        "| focal:gamma=3 | 90.00 | **80.00** | 40.00 |\n"
+        "| brier | – | **80.00** | – |\n"
+    )
+    assert "| cross_entropy | 8.00 → 4.00 |" in shift_table(RESULTS, "contrast")
+    assert "| focal:gamma=3 | **5.00** → **2.50** |" in shift_table(RESULTS, "contrast")
+
+
+def test_the_roc_figure_draws_the_curves():
+    without = replace(FOCAL, loss="brier", detection={}, curves={})
+    figure = roc_figure([CROSS_ENTROPY, without, FOCAL], "svhn")
+    for axes, side in zip(figure.axes, SIDES, strict=True):
+        *lines, chance = axes.lines
+        assert chance.get_xydata().tolist() == [[0, 0], [1, 1]]
+        for line, result in zip(lines, RESULTS, strict=True):
+            curve = result.curves["svhn"][side]
+            np.testing.assert_array_equal(line.get_xdata(), curve.false_positive_rate)
+            np.testing.assert_array_equal(line.get_ydata(), curve.true_positive_rate)
+    texts = [text.get_text().replace("\n", " ").replace("\xa0", " ") for text in figure.legends[0].get_texts()]
+    assert texts == ["cross_entropy, AUROC 90.00 → 95.00%", "focal: gamma=3, AUROC 93.00 → 93.45%"]
+    assert [axes.get_title() for axes in figure.axes] == ["Before temperature scaling", "After temperature scaling"]
+
+
+def test_the_shift_figure_draws_the_metrics():
+    without = replace(FOCAL, loss="brier", shift={})
+    figure = shift_figure([CROSS_ENTROPY, without, FOCAL], "contrast")
+    panels = zip(figure.axes, (("pre", "ece"), ("post", "ece"), ("pre", "accuracy")), strict=True)
+    for axes, (side, metric) in panels:
+        for line, result in zip(axes.lines, RESULTS, strict=True):
+            assert line.get_xdata().tolist() == list(range(6))
+            expected = [100 * entry[side][metric] for entry in result.shift["contrast"]]
+            assert line.get_ydata().tolist() == expected
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cross_entropy", "focal: gamma=3"]
+
+
+def test_lines_differ_without_their_colours():
+    for figure in (roc_figure(many(10), "svhn"), shift_figure(many(10), "contrast")):
+        for axes in figure.axes:
+            looks = [(line.get_marker(), line.get_color()) for line in axes.lines[:10]]
+            assert len(set(looks)) == 10
+            assert len({marker for marker, _ in looks[:8]}) == 8
+        handles = [(line.get_marker(), line.get_color()) for line in figure.legends[0].get_lines()]
+        assert handles == looks
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [1, 3, 10])
+@pytest.mark.parametrize("kind", ["roc", "shift"])
+def test_texts_do_not_overlap(kind, number):
+    results = many(number) if number != 3 else [replace(CROSS_ENTROPY, loss=LONG)] * 3
+    figure = roc_figure(results, "svhn") if kind == "roc" else shift_figure(results, "contrast")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == number
+    boxes = [legend.get_window_extent(), *(axes.get_window_extent() for axes in figure.axes)]
+    for axes in figure.axes:
+        boxes.append(axes.title.get_window_extent())
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.label.get_text():
+                boxes.append(axis.label.get_window_extent())
+            boxes += tick_boxes(axis)
+    assert_apart(boxes)
+    texts = [text.get_window_extent() for text in legend.get_texts()]
+    assert_apart(texts)
+    assert_inside(figure, boxes)
+    assert figure.axes[0].get_window_extent().height > 0.45 * figure.canvas.get_width_height()[1]
+
+
+def test_the_report(tmp_path):
+    folder = tmp_path / "new" / "report"
+    sides = {"pre": {"error": 0.06, "ece": 0.05}, "post": {"error": 0.06, "ece": 0.01}}
+    first = replace(CROSS_ENTROPY, in_distribution=sides, shift=CROSS_ENTROPY.shift | {"gaussian noise": []})
+    second = replace(FOCAL, curves=FOCAL.curves | {"cifar-10-c/noise:5": FOCAL.curves["svhn"]})
+    paths = write_detection_report(folder, [first, second])
+    names = ["table.md", "roc_svhn.png", "roc_cifar-10-c_noise_5.png", "shift_contrast.png", "shift.csv"]
+    assert [path.name for path in paths] == [*names, "detection.json"]
+    assert sorted(folder.iterdir()) == sorted(paths)
+    text = (folder / "table.md").read_text(encoding="utf-8")
+    assert text.startswith("## In distribution\n\n| Loss | ECE % | T | Error % |")
+    assert "| cross_entropy | 5.00 → 1.00 | 2.00 | 6.00 | – → – |" in text
+    assert text.endswith(f"|\n\n{detection_table(RESULTS)}\n{shift_table(RESULTS, 'contrast')}")
+    for name in names[1:4]:
+        assert imread(folder / name).std() > 0.1
+    again = read_detection_results(folder / "detection.json")
+    for mine, read in zip([first, second], again, strict=True):
+        check_equal(mine, read)
+    assert detection_table(again) == detection_table([first, second])
+
+    text = (folder / "shift.csv").read_text(encoding="utf-8")
+    assert text.startswith("loss,corruption,severity,when,ece,accuracy,nll,s99_accuracy\n") and "\r" not in text
+    rows = list(csv.DictReader(text.splitlines()))
+    keys = [(run.loss, "contrast", str(s), side) for run in RESULTS for s in range(6) for side in SIDES]
+    assert [(row["loss"], row["corruption"], row["severity"], row["when"]) for row in rows] == keys
+    for row in rows:
+        shift = {run.loss: run for run in RESULTS}[row["loss"]].shift["contrast"]
+        expected = shift[int(row["severity"])][row["when"]]
+        for key in ("ece", "accuracy", "nll"):
+            assert float(row[key]) == expected[key]
+        assert row["s99_accuracy"] == ""  # NaN, or not measured
+
+
+def test_a_report_without_corruptions(tmp_path):
+    paths = write_detection_report(tmp_path, [replace(FOCAL, shift={})])
+    assert [path.name for path in paths] == ["table.md", "roc_svhn.png", "detection.json"]
+    assert paths[0].read_text(encoding="utf-8") == detection_table([FOCAL])
+
+
+def test_errors(tmp_path):
+    for refuse in (
+        detection_table,
+        lambda results: shift_table(results, "contrast"),
+        lambda results: roc_figure(results, "svhn"),
+        lambda results: shift_figure(results, "contrast"),
+        lambda results: write_detection_report(tmp_path, results),
+    ):
+        with pytest.raises(ValueError, match="results must hold at least one run, got none"):
+            refuse([])
+    with pytest.raises(ValueError, match=r"out_set must be one of \['svhn'\], got 'lsun'"):
+        roc_figure(RESULTS, "lsun")
+    for function in (shift_table, shift_figure):
+        with pytest.raises(ValueError, match=r"corruption must be one of \['contrast'\], got 'fog'"):
+            function(RESULTS, "fog")
+    twice = replace(FOCAL, curves={"a/b": FOCAL.curves["svhn"], "a:b": FOCAL.curves["svhn"]})
+    with pytest.raises(ValueError, match="results must have names that differ in letters or digits, got a/b, a:b"):
+        write_detection_report(tmp_path, [twice])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,247 @@
+"""Predictions, confidence tables, and the figure of examples."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from papers.figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
+from readable import assert_apart, assert_inside
+
+from hf_focal import CalibrationMetrics, Temperature
+from hf_focal.reports import RunResult
+
+NUM, CLASSES = 500, 5
+LABELS = torch.arange(NUM) % CLASSES
+NAMES = [
+    "airplane",
+    "aquarium_fish",
+    "$x_1$ and $x_2$",
+    "Staffordshire bullterrier",
+    "WWWWWWWWWWWWW: of many, many words",
+]
+LONG = "label_smoothing:alpha=0.05,convention=paper"
+
+
+def temperature_of(value):
+    return Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, num_samples=NUM, num_bins=15)
+
+
+def logits_of(seed, dtype=torch.float32):
+    logits = 2 * torch.randn(NUM, CLASSES, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (logits + 2 * torch.nn.functional.one_hot(LABELS, CLASSES)).to(dtype)
+
+
+def runs_of(*names):
+    return {name: Predictions.of(logits_of(seed), LABELS, temperature_of(2.0)) for seed, name in enumerate(names)}
+
+
+def pictures(count, height=8, width=8):
+    return np.random.default_rng(0).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_confidences_are_softmax_before_and_after_the_temperature(dtype):
+    logits = logits_of(0, dtype)
+    run = Predictions.of(logits, LABELS, temperature_of(2.5))
+    assert [getattr(run, field.name).dtype for field in fields(run)] == [np.int64, np.int64, np.float32, np.float32]
+    exact = logits.double()
+    np.testing.assert_array_equal(run.label, LABELS)
+    np.testing.assert_array_equal(run.prediction, exact.argmax(1))
+    np.testing.assert_allclose(run.before, exact.softmax(1).amax(1), rtol=1e-6)
+    np.testing.assert_allclose(run.after, (exact / 2.5).softmax(1).amax(1), rtol=1e-6)
+    np.testing.assert_array_equal(run.correct, exact.argmax(1) == LABELS)
+
+
+def test_they_are_those_of_the_metrics():
+    logits = logits_of(1).numpy()
+    run, metrics = Predictions.of(logits, LABELS.numpy(), temperature_of(2.0)), CalibrationMetrics()
+    metrics.update(logits, LABELS)
+    values = metrics.compute()
+    assert run.correct.mean() == values["accuracy"]
+    assert run.before[run.correct].mean(dtype=float) == pytest.approx(values["confidence_correct"], rel=1e-12)
+    assert run.before[~run.correct].mean(dtype=float) == pytest.approx(values["confidence_incorrect"], rel=1e-12)
+    np.testing.assert_array_equal(np.sort(run.before), np.sort(metrics.samples()[0]))
+
+
+def test_of_two_largest_logits_the_first_is_the_prediction():
+    run = Predictions.of(torch.tensor([[1.0, 3.0, 3.0]] * 2), torch.tensor([1, 2]), temperature_of(1.0))
+    assert run.prediction.tolist() == [1, 1]
+    assert run.correct.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([0, -100]), ValueError, "every label a class, got the label -100"),
+        (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, "labels must be in"),
+        (torch.zeros(1, 2, 3), torch.tensor([[0, 1]]), ValueError, r"must be \(N, K\).*shape \(1, 2, 3\)"),
+        (torch.zeros(2, 3), torch.tensor([0]), ValueError, "labels must have the shape"),
+        (torch.full((1, 3), float("nan")), torch.tensor([0]), ValueError, "logits must have a finite"),
+        (torch.zeros(1, 3, dtype=torch.long), torch.tensor([0]), ValueError, "logits must be floating"),
+    ],
+    ids=["ignored label", "label out of range", "dimensions", "lengths", "NaN", "integers"],
+)
+def test_logits_and_labels_are_checked(logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        Predictions.of(logits, labels, temperature_of(1.0))
+
+
+@pytest.mark.parametrize("count", [0, NUM])
+def test_saved_predictions_read_back_equal(count, tmp_path):
+    run, path = (
+        Predictions.of(logits_of(0)[:count], LABELS[:count], temperature_of(2.0)),
+        tmp_path / "test.predictions",
+    )
+    run.save(path)
+    again = Predictions.load(path)
+    for field in fields(Predictions):
+        mine, loaded = getattr(run, field.name), getattr(again, field.name)
+        assert loaded.dtype == mine.dtype
+        np.testing.assert_array_equal(loaded, mine)
+    assert path.stat().st_size < 1200 + 12 * count
+
+
+def test_the_table_has_s99_and_the_confidence_of_right_and_wrong():
+    logits = torch.tensor([[9.0, 0, 0], [9.0, 0, 0], [1.0, 0, 0], [0, 2.0, 0]])
+    labels = torch.tensor([0, 1, 0, 0])
+    result = RunResult.measure("brier", temperature_of(2.0), logits, labels)
+    none_wrong = RunResult.measure("focal:gamma=3", temperature_of(2.0), logits[2:3], labels[2:3])
+    old = replace(result, pre={"s99": 0.5}, post={})
+    (first, wrong_first, second, last), (cool, wrong_cool, mild, late) = (
+        (100 * (logits / t).softmax(1).amax(1)).tolist() for t in (1, 2)
+    )
+    assert confidence_table([result, none_wrong, old]) == (
+        "| Loss | S99 % | accuracy of S99 % | confidence if correct % | confidence if wrong % |\n"
+        "| --- | ---: | ---: | ---: | ---: |\n"
+        f"| brier | 50.00 → 0.00 | 50.00 → – | {(first + second) / 2:.2f} → {(cool + mild) / 2:.2f} | "
+        f"{(wrong_first + last) / 2:.2f} → {(wrong_cool + late) / 2:.2f} |\n"
+        f"| focal:gamma=3 | 0.00 → 0.00 | – → – | {second:.2f} → {mild:.2f} | – → – |\n"
+        "| brier | 50.00 → – | – → – | – → – | – → – |\n"
+    )
+    with pytest.raises(ValueError, match="at least one run"):
+        confidence_table([])
+
+
+def test_examples_are_right_or_wrong_in_every_run():
+    runs = runs_of("a", "b", "c")
+    right, wrong = choose_examples(runs, count=6, seed=3)
+    assert all(run.correct[right].all() and not run.correct[wrong].any() for run in runs.values())
+    for rows in (right, wrong):
+        assert all(type(row) is int for row in rows)
+        assert rows == sorted(set(rows)) and len(rows) == 6
+    assert choose_examples(runs, count=6, seed=3) == (right, wrong)
+    assert choose_examples(runs, count=6, seed=4) != (right, wrong)
+
+
+def test_fewer_examples_where_there_are_fewer():
+    runs = runs_of("a", "b")
+    correct = np.stack([run.correct for run in runs.values()])
+    everything = [np.flatnonzero(chosen).tolist() for chosen in (correct.all(0), ~correct.any(0))]
+    assert list(choose_examples(runs, count=NUM)) == everything
+    perfect = {"c": replace(runs["a"], prediction=runs["a"].label)}
+    assert choose_examples(perfect, count=NUM) == (list(range(NUM)), [])
+    assert choose_examples({**runs, **perfect})[1] == []
+
+
+def test_runs_must_be_of_the_same_samples():
+    runs = runs_of("a", "b")
+    shorter = Predictions.of(logits_of(1)[1:], LABELS[1:], temperature_of(1.0))
+    other = replace(runs["b"], label=runs["b"].label[::-1])
+    for run in (shorter, other):
+        with pytest.raises(ValueError, match="same labels in every run, 'b' and 'a' differ"):
+            choose_examples({"a": runs["a"], "b": run})
+        with pytest.raises(ValueError, match="same labels in every run"):
+            examples_figure(pictures(1), NAMES, {"a": runs["a"], "b": run}, [0])
+    with pytest.raises(ValueError, match="at least one run"):
+        choose_examples({})
+
+
+def test_the_figure_says_what_each_run_predicts(tmp_path):
+    path = tmp_path / "examples.png"
+    label, before, after = (
+        np.array([0, 1, 0, 1]),
+        np.array([0.876, 0.9999, 0.5, 0.612]),
+        np.array([0.714, 0.93, 0.4, 0.5]),
+    )
+    before, after = before.astype(np.float32), after.astype(np.float32)
+    runs = {
+        "brier": Predictions(label, np.array([0, 0, 1, 1]), before, after),
+        LONG: Predictions(label, np.array([1, 0, 1, 0]), after, after / 2),
+    }
+    images = pictures(3)
+    figure = examples_figure(torch.from_numpy(images), ["cat", "aquarium_fish"], runs, [3, 0, 1], path)
+    assert texts(figure) == [
+        "True label",
+        "Predicted label\nand its confidence,\nbefore → after T",
+        *("aquarium fish", "cat", "aquarium fish"),
+        *("brier", "✓ aquarium fish\n61 → 50%", "✓ cat\n88 → 71%", "✗ cat\n100 → 93%"),
+        "label_smoothing: alpha=0.05,\nconvention=paper",
+        *("✗ cat\n50 → 25%", "✗ aquarium fish\n71 → 36%", "✗ cat\n93 → 46%"),
+    ]
+    right, wrong = ({t.get_color() for t in figure.axes[0].texts if t.get_text().startswith(sign)} for sign in "✓✗")
+    assert len(right) == len(wrong) == 1 and right != wrong
+    for shown, image in zip(figure.axes[0].images, images, strict=True):
+        np.testing.assert_array_equal(shown.get_array(), image)
+        assert shown.get_interpolation() == "nearest"
+    assert imread(path).std() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("Staffordshire bullterrier, Staffordshire bull terrier", "Staffordshire\nbullterrier…"),
+        ("caterpillarcaterpillarcaterpillar", "caterpillarca\nterpillarcat…"),
+        ("great white shark", "great white\nshark"),
+        ("$x_1$ and $x_2$", "$x 1$ and $x\n2$"),
+        ("", ""),
+    ],
+)
+def test_long_labels_are_cut_after_two_lines(name, head):
+    figure = examples_figure(pictures(1), [name] * CLASSES, runs_of("a"), [0])
+    assert texts(figure)[2] == head
+    assert texts(figure)[4].startswith(("✓ " + head, "✗ " + head))
+    figure.draw_without_rendering()  # dollars are no mathematics
+
+
+def test_large_pictures_are_smoothed_and_keep_their_shape():
+    (shown,) = examples_figure(pictures(1, 120, 240), NAMES, runs_of("a"), [0]).axes[0].images
+    left, right, bottom, top = shown.get_extent()
+    assert shown.get_interpolation() == "antialiased"
+    assert (right - left) / (bottom - top) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("num_pictures", [1, 8])
+@pytest.mark.parametrize("shape", [(8, 8), (40, 200)])
+def test_texts_neither_overlap_nor_leave_the_figure(num_pictures, shape):
+    names = ["WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG, "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5"]
+    sure = np.ones(NUM, np.float32)  # "100 → 100%", the widest
+    runs = {name: replace(run, before=sure, after=sure) for name, run in runs_of(*names).items()}
+    figure = examples_figure(pictures(num_pictures, *shape), NAMES, runs, list(range(num_pictures)))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [artist.get_window_extent() for artist in (*axes.texts, *axes.images)]
+    assert_apart(boxes, share=1)
+    assert_inside(figure, boxes)
+
+
+@pytest.mark.parametrize(
+    ("images", "names", "samples", "message"),
+    [
+        (pictures(1), NAMES, [], r"samples must be indices below 500, at least one, got \[\]"),
+        (pictures(1), NAMES, [-1], "samples must be"),
+        (pictures(1), NAMES, [NUM], "samples must be"),
+        (pictures(2), NAMES, [0], r"images must be uint8 of shape \(1, H, W, 3\)"),
+        (pictures(1) / 255, NAMES, [0], "images must be uint8.*got float64"),
+        (pictures(1)[..., 0], NAMES, [0], "images must be uint8.*shape"),
+        (pictures(1), NAMES[:2], [4], "label_names must have a name for class 4, got 2 names"),
+    ],
+)
+def test_images_samples_and_names_must_fit(images, names, samples, message):
+    with pytest.raises(ValueError, match=message):
+        examples_figure(images, names, runs_of("a"), samples)

@@ -1,0 +1,67 @@
+"""Records of finished runs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from papers.figures.run_records import bins_of, record_of, write_record
+
+from hf_focal import fit_temperature
+from hf_focal.metrics import adaptive_calibration_error
+from hf_focal.reports import RunResult
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished run."""
+    torch.manual_seed(0)
+    logits, labels = 4 * torch.randn(400, 3), torch.randint(3, (400,))
+    labels = torch.where(torch.rand(400) < 0.6, logits.argmax(1), labels)
+    validation, test = (slice(0, 200), slice(200, 400))
+    temperature = fit_temperature(logits[validation], labels[validation], "ece")
+    details = {"best_checkpoint": "checkpoint-7", "class_counts": [1, 2]}
+    result = RunResult.measure("focal:gamma=3", temperature, logits[test], labels[test], details=details)
+    (tmp_path / "report").mkdir()
+    result.save(tmp_path / "report" / "metrics.json")
+    run = {"loss": "focal:gamma=3", "seed": 5, "train_file": "/home/me/train.parquet", "milestones": None}
+    run |= {"embedding_learning_rate": 0.0, "bf16": False}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    arrays = {
+        f"{name}_{kind}": values[part].numpy()
+        for name, part in (("validation", validation), ("test", test))
+        for kind, values in (("logits", logits), ("labels", labels))
+    }
+    np.savez(tmp_path / "logits.npz", **arrays)
+    return tmp_path, result, arrays
+
+
+def test_a_record_has_the_settings_and_what_was_measured(folder, tmp_path):
+    path, result, arrays = folder
+    write_record(record_of(path), tmp_path / "records" / "focal_3_s5.json")
+    text = (tmp_path / "records" / "focal_3_s5.json").read_text()
+    assert len(text) < 5000
+    assert "/home" not in text
+    record = json.loads(text)
+    assert (record["loss"], record["seed"], record["best_checkpoint"]) == ("focal:gamma=3", 5, "checkpoint-7")
+    assert record["settings"]["train_file"] == "train.parquet"
+    assert record["settings"]["embedding_learning_rate"] == 0  # frozen vectors are a setting, not a missing one
+    assert record["settings"]["bf16"] is False
+    assert "milestones" not in record["settings"]
+    assert record["before"]["ece"] == pytest.approx(result.pre["ece"], rel=1e-6)
+    assert record["after"]["nll"] == pytest.approx(result.post["nll"], rel=1e-6)
+    assert record["temperature"]["value"] == pytest.approx(result.temperature.value)
+    bins = bins_of(record)
+    np.testing.assert_allclose(bins.accuracy, result.pre_bins.accuracy, rtol=1e-6)
+    np.testing.assert_array_equal(bins.count, result.pre_bins.count)
+
+    temperature = fit_temperature(arrays["validation_logits"], arrays["validation_labels"], "adaece").value
+    after = adaptive_calibration_error(arrays["test_logits"] / temperature, arrays["test_labels"])
+    assert record["equal_mass"]["temperature"] == pytest.approx(temperature)
+    assert record["equal_mass"]["after"] == pytest.approx(after, rel=1e-5)
+
+
+def test_without_logits_there_is_no_error_of_equal_mass(folder):
+    path, *_ = folder
+    (path / "logits.npz").unlink()
+    assert record_of(path)["equal_mass"] is None

@@ -1,0 +1,202 @@
+"""The global-pooling CNN."""
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification, load_embeddings
+from torch import nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+SMALL = {"vocab_size": 50, "embedding_size": 8, "num_filters": 6, "hidden_size": 7, "num_labels": 3, "pool_size": 3}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL)).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # Zero biases would hide padding that leaks through them.
+            nn.init.normal_(parameter)
+    return model
+
+
+def straightforward(model, words):
+    """The logits of one text, (words,) and at least one, from PyTorch's own layers without padding or masks."""
+    hidden = model.embeddings(words).T[None]
+    for convolution in model.convolutions[:-1]:
+        hidden = F.relu(F.conv1d(hidden, convolution.weight, convolution.bias, padding="same"))
+        hidden = F.max_pool1d(hidden, model.config.pool_size, ceil_mode=True)
+    last = model.convolutions[-1]
+    hidden = F.relu(F.conv1d(hidden, last.weight, last.bias, padding="same")).amax(dim=2)
+    return model.classifier(F.relu(model.dense(hidden)))[0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(length=st.integers(1, 60), padding=st.integers(0, 60), seed=st.integers(0, 99))
+def test_logits_are_those_of_the_text_alone(length, padding, seed):
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL)).eval()
+    nn.init.normal_(model.convolutions[0].bias)
+    words = torch.randint(1, 50, (length,), generator=generator)
+    with torch.no_grad():
+        logits = model(F.pad(words, (0, padding))[None]).logits[0]
+        torch.testing.assert_close(logits, straightforward(model, words), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [0, 1, 4, 13, 50])
+def test_padding_does_not_change_logits(model, length):
+    words = torch.randint(1, 50, (2, length))
+    with torch.no_grad():
+        alone = model(words).logits
+        for total in (50, 1000):
+            padded = model(F.pad(words, (0, total - length))).logits
+            torch.testing.assert_close(padded, alone, rtol=0, atol=1e-6)
+
+
+def test_attention_mask_decides_what_is_padding(model):
+    words = torch.randint(1, 50, (2, 20))
+    mask = torch.ones_like(words)
+    mask[0, 12:] = 0
+    with torch.no_grad():
+        masked = model(words, attention_mask=mask).logits
+        torch.testing.assert_close(masked[0], model(words[:1, :12]).logits[0], rtol=0, atol=1e-6)
+        torch.testing.assert_close(masked[1], model(words[1:]).logits[0], rtol=0, atol=1e-6)
+
+
+def test_empty_text_in_a_batch_is_answered_by_the_biases(model):
+    with torch.no_grad():
+        logits = model(torch.tensor([[0] * 9, [3] * 9])).logits
+        torch.testing.assert_close(logits[0], model.classifier(F.relu(model.dense.bias)))
+
+
+def test_loss_and_gradients(model):
+    words, labels = torch.randint(1, 50, (4, 30)), torch.tensor([0, 2, 1, 2])
+    words[:, 25:] = 0
+    output = model(words, labels=labels)
+    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
+    torch.testing.assert_close(model(words, labels=labels, num_items_in_batch=8).loss, output.loss / 2)
+    output.loss.backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+    assert model.embeddings.weight.grad[0].abs().sum() == 0
+    assert isinstance(model(words, return_dict=False), tuple)
+
+
+def test_saved_and_loaded_by_the_auto_classes(model, tmp_path):
+    model.config.id2label = {0: "a", 1: "b", 2: "c"}
+    model.save_pretrained(tmp_path)
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), GPCNNConfig)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert type(loaded) is GPCNNForSequenceClassification and not loaded.training
+    assert loaded.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert all(getattr(loaded.config, name) == value for name, value in SMALL.items())
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value)
+
+
+def test_other_head_on_saved_body(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
+    assert loaded.classifier.weight.shape == (5, 7)
+    assert torch.equal(loaded.dense.weight, model.dense.weight)
+    assert torch.equal(loaded.embeddings.weight, model.embeddings.weight)
+
+
+def test_initial_weights():
+    torch.manual_seed(0)
+    model = GPCNNForSequenceClassification(GPCNNConfig(num_labels=20))
+    assert sum(parameter.numel() for parameter in model.parameters()) == 2_247_316
+    assert model.embeddings.weight[0].abs().sum() == 0
+    assert model.embeddings.weight[1:].abs().max().item() == pytest.approx(0.05, rel=0.01)
+    bound = (6 / (128 * 5 + 128 * 5)) ** 0.5
+    assert model.convolutions[1].weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+    assert all(convolution.bias.abs().sum() == 0 for convolution in model.convolutions)
+
+
+def test_dropout_is_for_training_only():
+    model = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, dropout=0.5))
+    words = torch.randint(1, 50, (8, 20))
+    assert not torch.equal(model(words).logits, model(words).logits)
+    assert torch.equal(model.eval()(words).logits, model(words).logits)
+
+
+def test_without_a_padding_id_only_the_mask_is_padding(model):
+    model.config.pad_token_id = None
+    words = torch.randint(0, 50, (2, 20))
+    mask = torch.ones_like(words)
+    with torch.no_grad():
+        torch.testing.assert_close(model(words).logits, model(words, attention_mask=mask).logits, rtol=0, atol=0)
+    unpadded = GPCNNForSequenceClassification(GPCNNConfig(**SMALL, pad_token_id=None))
+    assert unpadded(words).logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "expected"),
+    [
+        ("kernel_size", 4, "odd"),
+        ("num_layers", 0, "at least 1"),
+        ("pool_size", -1, "at least 1"),
+        ("dropout", 2.0, "from 0 to 1"),
+        ("dropout", -0.5, "from 0 to 1"),
+    ],
+)
+def test_bad_values(argument, value, expected):
+    with pytest.raises(StrictDataclassClassValidationError, match=f"{argument} must be {expected}, got {value}"):
+        GPCNNConfig(**{argument: value})
+
+
+class TestLoadEmbeddings:
+    @pytest.fixture
+    def tokenizer(self):
+        return train_word_tokenizer(["cat cat cat dog dog naïve naïve bird"])
+
+    def test_words_get_their_vectors(self, tokenizer, tmp_path):
+        path = tmp_path / "glove.txt"
+        path.write_text("cat 1 2.5 -3e-1\nunused 9 9 9\nnaïve 0.5 0.25 0\n[PAD] 1 1 1\n", encoding="utf-8")
+        matrix = load_embeddings(path, tokenizer, embedding_size=3)
+        ids = tokenizer.get_vocab()
+        assert matrix.shape == (len(tokenizer), 3) and matrix.dtype == torch.float32
+        assert torch.equal(matrix[ids["cat"]], torch.tensor([1, 2.5, -0.3]))
+        assert torch.equal(matrix[ids["naïve"]], torch.tensor([0.5, 0.25, 0]))
+        assert torch.equal(matrix[0], torch.zeros(3))
+        assert not torch.equal(matrix[ids["dog"]], matrix[ids["bird"]])
+
+    def test_missing_words_have_the_scale_of_the_vectors(self, tmp_path):
+        tokenizer = train_word_tokenizer([f"w{i}" for i in range(400)])
+        path = tmp_path / "glove.txt"
+        vectors = torch.randn(200, 10) * 3 + 1
+        path.write_text("".join(f"w{i} {' '.join(map(str, v.tolist()))}\n" for i, v in enumerate(vectors)))
+        missing = load_embeddings(path, tokenizer, 10)[[tokenizer.get_vocab()[f"w{i}"] for i in range(200, 400)]]
+        assert missing.mean().item() == pytest.approx(1, abs=0.4)
+        assert missing.std().item() == pytest.approx(3, rel=0.1)
+
+    def test_wrong_width(self, tokenizer, tmp_path):
+        path = tmp_path / "glove.txt"
+        path.write_text("cat 1 2 3\ndog 1 2\n")
+        with pytest.raises(ValueError, match=r"glove.txt, line 2 must hold embedding_size 3 values, got 2"):
+            load_embeddings(path, tokenizer, 3)
+
+    def test_words_with_spaces_are_passed_over(self, tokenizer, tmp_path):
+        path = tmp_path / "glove.txt"
+        path.write_text("dog 1 2 3\n. . . 4 5 6\ncat 7 8 9\n")
+        matrix = load_embeddings(path, tokenizer, 3)
+        assert matrix[tokenizer.get_vocab()["cat"]].tolist() == [7, 8, 9]
+
+    @pytest.mark.parametrize("line", ["cat 1 2 3 4", "400000 3", "cat"])
+    def test_wrong_width_of_the_file(self, tokenizer, tmp_path, line):
+        path = tmp_path / "glove.txt"
+        path.write_text(f"{line}\n")
+        with pytest.raises(
+            ValueError, match=rf"glove.txt, line 1 must hold embedding_size 3 values, got {line.count(' ')}"
+        ):
+            load_embeddings(path, tokenizer, 3)
+
+    def test_other_vocabulary(self, tokenizer, tmp_path):
+        path = tmp_path / "glove.txt"
+        path.write_text("fish 1 2 3\n")
+        with pytest.raises(ValueError, match="must contain words of the tokenizer, got none of its 6"):
+            load_embeddings(path, tokenizer, 3)

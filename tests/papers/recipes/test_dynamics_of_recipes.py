@@ -1,0 +1,61 @@
+"""`--dynamics` of the recipes: what is measured, where the figures are, and who refuses it."""
+
+import pytest
+from recipe_modules import flags, import_recipe
+
+from hf_focal.reports import RunResult
+
+FIGURES = {"dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png"}
+
+
+def command_line(folder, **options):
+    values = {
+        "output_dir": folder,
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 32,
+        "save_strategy": "no",
+        "use_cpu": "true",
+        "disable_tqdm": "true",
+        "dynamics": "true",
+    } | options
+    return flags(values)
+
+
+@pytest.mark.slow
+def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
+    sizes = {"num_generated": 120, "validation_size": 60, "max_length": 40, "vocab_size": 300}
+    layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1}
+    compare = {"compare": "cross_entropy,focal:gamma=3"}
+    import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers, **compare))
+    for run in ("cross_entropy", "focal_gamma_3"):
+        assert {path.name for path in (tmp_path / run / "report").iterdir()} >= FIGURES
+        history = RunResult.load(tmp_path / run / "report" / "metrics.json").details["dynamics_history"]
+        assert [entry["epoch"] for entry in history] == [0, 1, 2]
+        assert all({"train_nll", "test_nll", "gradient_norm"} <= set(entry) for entry in history)
+        assert sum(history[-1]["test_bins"]["count"]) == 6  # a twentieth
+    assert {path.name for path in (tmp_path / "report").iterdir()} >= {"dynamics.png", "dynamics_gradients.png"}
+
+
+def test_images_as_training_sees_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("papers.runs.training_dynamics.write_dynamics", lambda *args, **kwargs: None)
+    options = {"model_name_or_path": "cifar_resnet8", "image_size": 8, "num_train_epochs": 1, "optim": "sgd"}
+    options |= {"learning_rate": "0.05", "max_train_samples": 200, "validation_size": 100}
+    (result,) = import_recipe("image_classification").main(command_line(tmp_path, **options))
+    history = result.details["dynamics_history"]
+    assert [entry["epoch"] for entry in history] == [0, 1]
+    assert history[1]["train_nll"] < history[0]["train_nll"]
+
+
+def test_a_recipe_without_it_writes_none(tmp_path):
+    sizes = {"num_generated": 60, "validation_size": 30, "max_length": 20, "vocab_size": 300, "num_train_epochs": 1}
+    layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1, "dynamics": "false"}
+    (result,) = import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers))
+    assert result.details["dynamics_history"] == []
+    assert not {path.name for path in (tmp_path / "report").iterdir()} & FIGURES
+
+
+@pytest.mark.parametrize("name", ["translation", "semantic_segmentation", "token_classification"])
+def test_recipes_that_do_not_measure_it_do_not_take_it(name, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        import_recipe(name).main(command_line(tmp_path))
+    assert "--dynamics" in capsys.readouterr().err

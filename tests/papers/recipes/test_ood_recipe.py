@@ -1,0 +1,159 @@
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from papers.data.corruptions import corrupt
+from papers.data.image_batches import decode_images, prepare_batch
+from papers.data.pixel_format import PixelFormat
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.figures.ood_report import read_detection_results
+from papers.models import GPCNNConfig, GPCNNForSequenceClassification, cifar_config
+from papers.runs.recipe_command import run_recipe
+from recipe_modules import import_recipe
+from sklearn.metrics import roc_auc_score
+from transformers import AutoModelForImageClassification, BitImageProcessorPil
+
+from hf_focal import CalibrationMetrics, fold_temperature
+from hf_focal.cli.dataset_loading import load_digits
+
+recipe = import_recipe("ood")
+
+DIGITS = {str(i): i for i in range(10)}
+PIXELS = PixelFormat(8, 1.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+TEMPERATURE = 2.0
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """The folder of a classifier of digits with a temperature folded in, and its logits before that."""
+    torch.manual_seed(0)
+    names = {"num_labels": 10, "id2label": {i: name for name, i in DIGITS.items()}, "label2id": DIGITS}
+    model = AutoModelForImageClassification.from_config(cifar_config("resnet8", **names)).eval()
+    with torch.no_grad():
+        model.classifier.weight.mul_(20)
+
+    def logits(pixels):
+        with torch.no_grad():
+            return model(prepare_batch({"pixel_values": pixels}, PIXELS)["pixel_values"]).logits
+
+    test = decode_images(load_digits()["test"], 8)
+    own, noisy = logits(test), logits(corrupt(test, "gaussian_noise", 5, seed=42))
+    folder = tmp_path_factory.mktemp("images") / "run"
+    fold_temperature(model, TEMPERATURE).save_pretrained(folder)
+    size = {"height": 8, "width": 8}
+    BitImageProcessorPil(
+        size={"shortest_edge": 8}, crop_size=size, image_mean=PIXELS.mean, image_std=PIXELS.std
+    ).save_pretrained(folder)
+    return str(folder), own, noisy
+
+
+def entropy(logits):
+    p = torch.softmax(logits.double(), dim=-1)
+    return torch.special.entr(p).sum(-1).numpy()
+
+
+def run(folder, *models, **arguments):
+    argv = ["--models", *models, "--output_dir", str(folder), "--use_cpu", "true", "--disable_tqdm", "true"]
+    for name, value in arguments.items():
+        argv += [f"--{name}", *value.split()]
+    return recipe.main(argv)
+
+
+def test_images_against_noise_and_by_its_severity(images, tmp_path):
+    folder, own, noisy = images
+    arguments = {"out": "gaussian_noise:5", "shift": "gaussian_noise", "per_device_eval_batch_size": "100"}
+    (result,) = run(tmp_path, folder, dataset_name="digits", **arguments)
+    assert (result.loss, result.temperature) == ("run", TEMPERATURE)
+    truth = np.repeat([0, 1], len(own))
+    labels = torch.tensor(load_digits()["test"]["label"][:])
+    for side, temperature in (("pre", 1.0), ("post", TEMPERATURE)):
+        scores = np.concatenate([entropy(own / temperature), entropy(noisy / temperature)])
+        auroc = result.detection["gaussian_noise:5"][side]["entropy"]["auroc"]
+        assert auroc == pytest.approx(roc_auc_score(truth, scores), abs=1e-4)
+        for severity, logits in ((0, own), (5, noisy)):
+            expected = CalibrationMetrics()
+            expected.update(logits / temperature, labels)
+            assert result.shift["gaussian_noise"][severity]["severity"] == severity
+            found = result.shift["gaussian_noise"][severity][side]
+            assert found["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
+    (saved,) = read_detection_results(tmp_path / "detection.json")
+    assert saved.detection == result.detection
+    assert {"table.md", "roc_gaussian_noise_5.png", "shift_gaussian_noise.png"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_a_temperature_that_is_in_no_weight(images, tmp_path):
+    """What `save_calibrated` records where it cannot fold: the logits are those before the temperature."""
+    folded, own, _ = images
+    folder = shutil.copytree(folded, tmp_path / "carried")
+    config = json.loads((folder / "config.json").read_text())
+    config["calibration"] = {"temperature": 3.0, "folded": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    (result,) = run(tmp_path / "out", str(folder), dataset_name="digits", out="gaussian_noise:1")
+    assert result.temperature == 3
+    labels = torch.tensor(load_digits()["test"]["label"][:])
+    for side, temperature in (("pre", 1.0), ("post", 3.0)):
+        expected = CalibrationMetrics()
+        expected.update(own / TEMPERATURE / temperature, labels)
+        assert result.in_distribution[side]["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
+
+
+def test_models_that_number_the_classes_differently(images, tmp_path):
+    shutil.copytree(images[0], tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config |= {"id2label": {9 - i: str(i) for i in range(10)}, "label2id": {str(i): 9 - i for i in range(10)}}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"models must number the classes alike, got .*run, .*other, which do not"):
+        run(tmp_path / "out", images[0], str(tmp_path / "other"), dataset_name="digits", out="gaussian_noise:1")
+
+
+def test_texts_against_other_texts(tmp_path):
+    texts = ["one two three", "two three four five", "one one two", "five four"] * 5
+    tokenizer = train_word_tokenizer(texts, 50, 20)
+    torch.manual_seed(0)
+    config = GPCNNConfig(vocab_size=len(tokenizer), embedding_size=8, num_filters=8, num_labels=2)
+    model = GPCNNForSequenceClassification(config).eval()
+    other = ["three three", "four", "five five five five"]
+    inputs = [tokenizer(part, return_tensors="pt", padding=True) for part in (texts, other)]
+    with torch.no_grad():
+        logits = [model(**batch).logits for batch in inputs]
+    scores, labels = np.concatenate([entropy(part) for part in logits]), torch.tensor([0, 1] * 10)
+    fold_temperature(model, TEMPERATURE).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    Dataset.from_dict({"text": texts, "label": labels.tolist()}).to_parquet(tmp_path / "own.parquet")
+    Dataset.from_dict({"sentence": other}).to_parquet(tmp_path / "other.parquet")
+    files = {"test_file": str(tmp_path / "own.parquet"), "out": str(tmp_path / "other.parquet")}
+    files |= {"out_column": "sentence", "dataloader_drop_last": "true", "train_sampling_strategy": "group_by_length"}
+    (result,) = run(tmp_path / "out", str(tmp_path / "model"), **files)
+    expected = roc_auc_score([0] * len(texts) + [1] * len(other), scores)
+    assert result.detection["other"]["pre"]["entropy"]["auroc"] == pytest.approx(expected, abs=1e-3)
+    nll = torch.nn.functional.cross_entropy(logits[0], labels).item()
+    assert result.in_distribution["pre"]["nll"] == pytest.approx(nll, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "out or shift must be given, got neither"),
+        ({"out": "gausian_noise:5"}, "out must be one of gaussian_noise"),
+        ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
+        ({"shift": "fog"}, "shift must be one of gaussian_noise"),
+        ({"out": "none.parquet"}, "out must be an existing file, got 'none.parquet'"),
+        ({"out": "digits digits"}, "out must be datasets of different names, got 'digits' twice"),
+        ({"out": "digits", "max_samples": "0"}, "max_samples must be at least 1, got 0"),
+        ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
+    ],
+)
+def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatch, capsys):
+    argv = ["ood.py", "--models", images[0], "--dataset_name", "digits", "--output_dir", str(tmp_path)]
+    for name, value in arguments.items():
+        argv += [f"--{name}", *value.split()]
+    monkeypatch.setattr(sys, "argv", [*argv, "--use_cpu", "true"])
+    with pytest.raises(SystemExit) as stopped:
+        run_recipe(recipe.main)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("ood.py: error: ") and message in error

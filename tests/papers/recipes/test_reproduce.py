@@ -1,0 +1,413 @@
+"""The plan, its runs and its pages: with the real tables, with a fake recipe, and once with a real one."""
+
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+import signal
+import sys
+
+import pytest
+import yaml
+from datasets import Dataset
+from papers.data.generated_topics import generate_topics
+from papers.figures.run_records import record_of
+from papers.runs import launcher as launches
+from papers.runs.yaml_arguments import parse_arguments
+from recipe_modules import FOLDER, flags, import_recipe
+
+from hf_focal import LossConfig
+
+recipe = import_recipe("reproduce")
+
+
+def argv(folder, **options):
+    options = {"table": "mukhoti2020:1", "rows": "cifar10/resnet50", "output_dir": folder} | options
+    given = [(name, str(value)) for name, value in options.items() if value is not None]
+    return [part for name, value in given for part in (f"--{name}", *value.split())]
+
+
+def prepare(folder, **options):
+    return recipe.prepare(argv(folder, **options))
+
+
+# The plan
+
+
+def test_the_plan_has_a_run_for_each_loss_and_seed(tmp_path):
+    plan = prepare(tmp_path, seeds="4 5")
+    losses = ["cross_entropy", "brier", "mmce", "label_smoothing_0.05", "flsd_53"]
+    assert [(run.seed, run.loss) for run in plan.runs] == [(seed, loss) for seed in (4, 5) for loss in losses]
+    assert {(cell.dataset, cell.model) for cell in plan.tables["mukhoti2020:1"]} == {("cifar10", "resnet50")}
+    job = plan.runs[-1].job
+    assert job.folder == tmp_path / "cifar10" / "resnet50" / "flsd_53" / "seed_5"
+    assert job.recipe == FOLDER / "image_classification.py"
+    assert job.options == {
+        "config": FOLDER / "configs" / "cifar10" / "paper.yaml",
+        "dataset_name": "uoft-cs/cifar10",
+        "image_column": "img",
+        "model_name_or_path": "cifar_resnet50",
+        "loss": "flsd53",
+        "seed": 5,
+    }
+    assert next(run for run in plan.runs if run.loss == "mmce").job.options["loss"] == "mmce:lam=2,weighted=true"
+
+
+def test_tables_share_their_runs(tmp_path):
+    plan = prepare(tmp_path, table="mukhoti2020:1 mukhoti2020:4 adafocal2022:1", seeds="1")
+    losses = [run.loss for run in plan.runs]
+    assert sorted(losses) == sorted(set(losses))
+    assert {"focal_3", "flsc_532", "adafocal"} < set(losses)
+    plan = prepare(tmp_path, table="mukhoti2020:1 adafocal2022:1", losses="flsd_53 adafocal", seeds="1")
+    assert [run.loss for run in plan.runs] == ["flsd_53", "adafocal"]
+
+
+def test_a_dataset_stands_for_all_its_models(tmp_path):
+    plan = prepare(tmp_path, rows="cifar10", losses="brier", seeds="1")
+    models = [run.job.options["model_name_or_path"] for run in plan.runs]
+    assert models == ["cifar_resnet50", "cifar_resnet110", "cifar_wide_resnet_26_10", "cifar_densenet121"]
+    assert {run.job.options["loss"] for run in plan.runs} == {"brier"}
+
+
+def test_losses_and_models_have_arguments_of_their_own(tmp_path):
+    plan = prepare(tmp_path, rows="cifar10/wide_resnet_26_10 tiny_imagenet", losses="brier cross_entropy", seeds="1")
+    options = {(run.model, run.loss): run.job.options for run in plan.runs}
+    brier = options["wide_resnet_26_10", "brier"]
+    assert (brier["loss_reduction"], brier["num_train_epochs"], brier["milestones"]) == (
+        "mean",
+        550,
+        "150/550,250/550",
+    )
+    assert not {"loss_reduction", "num_train_epochs"} & set(options["wide_resnet_26_10", "cross_entropy"])
+    assert options["resnet50", "brier"]["learning_rate"] == 0.035
+
+
+def test_rows_without_a_recipe_are_named_and_not_run(tmp_path):
+    plan = prepare(tmp_path, table="adafocal2022:1", rows="imagenet", seeds="1", losses="brier")
+    assert [run.row for run in plan.runs] == ["imagenet/resnet50", "imagenet/densenet121"]
+    assert plan.without_recipe == ["imagenet/resnet110"]
+
+
+def newsgroups_files(folder):
+    folder.mkdir()
+    for name in ("train.parquet", "validation.parquet", "test.parquet", "glove.6B.100d.txt"):
+        (folder / name).write_bytes(b"")
+    return folder
+
+
+def test_data_and_overrides_go_to_the_runs(tmp_path):
+    data = newsgroups_files(tmp_path / "news")
+    overrides = "num_train_epochs=2 optim=sgd"
+    options = {"rows": "20_newsgroups/gp_cnn", "data": f"20_newsgroups={data}", "overrides": overrides, "seeds": "1"}
+    run = prepare(tmp_path / "out", **options).runs[0]
+    assert run.job.options["train_file"] == data / "train.parquet"
+    assert run.job.options["embeddings_file"] == data / "glove.6B.100d.txt"
+    assert "dataset_name" not in run.job.options
+    assert (run.job.options["num_train_epochs"], run.job.options["optim"]) == ("2", "sgd")
+    assert run.job.settings["num_train_epochs"] == "2"
+    assert str(data) not in json.dumps(run.job.settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "mukhoti2020:14"}, r"table must be one of .*, got 'mukhoti2020:14'; did you mean 'mukhoti2020:"),
+        ({"table": "mukoti2020:3"}, r"did you mean 'mukhoti2020:3'\?"),
+        ({"rows": "20_newsgroup/gp_cnn"}, r"got '20_newsgroup/gp_cnn'; did you mean '20_newsgroups/gp_cnn'\?"),
+        ({"rows": "sst"}, r"rows must be one of .*, got 'sst'; did you mean 'sst_binary'\?"),
+        ({"losses": "flsd53"}, r"losses must be one of cross_entropy, .*, got 'flsd53'; did you mean 'flsd_53'\?"),
+        ({"losses": "adafocal"}, r"losses must be one of .*, got 'adafocal'"),
+        ({"table": "mukhoti2020:1 adafocal2022:1", "losses": "adafocal"}, "must leave a cell of mukhoti2020:1"),
+        ({"rows": "sst_binary"}, r"data must have sst_binary=FOLDER, as no copy on the Hub is known, got \[\]"),
+        ({"data": "20_newsgroup=x"}, r"data must be one of .*, got '20_newsgroup'; did you mean '20_newsgroups'\?"),
+        (
+            {"rows": "20_newsgroups/gp_cnn", "data": "20_newsgroups=nowhere"},
+            r"folder with train.parquet, .*, glove.* for .* got 'nowhere'",
+        ),
+        ({"overrides": "num_train_epochs"}, r"overrides must be .* =VALUE, got 'num_train_epochs'"),
+        ({"overrides": "optim=sgd optim=adam"}, r"overrides must be different names"),
+        ({"overrides": "loss=brier"}, r"overrides must not name loss, which is the run's own, got loss=brier"),
+        ({"seeds": "1 2 1"}, r"seeds must be different numbers, one at least, got \[1, 2, 1\]"),
+        ({"attempts": "0"}, "attempts must be at least 1, got 0"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_said(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path):
+    run = prepare(tmp_path, overrides="num_train_epochs=2", losses="brier", seeds="1").runs[0]
+    run.job.result.parent.mkdir(parents=True)
+    run.job.result.write_text("{}")
+    (run.job.folder / "launches.json").write_text(json.dumps({"settings": run.job.settings, "launches": []}))
+    prepare(tmp_path, overrides="num_train_epochs=2", losses="brier", seeds="1")
+    with pytest.raises(ValueError, match="brier seed 1 with num_train_epochs 2 there, 3 now"):
+        prepare(tmp_path, overrides="num_train_epochs=3", losses="brier", seeds="1")
+
+
+@pytest.mark.parametrize("change", ["configuration", "data", "override"])
+def test_a_finished_run_of_another_configuration_or_other_data_is_refused(tmp_path, fake, change):
+    data = tmp_path / "news"
+    data.mkdir()
+    (data / "train.csv").write_text("old")
+    rows = tmp_path / "recipes" / "tables" / "rows.yaml"
+    rows.write_text(rows.read_text().replace("hub:", "files: {train_file: train.csv}\n    hub:"))
+    options = {"losses": "focal_3", "seeds": "1", "data": f"news={data}", "overrides": None}
+    job = recipe.prepare(fake_argv(tmp_path, **options)).runs[0].job
+    job.result.parent.mkdir(parents=True)
+    job.result.touch()
+    saved = job.folder / "launches.json"
+    saved.write_text(json.dumps({"settings": job.settings, "launches": []}))
+    recipe.prepare(fake_argv(tmp_path, **options))
+    if change == "configuration":
+        (tmp_path / "recipes" / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 3\n")
+    elif change == "data":
+        (data / "train.csv").write_text("new")
+    else:
+        options["overrides"] = "num_train_epochs=3"
+    message = r"content of train_file \w{64} there" if change == "data" else "num_train_epochs 50 there, 3 now"
+    with pytest.raises(ValueError, match=f"focal_3 seed 1 with {message}"):
+        recipe.prepare(fake_argv(tmp_path, **options))
+    # A folder of an earlier version, which did not save what the files hold.
+    without = {key: value for key, value in job.settings.items() if key != "contents"}
+    saved.write_text(json.dumps({"settings": without, "launches": []}))
+    if change != "override":
+        recipe.prepare(fake_argv(tmp_path, **options))
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices", "processes", "expected"),
+    [
+        ({"per_device_train_batch_size": 128}, 1, 1, {}),
+        ({"per_device_train_batch_size": 128}, 1, 4, {"per_device_train_batch_size": 32}),
+        ({"max_tokens_per_batch": 3500}, 8, 8, {}),
+        ({"max_tokens_per_batch": 3500}, 8, 2, {"gradient_accumulation_steps": 4}),
+        (
+            {"max_tokens_per_batch": 3500, "gradient_accumulation_steps": "2"},
+            8,
+            1,
+            {"gradient_accumulation_steps": 16},
+        ),
+        ({"max_tokens_per_batch": 3500}, 8, 16, {"max_tokens_per_batch": 1750}),
+    ],
+)
+def test_the_batch_stays_the_same(settings, devices, processes, expected):
+    assert recipe.same_batch(settings, devices, processes) == expected
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+    with pytest.raises(ValueError, match="processes_per_run must divide the batch of 128, got 3"):
+        recipe.same_batch({"per_device_train_batch_size": 128}, 1, 3)
+
+
+def test_on_several_processes_mmce_takes_the_rows_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(launches.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(launches.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    plan = prepare(tmp_path, losses="mmce brier", seeds="1", processes_per_run="2")
+    assert plan.devices == ["0,1"]
+    losses = {run.loss: run.job.options["loss"] for run in plan.runs}
+    assert losses == {"mmce": "mmce:lam=2,weighted=true,gather=true", "brier": "brier"}
+    assert {run.job.options["per_device_train_batch_size"] for run in plan.runs} == {64}
+
+
+# The tables and what runs them
+
+
+def rows_file():
+    return yaml.safe_load((FOLDER / "tables" / "rows.yaml").read_text())
+
+
+def test_every_printed_loss_has_one_here():
+    papers = {path.stem: recipe.read_paper_tables(path) for path in (FOLDER / "tables").glob("*.csv")}
+    names = {cell.name for tables in papers.values() for cells in tables.values() for cell in cells}
+    known = rows_file()
+    assert {loss for _, _, loss in names} == set(known["losses"])
+    built = {name: str(LossConfig.parse(loss)) for name, loss in known["losses"].items()}
+    assert built["focal_2"] == "focal:gamma=2"
+    assert len(set(built.values())) == len(built)
+    without = {name[:2] for name in names if recipe.entry_of(known, *name[:2]) is None}
+    assert without == {("imagenet", "resnet110"), ("20_newsgroups", "bert")}
+
+
+@pytest.mark.parametrize("name", ["newsgroups", "sst_trees", "image_classification", "translation"])
+def test_the_recipes_take_the_arguments_of_the_rows(tmp_path, name):
+    (tmp_path / "glove.6B.100d.txt").touch()
+    script, timm = import_recipe(name), importlib.util.find_spec("timm")
+    for dataset, entry in rows_file()["datasets"].items():
+        if entry["recipe"] != f"{name}.py" or (dataset == "imagenet" and timm is None):
+            continue
+        fixed = {"config": FOLDER / "configs" / entry["config"], "loss": "brier", "seed": 1, "output_dir": tmp_path}
+        files = {key: tmp_path / file for key, file in entry.get("files", {}).items()}
+        for model in entry["models"].values():
+            for data in [*([entry["hub"]] if "hub" in entry else []), files]:
+                options = fixed | data | model
+                parsed = parse_arguments(script.ARGUMENTS, flags(options))
+                assert (parsed[-1].loss, parsed[-1].seed) == ("brier", 1), dataset
+
+
+# Runs and pages, with a fake recipe
+
+LAUNCHER = """
+import subprocess, sys
+first = next(i for i, part in enumerate(sys.argv[1:], start=1) if part.endswith(".py"))
+sys.exit(subprocess.run([sys.executable, *sys.argv[first:]]).returncode)
+"""
+# Dies in the first start of seed 2 of each loss.
+FAKE = """
+import pathlib, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+folder = pathlib.Path(options["--output_dir"])
+(folder / f"start_{len(list(folder.glob('start_*')))}").touch()
+if options["--seed"] == "2" and not (folder / "checkpoint-1").exists():
+    (folder / "checkpoint-1").mkdir()
+    raise RuntimeError("out of memory")
+(folder / "report").mkdir()
+(folder / "report" / "metrics.json").touch()
+"""
+TABLE = """paper,table,dataset,model,loss,metric,stage,value,temperature,note
+paper,1,news,cnn,cross_entropy,ece,pre_t,17.92,,
+paper,1,news,cnn,focal_3,ece,pre_t,8.67,,
+paper,1,news,big,focal_3,ece,pre_t,1.0,,
+"""
+ROWS = {
+    "losses": {"cross_entropy": "cross_entropy", "focal_3": "focal:gamma=3"},
+    "datasets": {
+        "news": {
+            "recipe": "fake.py",
+            "config": "news/small.yaml",
+            "hub": {"dataset_name": "some/news"},
+            "models": {"cnn": {}},
+        }
+    },
+}
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A fake recipe, with a table of its own."""
+    recipes = tmp_path / "recipes"
+    for folder in ("tables", "configs/news"):
+        (recipes / folder).mkdir(parents=True)
+    (recipes / "fake.py").write_text(FAKE)
+    (recipes / "tables" / "paper.csv").write_text(TABLE)
+    (recipes / "tables" / "rows.yaml").write_text(yaml.safe_dump(ROWS))
+    (recipes / "configs" / "news" / "small.yaml").write_text("num_train_epochs: 50\n")
+    (tmp_path / "launcher").write_text(LAUNCHER)
+    monkeypatch.setattr(recipe, "RECIPES", recipes)
+    monkeypatch.setattr(recipe, "TABLES", recipes / "tables")
+    monkeypatch.setattr(launches, "LAUNCHER", (sys.executable, str(tmp_path / "launcher")))
+
+
+def fake_argv(tmp_path, **options):
+    return argv(tmp_path / "out", **{"table": "paper:1", "rows": None, "overrides": "num_train_epochs=5"} | options)
+
+
+def num_starts(tmp_path):
+    return len(list((tmp_path / "out").glob("*/*/*/*/start_*")))
+
+
+def test_a_run_that_dies_is_started_again(tmp_path, fake):
+    assert recipe.main(fake_argv(tmp_path)) == 0
+    assert num_starts(tmp_path) == 8  # six runs, two of which died once
+    assert len(list((tmp_path / "out").rglob("report/metrics.json"))) == 6
+
+
+@pytest.mark.slow
+def test_the_same_command_again_runs_nothing_that_is_finished(tmp_path, fake, capsys):
+    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 1
+    problem = "news/cnn focal_3 seed 2: to resume (died with exit code 1: RuntimeError: out of memory)"
+    assert problem in capsys.readouterr().out
+    assert num_starts(tmp_path) == 6
+    assert recipe.main(fake_argv(tmp_path, attempts=1)) == 0
+    assert num_starts(tmp_path) == 8
+    assert recipe.main(fake_argv(tmp_path)) == 0
+    assert num_starts(tmp_path) == 8
+
+
+def test_what_the_budget_leaves_is_printed(tmp_path, fake, capsys):
+    assert recipe.main(fake_argv(tmp_path, seeds="1")) == 0
+    assert recipe.main(fake_argv(tmp_path, budget_minutes="0")) == 0
+    assert num_starts(tmp_path) == 2
+    assert "news/cnn cross_entropy seed 3: to run (not started within the budget)\n" in capsys.readouterr().out
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, fake, capsys):
+    assert recipe.main([*fake_argv(tmp_path), "--dry_run"]) == 0
+    printed = capsys.readouterr().out
+    assert "to run     news/cnn focal_3 seed 3" in printed
+    assert "no recipe  news/big" in printed
+    assert "6 of 6 runs to do, 1 at a time." in printed
+    assert "news/cnn: 6 runs, time unknown, as no such run is finished" in printed
+    command = shlex.split(printed.strip().splitlines()[-1])
+    assert command[command.index("--num_train_epochs") + 1] == "5"
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_a_script(tmp_path, monkeypatch, capsys):
+    command = argv(tmp_path / "out", seeds="1", losses="brier")
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "reproduce.py"), *command, "--dry_run"])
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="0"):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert "1 of 1 runs to do, 1 at a time." in capsys.readouterr().out
+
+
+def test_the_estimate_is_scaled_from_finished_runs(tmp_path, fake, capsys):
+    past = recipe.prepare(fake_argv(tmp_path, seeds="1 2", output_dir=tmp_path / "past")).runs
+    # 100 and 200 seconds for 5 epochs, the second with a start that died; one that is not finished does not count.
+    for run, seconds in zip(past, ([100], [150, 50], [9999]), strict=False):
+        run.job.folder.mkdir(parents=True)
+        kept = {"settings": run.job.settings, "launches": [{"seconds": value, "exit_code": 0} for value in seconds]}
+        (run.job.folder / "launches.json").write_text(json.dumps(kept))
+    for run in past[:2]:
+        run.job.result.parent.mkdir()
+        run.job.result.write_text("{}")
+    options = {"overrides": "num_train_epochs=15", "timings": tmp_path / "past"}
+    plan = recipe.prepare(fake_argv(tmp_path, **options))
+    assert list(recipe.estimate(plan).values()) == pytest.approx([450] * 6)
+    recipe.main([*fake_argv(tmp_path, **options, jobs="2"), "--dry_run"])
+    assert "news/cnn: 6 runs, about 0.8 hours" in (printed := capsys.readouterr().out)
+    assert "All: about 0.4 hours" in printed
+
+
+# Once with a real recipe and a real launcher
+
+
+@pytest.mark.slow
+def test_a_real_row_that_dies_and_is_resumed(tmp_path, capsys):
+    data = tmp_path / "news"
+    data.mkdir()
+    for name, size, seed in (("train", 120, 0), ("validation", 40, 1), ("test", 60, 2)):
+        topics = generate_topics(size, seed=seed)
+        Dataset.from_dict({"text": topics["text"], "label": topics["label"]}).to_parquet(data / f"{name}.parquet")
+    (data / "glove.6B.100d.txt").write_text(f"{topics['text'][0].split()[0]} 0 1\n")
+    overrides = "num_train_epochs=2 strip=none max_length=30 vocab_size=200 embedding_size=2"
+    overrides += " embedding_learning_rate=0.1 num_filters=8 num_layers=1"
+    overrides += " save_total_limit=2"  # with 1 only the best checkpoint is left
+    options = {"rows": "20_newsgroups/gp_cnn", "data": f"20_newsgroups={data}", "overrides": overrides}
+    options |= {"losses": "flsd_53", "seeds": "1"}
+    command = argv(tmp_path / "out", **options, attempts="1")
+    folder = tmp_path / "out" / "20_newsgroups" / "gp_cnn" / "flsd_53" / "seed_1"
+    folder.mkdir(parents=True)
+    (folder / "report").touch()  # a file: the run cannot write its report, after all the training
+
+    code, log = recipe.main(command), (folder / "launch.log").read_text()
+    assert code == 1, log
+    assert "gp_cnn flsd_53 seed 1: to resume (died with exit code 1: FileExistsError" in capsys.readouterr().out, log
+    (folder / "report").unlink()
+    code, log = recipe.main(command), (folder / "launch.log").read_text()
+    assert code == 0, log
+
+    assert [launch["exit_code"] for launch in launches.history(folder)["launches"]] == [1, 0]
+    trained = re.findall(r"^epoch ([\d.]+): training loss", log, re.M)
+    assert [float(epoch) for epoch in trained] == [1, 2]  # once: the second start went on from the last checkpoint
+    settings = json.loads((folder / "run.json").read_text())
+    assert (settings["num_processes"], settings["mixed_precision"]) == (1, "no")  # not the launcher file's bf16
+    assert record_of(folder)["loss"] == "flsd53"

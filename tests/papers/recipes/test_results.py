@@ -1,0 +1,81 @@
+"""The committed runs, and the pages that are written from them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from recipe_modules import import_recipe
+
+corrections = import_recipe("corrections")
+results = import_recipe("results")
+PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
+PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of the pages and runs, for the script to write into."""
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(results.ROOT / page, tmp_path / page)
+    (tmp_path / "docs" / "guides").mkdir()
+    shutil.copytree(results.DOCS / "runs", tmp_path / "docs" / "results" / "runs")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "DOCS", tmp_path / "docs" / "results")
+    return tmp_path
+
+
+def test_the_pages_are_those_of_the_committed_runs(copy):
+    root = Path(__file__).parents[3]
+    results.main([])
+    for page in PAGES:
+        assert (copy / page).read_text(encoding="utf-8") == (root / page).read_text(encoding="utf-8"), page
+    drawn = ("results/newsgroups.png", "results/sst.png", "guides/calibrate_existing.png", "guides/csv_to_hub.png")
+    for figure in drawn:
+        assert (copy / "docs" / figure).stat().st_size > 10_000
+
+
+def test_every_committed_run_is_in_its_file(copy):
+    for task in results.TASKS:
+        for file in (results.DOCS / "runs" / task).glob("*.json"):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
+    # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
+    others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft"}
+    others.add("20_newsgroups_bfloat16")
+    assert {path.name for path in (results.DOCS / "runs").iterdir()} <= {*results.TASKS, *others}
+
+
+def test_a_page_must_have_the_section(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "above\n<!-- results: written by recipes/papers/results.py -->\nold\n<!-- end of results -->\nbelow\n"
+    )
+    results.replace_section(page, "results", "new")
+    results.replace_section(page, "results", "newer\n")
+    assert page.read_text().splitlines() == [
+        "above",
+        "<!-- results: written by recipes/papers/results.py -->",
+        "",
+        "newer",
+        "",
+        "<!-- end of results -->",
+        "below",
+    ]
+    with pytest.raises(ValueError, match=r"page.md must have the comments <!-- tests: written by"):
+        results.replace_section(page, "tests", "new")
+
+
+def test_the_page_of_corrections_is_that_of_the_committed_runs():
+    files = sorted((results.DOCS / "runs" / "corrections").glob("*.json"))
+    page = corrections.page([json.loads(file.read_text(encoding="utf-8")) for file in files])
+    assert (results.DOCS / "corrections.md").read_text(encoding="utf-8") == page
+
+
+def test_corrected_runs_have_names_of_their_own():
+    logits = [Path(f"out/{task}/seed_1/logits.npz") for task in ("sst", "news")]
+    assert corrections.names_of(logits) == ["sst_seed_1", "news_seed_1"]
+    assert corrections.names_of(logits[:1]) == ["seed_1"]
+    with pytest.raises(ValueError, match="logits must be files of different folders, got out/sst/seed_1"):
+        corrections.names_of([*logits, logits[0]])

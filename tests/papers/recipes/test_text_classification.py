@@ -1,0 +1,602 @@
+"""The text classification recipe from its command line to its report, on tiny networks."""
+
+import json
+import logging
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from datasets import Dataset
+from matplotlib.image import imread
+from papers.data.generated_topics import generate_topics
+from papers.data.tokenizer_training import train_word_tokenizer
+from papers.runs.recipe_arguments import runs_of
+from papers.runs.yaml_arguments import parse_arguments
+from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
+from topic_files import write_csv
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    TrainerCallback,
+)
+
+from hf_focal import FocalTrainer, LossConfig, Temperature
+from hf_focal.reports import RunResult
+
+PATH = FOLDER / "text_classification.py"
+REPORT = {
+    "metrics.json",
+    "table.md",
+    "loss.yaml",
+    "reliability_before.png",
+    "reliability_before.svg",
+    "reliability_after.png",
+    "reliability_after.svg",
+}
+
+
+recipe = import_recipe("text_classification")
+
+
+def run(folder, **options):
+    """The recipe with a tiny network; an option that is None is left out."""
+    values = {
+        "output_dir": folder,
+        "num_generated": 120,
+        "validation_size": 60,
+        "max_length": 40,
+        "vocab_size": 300,
+        "embedding_size": 8,
+        "num_filters": 8,
+        "num_layers": 1,
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 32,
+        "learning_rate": "1e-2",
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "use_cpu": "true",
+        "disable_tqdm": "true",
+    } | options
+    return recipe.main(flags(values))
+
+
+def strict_json(path):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two losses compared, with what the first run's trainer predicted last: the logits of the test texts."""
+    folder, predicted = tmp_path_factory.mktemp("compared"), []
+
+    class Recording(FocalTrainer):
+        def predict(self, *args, **kwargs):
+            predicted.append(super().predict(*args, **kwargs))
+            return predicted[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "FocalTrainer", Recording)
+        results = run(folder, compare="cross_entropy,focal:gamma=3")
+    logits = {"cross_entropy": predicted[0].predictions, "focal_gamma_3": predicted[-1].predictions}
+    return SimpleNamespace(folder=folder, results=results, logits=logits)
+
+
+def test_a_comparison_reports_every_run_and_all_of_them(compared):
+    assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=3"]
+    for result, name in zip(compared.results, ("cross_entropy", "focal_gamma_3"), strict=True):
+        report = compared.folder / name / "report"
+        assert {path.name for path in report.iterdir()} == REPORT | {"shots.md"}  # classes are small
+        assert strict_json(report / "metrics.json")["pre"]["ece"] == result.pre["ece"]
+        assert result.pre["num_samples"] == 120
+        assert result.true_calibration_error is not None
+        assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
+        assert imread(report / "reliability_before.png").std() > 0.1
+        assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
+    rows = (compared.folder / "report" / "table.md").read_text().strip().splitlines()[2:4]
+    assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=3"]
+    assert imread(compared.folder / "report" / "comparison.png").std() > 0.1
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "focal_gamma_3"])
+def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared, name):
+    model = AutoModelForSequenceClassification.from_pretrained(compared.folder / name).eval()
+    tokenizer = AutoTokenizer.from_pretrained(compared.folder / name)
+    result = RunResult.load(compared.folder / name / "report" / "metrics.json")
+    test = recipe.load_data(recipe.DataArguments(num_generated=120, validation_size=60), seed=42)["test"]
+    batch = tokenizer(test["text"][:], truncation=True, max_length=40, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        probabilities = model(**batch).logits.double().softmax(1)
+    scaled = torch.from_numpy(compared.logits[name]).double() / result.temperature.value
+    torch.testing.assert_close(probabilities, scaled.softmax(1), rtol=0, atol=1e-6)
+    nll = -probabilities[torch.arange(120), test["label"][:]].log().mean()
+    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
+    assert model.config.calibration["temperature"] == result.temperature.value
+    assert model.config.id2label[3] == "topic 3"
+
+
+def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    again = run(compared.folder, compare="cross_entropy,focal:gamma=3", logging_steps=7)
+    assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in compared.results]
+    assert "| focal:gamma=3 |" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"other settings \(learning_rate: 0.01 there, 0.1 now\)"):
+        run(compared.folder, compare="cross_entropy", learning_rate=0.1)
+    with pytest.raises(ValueError, match=r"other settings \(num_generated: 120 there, 130 now\)"):
+        run(compared.folder, compare="cross_entropy", num_generated=130)
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
+        run(compared.folder, compare="cross_entropy", adam_epsilon=10)
+    with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
+        run(compared.folder, loss="brier")
+    with pytest.raises(ValueError, match="kind: 'run' there, 'comparison' now"):
+        run(compared.folder / "cross_entropy", compare="brier,flsd53")
+
+
+def test_a_finished_run_gets_another_temperature_without_training(compared, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(compared.folder / "focal_gamma_3", folder)
+    trained_at = (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns
+    (result,) = run(folder, loss="focal:gamma=3", temperature_objective="ece")
+    assert result.temperature.objective == "ece"
+    assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert RunResult.load(folder / "report" / "metrics.json").temperature == result.temperature
+    assert (folder / "checkpoint-8" / "trainer_state.json").stat().st_mtime_ns == trained_at
+
+
+@pytest.mark.filterwarnings("ignore:vector scaling is no better")
+def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(compared.folder / "focal_gamma_3", folder)
+    (result,) = run(folder, loss="focal:gamma=3", calibration="vector")
+    assert result.details["calibration"]["method"] == "vector"
+    assert result.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert not result.temperature.is_fitted
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    test = recipe.load_data(recipe.DataArguments(num_generated=120, validation_size=60), seed=42)["test"]
+    batch = tokenizer(test["text"][:], truncation=True, max_length=40, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**batch).logits
+    assert (logits.argmax(1) != torch.tensor(test["label"][:])).double().mean() == pytest.approx(result.post["error"])
+    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(test["label"][:])).item()
+    assert nll == pytest.approx(result.post["nll"], abs=1e-5)
+    assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
+    (fitted_again,) = run(folder, loss="focal:gamma=3", calibration="auto")
+    assert len(fitted_again.details["calibration"]["nll_by_method"]) == 3
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    (reused,) = run(folder, loss="focal:gamma=3", calibration="auto")
+    assert reused.post == pytest.approx(fitted_again.post, rel=0, abs=0, nan_ok=True)
+
+
+class Interrupt(TrainerCallback):
+    def on_save(self, args, state, control, **kwargs):
+        raise KeyboardInterrupt
+
+
+class InterruptedTrainer(FocalTrainer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs, callbacks=[Interrupt()])
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "FocalTrainer", InterruptedTrainer)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, loss="focal:gamma=3")
+    saved_at = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
+    (tmp_path / "checkpoint-6").mkdir()  # half written
+    assert not (tmp_path / "report").exists()
+    (resumed,) = run(tmp_path, loss="focal:gamma=3")
+    assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == saved_at
+    whole = compared.results[1]
+    assert resumed.pre == pytest.approx(whole.pre, rel=0, abs=0, nan_ok=True)
+    assert resumed.temperature == whole.temperature
+    steps = [entry["step"] for entry in strict_json(tmp_path / "trainer_state.json")["log_history"]]
+    assert steps == sorted(steps)
+    assert steps[-1] == 8
+
+
+@pytest.mark.parametrize("damage", ["lost", "cut off"])
+@pytest.mark.slow
+def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    shutil.rmtree(folder / "report")
+    file = folder / "checkpoint-8" / "optimizer.pt"
+    whole = file.read_bytes()
+    file.unlink() if damage == "lost" else file.write_bytes(whole[: len(whole) // 2])
+    (resumed,) = run(folder, loss="focal:gamma=3")
+    assert resumed.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert "checkpoint-8 is incomplete (optimizer.pt is" in caplog.text
+    assert file.read_bytes()[:4] == whole[:4] and file.stat().st_size == len(whole)  # saved again
+
+
+def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    settings = strict_json(folder / "run.json")
+    del settings["adam_epsilon"], settings["accelerator_config"]
+    (folder / "run.json").write_text(json.dumps(settings))
+    run(folder, loss="focal:gamma=3")
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
+        run(folder, loss="focal:gamma=3", adam_epsilon=10)
+
+
+def test_few_calibration_samples_are_told_before_training(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(AssertionError, match="started again"):
+        run(tmp_path)
+    told = "T is fitted on 60 samples: with fewer than 200, it can make calibration worse; set validation_size"
+    assert caplog.text.count(told) == 1
+
+
+@pytest.mark.slow
+def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
+    def fail(folder, result):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "write_experiment_report", fail)
+        with pytest.raises(OSError, match="disk full"):
+            run(tmp_path, loss="brier")
+    before = AutoModelForSequenceClassification.from_pretrained(tmp_path).state_dict()
+    trained_at = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
+    (result,) = run(tmp_path, loss="brier")
+    assert (tmp_path / "report" / "metrics.json").exists()
+    assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == trained_at
+    after = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    for name, value in after.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert after.config.calibration["temperature"] == result.temperature.value
+
+
+def test_files_with_labels_in_words(tmp_path):
+    files = {
+        "train_file": write_csv(tmp_path / "train.csv", 90, 0),
+        "test_file": write_csv(tmp_path / "test.csv", 50, 1),
+    }
+    options = files | {"text_column": "body", "label_column": "topic", "validation_size": 30, "num_train_epochs": 1}
+    (result,) = run(tmp_path / "out", **options)
+    assert (result.pre["num_samples"], result.true_calibration_error) == (50, None)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert model.config.id2label == {0: "topic 0", 1: "topic 1", 2: "topic 2"}
+    with pytest.raises(ValueError, match="test_file must be given"):
+        run(tmp_path / "error", **options | {"test_file": None})
+    for given in ("test_file", "validation_file"):
+        with pytest.raises(ValueError, match=f"dataset_name or train_file must be given, got only {given}"):
+            run(tmp_path / "error", **{given: files["test_file"]})
+    assert not (tmp_path / "error").exists()
+    write_csv(files["train_file"], 90, 2)
+    with pytest.raises(ValueError, match=r"other settings \(content of train_file: '\w{64}' there, '\w{64}' now\)"):
+        run(tmp_path / "out", **options)
+
+
+def write_pairs(path, size, seed):
+    """Questions and sentences, whose label says whether they have a topic in common."""
+    first, second = generate_topics(size, seed=seed, num_topics=2), generate_topics(size, seed=seed + 9, num_topics=2)
+    labels = [int(one == two) for one, two in zip(first["label"], second["label"], strict=True)]
+    columns = {"question": first["text"][:], "sentence": second["text"][:], "label": labels}
+    Dataset.from_dict(columns).to_parquet(path)
+    return path
+
+
+def test_pairs_of_texts(encoder, tmp_path):
+    files = {
+        f"{name}_file": write_pairs(tmp_path / f"{name}.parquet", 40, i) for i, name in enumerate(("train", "test"))
+    }
+    options = files | {"text_column": "question", "text_pair_column": "sentence", "validation_size": 20}
+    (result,) = run(tmp_path / "out", **options, model_name_or_path=encoder, num_train_epochs=1)
+    assert result.pre["num_samples"] == 40
+    # The trained model has seen both texts: it gives the reported NLL for pairs.
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    test = Dataset.from_parquet(str(files["test_file"]), cache_dir=str(tmp_path))
+    texts = [test[name][:] for name in ("question", "sentence")]
+    batch = tokenizer(*texts, truncation=True, max_length=40, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        nll = torch.nn.functional.cross_entropy(model(**batch).logits.double(), torch.tensor(test["label"][:]))
+    assert nll.item() == pytest.approx(result.post["nll"], abs=1e-5)
+    with pytest.raises(ValueError, match=r"text_pair_column must be .* got 'sentense'; did you mean 'sentence'\?"):
+        run(tmp_path / "error", **options | {"text_pair_column": "sentense"}, model_name_or_path=encoder)
+    with pytest.raises(ValueError, match="text_pair_column must be a different column from text_column, got"):
+        run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)
+
+
+def test_model_options_go_to_from_pretrained(encoder):
+    options = {"dtype": "bfloat16", "attn_implementation": "eager"}
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = recipe.build_model(recipe.ModelArguments(str(encoder), **options), tokenizer, ["a", "b", "c"])
+    assert (model.dtype, model.config._attn_implementation) == (torch.bfloat16, "eager")
+    assert model.config.id2label == {0: "a", 1: "b", 2: "c"}
+    assert recipe.build_model(recipe.ModelArguments(str(encoder)), tokenizer, ["a", "b"]).dtype == torch.float32
+
+
+def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr("papers.runs.lora_arguments.is_peft_available", lambda: False)
+    with pytest.raises(ValueError, match="lora_r needs PEFT, which is not installed, got 4: pip install peft"):
+        run(tmp_path / "out", model_name_or_path=encoder, lora_r=4)
+    with pytest.raises(ValueError, match="lora_r needs a pretrained model_name_or_path, got 4 for 'gp_cnn'"):
+        run(tmp_path / "out", lora_r=4)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
+    (result,) = run(
+        tmp_path / "out", model_name_or_path=encoder, lora_r=4, lora_target_modules="query", num_train_epochs=1
+    )
+    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    before = BertModel.from_pretrained(encoder)
+    assert type(tuned) is BertForSequenceClassification
+    assert tuned.config.calibration["temperature"] == result.temperature.value
+    layers = [model.encoder.layer[0].attention.self for model in (before, tuned.bert)]
+    assert not torch.equal(layers[0].query.weight, layers[1].query.weight)
+    assert torch.equal(layers[0].key.weight, layers[1].key.weight)
+
+
+def test_a_tenth_is_for_validation_unless_told():
+    for size, expected in ((None, (30, 3)), (7, (30, 7))):
+        splits = recipe.load_data(recipe.DataArguments(num_generated=30, validation_size=size), seed=0)
+        assert (len(splits["train"]), len(splits["validation"])) == expected
+
+
+def test_a_tenth_of_a_file_is_for_validation(tmp_path):
+    files = {"train_file": write_csv(tmp_path / "train.csv", 90, 0), "test_file": write_csv(tmp_path / "t.csv", 20, 1)}
+    files = {name: str(path) for name, path in files.items()}
+    splits = recipe.load_data(recipe.DataArguments(**files, text_column="body", label_column="topic"), seed=0)
+    assert [len(split) for split in splits.values()] == [81, 9, 20]
+
+
+def test_a_long_tail_is_cut_of_the_training_texts_alone():
+    balanced, tailed = (
+        recipe.load_data(recipe.DataArguments(num_generated=300, imbalance=imbalance), seed=0)
+        for imbalance in (None, 0.05)
+    )
+    before, counts = (np.bincount(splits["train"]["label"][:]) for splits in (balanced, tailed))
+    np.testing.assert_array_equal(counts, np.minimum(before, np.floor(before.max() * 0.05 ** (np.arange(10) / 9))))
+    assert set(tailed["train"]["text"][:]) < set(balanced["train"]["text"][:])
+    for name in ("validation", "test"):
+        assert tailed[name]["text"][:] == balanced[name]["text"][:]
+
+
+def test_classes_are_reported_by_their_size(tmp_path):
+    options = {"imbalance": 0.1, "loss": "class_balanced", "class_weights_steps": 1, "num_generated": 200}
+    (result,) = run(tmp_path, **options, num_train_epochs=1)
+    counts = result.details["class_counts"]
+    assert counts[0] > counts[-1] and len(result.details["class_recall"]) == len(counts) == 10
+    assert len(result.details["class_weights"]) == -(-sum(counts) // 32)
+    report = {path.name for path in (tmp_path / "report").iterdir()}
+    assert report == REPORT | {"shots.md", "class_weights.png"}
+    with pytest.raises(ValueError, match=r"other settings \(imbalance: 0\.1 there, None now\)"):
+        run(tmp_path, **options | {"imbalance": None}, num_train_epochs=1)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """The folder of a tiny encoder without a head, as most encoders come."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models") / "encoder"
+    tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 40)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=40, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_local_encoder_is_fine_tuned(encoder, tmp_path, monkeypatch, caplog):
+    logger = logging.getLogger("transformers.modeling_utils")
+    monkeypatch.setattr(logger, "filters", [])
+    logger.addHandler(caplog.handler)
+    AutoModelForSequenceClassification.from_pretrained(encoder)
+    assert "LOAD REPORT" in caplog.text
+    caplog.clear()
+    (result,) = run(tmp_path / "out", model_name_or_path=encoder, num_train_epochs=1, loss="flsd53")
+    logger.removeHandler(caplog.handler)
+    assert "LOAD REPORT" not in caplog.text
+    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert isinstance(tuned, BertForSequenceClassification)
+    assert tuned.config.num_labels == 10
+    assert result.details["num_parameters"] == tuned.num_parameters()
+    before = BertModel.from_pretrained(encoder).embeddings.word_embeddings.weight
+    assert (tuned.bert.embeddings.word_embeddings.weight - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "length"), [("Bert", 40), ("Roberta", 39)])
+def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
+    folder = tmp_path / "encoder"
+    tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 10**30)
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    # RoBERTa's positions begin after the padding's.
+    sizes |= {"vocab_size": len(tokenizer), "pad_token_id": 0, "max_position_embeddings": 40}
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    options = {"model_name_or_path": folder, "num_train_epochs": 1}
+    with pytest.raises(ValueError, match=f"max_length must be at most {length}, the positions of .* got {length + 1}"):
+        run(tmp_path / "out", **options, max_length=length + 1)
+    assert not (tmp_path / "out").exists()
+    assert recipe.load_tokenizer(recipe.ModelArguments(str(folder)), {})[1] == length
+    run(tmp_path / "out", **options, max_length=None)
+
+
+def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
+    for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
+        with monkeypatch.context() as patch:
+            patch.setattr("hf_focal.cli.input_encoding.AutoConfig.from_pretrained", lambda name, revision: None)
+            patch.setattr("hf_focal.cli.input_encoding.model_positions", lambda *_, positions=positions: positions)
+            tokenizer = SimpleNamespace(model_max_length=limit)
+            assert recipe.input_length("encoder", tokenizer) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"temperature_objective": "nlll"}, ValueError, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
+        ({"loss": "mmce", "compare": "brier"}, ValueError, "loss and compare must not .* got 'mmce' and 'brier'"),
+        ({"model_name_or_path": "gpcnn"}, ValueError, "got 'gpcnn'; did you mean 'gp_cnn'?"),
+        ({"output_dir": ""}, ValueError, "output_dir must be a folder, got ''"),
+        ({"num_generated": 0}, ValueError, "num_generated must be at least 1, got 0"),
+        ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
+        ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
+        ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
+        ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
+        ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
+        ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),
+        ({"resume_from_checkpoint": "/nope"}, ValueError, "resume_from_checkpoint must be absent, got '/nope': a run"),
+        ({"num_train_epochs": 0}, ValueError, "num_train_epochs must be above 0 and finite, got 0.0"),
+        ({"num_train_epochs": -1}, ValueError, "num_train_epochs must be above 0 and finite, got -1.0"),
+        ({"num_train_epochs": "nan"}, ValueError, "num_train_epochs must be above 0 and finite, got nan"),
+        ({"calibration": "vectors"}, ValueError, "calibration must be one of temperature, vector, matrix, auto, got"),
+        (
+            {"calibration": "vector", "multi_label": "true"},
+            ValueError,
+            "calibration, with multi_label, must be one of temperature, got 'vector'",
+        ),
+        ({"max_steps": 0}, ValueError, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
+        ({"learning_rate": "nan"}, ValueError, "learning_rate must be at least 0 and finite, got nan"),
+        ({"learning_rate": -1}, ValueError, "learning_rate must be at least 0 and finite, got -1.0"),
+        ({"gradient_accumulation_steps": 0}, ValueError, "gradient_accumulation_steps must be at least 1, got 0"),
+        ({"dataloader_num_workers": -1}, ValueError, "dataloader_num_workers must be at least 0, got -1"),
+        ({"metric_for_best_model": "zzz"}, ValueError, "metric_for_best_model must be one of loss, .*, got 'zzz'"),
+        ({"report_to": "zzz"}, ValueError, "report_to must be one of none.*, got 'zzz'"),
+        (
+            {"compare": "brier,class_balanced:weights=1/2/3"},
+            ValueError,
+            "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
+        ),
+        ({"per_device_train_batch_size": 0}, ValueError, "per_device_train_batch_size must be at least 1, got 0"),
+        (
+            {"compare": "brier,adafocal", "validation_size": 14},
+            ValueError,
+            "the validation set must hold at least 15 samples for adafocal, got 14",
+        ),
+    ],
+)
+def test_errors_come_before_training_and_leave_no_folder(options, error, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(error, match=re.escape(message) if "*" not in message else message):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "message"),
+    [
+        ("own_texts_cnn", "org/encoder", "must be given with the model 'org/encoder', got 1e-3 and 0.0 of --config"),
+        ("own_texts", "gp_cnn", "must be given with the model 'gp_cnn', got 5e-5 and 1.0 of --config"),
+    ],
+)
+def test_a_model_is_not_trained_as_the_config_of_another_kind_says(config, model, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    argv = ["--config", str(FOLDER / "configs" / f"{config}.yaml"), "--use_cpu", "true"]
+    argv += ["--output_dir", str(tmp_path / "out")]
+    model, rate, clip = ["--model_name_or_path", model], ["--learning_rate", "2e-4"], ["--max_grad_norm=1"]
+    with pytest.raises(ValueError, match=f"learning_rate and max_grad_norm {re.escape(message)}"):
+        recipe.main([*argv, *model])
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be given"):
+        recipe.main([*argv, *model, *rate])
+    for others in ([*model, *rate, *clip], []):
+        _, model_args, _, args = parse_arguments(recipe.ARGUMENTS, [*argv, *others])
+        recipe.check.learning_rate([*argv, *others], args, model_args.model_name_or_path, ["gp_cnn"])
+
+
+@pytest.mark.parametrize(("model", "rate", "kind"), [("org/encoder", "1e-3", "high"), ("gp_cnn", "5e-5", "low")])
+def test_a_learning_rate_of_another_kind_of_model_is_warned_about(model, rate, kind, tmp_path, caplog):
+    argv = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--learning_rate", rate]
+    args = parse_arguments(recipe.ARGUMENTS, argv)[-1]
+    recipe.check.learning_rate(argv, args, model, ["gp_cnn"])
+    (warning,) = caplog.messages
+    assert warning.startswith(f"learning_rate {float(rate):g} is unusually {kind} for {model!r}")
+
+
+def test_a_head_of_other_classes_is_found_before_training(tmp_path, monkeypatch):
+    config = BertConfig(architectures=["BertForSequenceClassification"], num_labels=3)
+    config.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    with pytest.raises(ValueError, match=r"a head of 10 classes, or none, .*ForSequenceClassification has 3"):
+        run(tmp_path / "out", model_name_or_path=tmp_path / "model")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_of_other_classes_is_replaced_if_told(encoder, tmp_path):
+    config = BertConfig.from_pretrained(encoder, num_labels=3)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    options = {"model_name_or_path": str(tmp_path / "model"), "ignore_mismatched_sizes": True}
+    model = recipe.build_model(recipe.ModelArguments(**options), None, [str(i) for i in range(10)])
+    assert model.classifier.out_features == 10
+
+
+def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path, monkeypatch, capsys):
+    command = [str(PATH), "--output_dir", str(tmp_path / "out"), "--use_cpu", "true"]
+    monkeypatch.setattr(sys, "argv", [*command, "--temperature_objective", "nlll"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(PATH), run_name="__main__")
+    assert stopped.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line == "text_classification.py: error: temperature_objective must be 'ece' or 'nll', got 'nlll'"
+
+
+def runs(argv):
+    """The training arguments of each loss on a command line."""
+    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, [*argv, "--use_cpu", "true"], None)
+    return runs_of(args, recipe_args.compare)
+
+
+def test_losses_to_compare_as_a_list_of_a_config(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("compare: [cross_entropy, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\n", encoding="utf-8")
+    found = runs(["--config", str(config), "--output_dir", str(tmp_path / "out")])
+    names = ["cross_entropy", "flsd_thresholds_0.2_0.5_gammas_5_3_2"]
+    assert [Path(args.output_dir).name for args in found] == names
+
+
+def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
+    argv = ["--compare", "brier,focal:schedule=5/3/2", "--load_best_model_at_end", "--output_dir", str(tmp_path)]
+    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
+    assert [args.metric_for_best_model for args in runs(argv)] == ["loss", "nll"]
+    assert [args.greater_is_better for args in runs(argv)] == [False, False]
+
+
+def test_a_config_file_under_the_command_line(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("loss: {name: focal, gamma: 2}\nlearning_rate: 1e-3\nnum_train_epochs: 5\n", encoding="utf-8")
+    (result,) = run(tmp_path / "out", config=config, learning_rate=None, num_train_epochs=1)
+    settings = strict_json(tmp_path / "out" / "run.json")
+    assert (result.loss, settings["loss"]) == ("focal:gamma=2", "focal:gamma=2")
+    assert (settings["learning_rate"], settings["num_train_epochs"]) == (0.001, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("demo", "gp_cnn"),
+        ("own_texts", "answerdotai/ModernBERT-base"),
+        ("own_texts_cnn", "gp_cnn"),
+        ("newsgroups/bert", "google-bert/bert-base-uncased"),
+        ("sst/encoder", "gp_cnn"),
+    ],
+)
+def test_every_config_holds_arguments_of_the_recipe(name, model):
+    argv = ["--config", str(FOLDER / "configs" / f"{name}.yaml"), "--use_cpu", "true"]
+    model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
+    assert model_args.model_name_or_path == model
+
+
+@pytest.mark.parametrize("available", [False, True])
+def test_the_config_trains_in_bfloat16_where_the_device_has_it(available, monkeypatch):
+    monkeypatch.setattr("papers.runs.yaml_arguments.is_torch_bf16_gpu_available", lambda: available)
+    argv = ["--config", str(FOLDER / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
+    assert parse_arguments(recipe.ARGUMENTS, argv)[-1].bf16 is available

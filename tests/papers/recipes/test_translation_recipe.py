@@ -1,0 +1,513 @@
+"""The translation recipe from its command line to its report, on tiny networks."""
+
+import csv
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from launched_translation import recipe
+from matplotlib.image import imread
+from packaging.version import Version
+from papers.data.generated_topics import true_calibration_error
+from papers.data.generated_translations import Grammar, generate_translations
+from papers.data.tokenizer_training import train_bpe_tokenizer
+from papers.figures.bleu_results import TranslationResult
+from papers.runs.yaml_arguments import parse_arguments
+from processes import output_of, start
+from recipe_modules import FOLDER, NoTrainer, flags
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BertConfig,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+)
+
+from hf_focal import FocalSeq2SeqTrainer, LossConfig, Temperature, fold_temperature
+
+SCRIPT = Path(__file__).with_name("launched_translation.py")
+DIAGRAMS = {"reliability_before.png", "reliability_before.svg", "reliability_after.png", "reliability_after.svg"}
+REPORT = {"metrics.json", "table.md", "loss.yaml", "samples.md", "curves.png", "curves.csv", *DIAGRAMS}
+# Enough for a focal loss to leave the model underconfident, at a temperature that is not 1.
+LEARNS = {"num_generated": 800, "d_model": 32, "num_train_epochs": 6, "max_tokens_per_batch": 200, "dropout": 0.05}
+
+
+def command_line(folder, **options):
+    """The recipe's arguments for a tiny network; an option that is None is left out."""
+    values = {
+        "output_dir": folder,
+        "num_generated": 120,
+        "validation_size": 20,
+        "max_length": 24,
+        "vocab_size": 1000,
+        "d_model": 16,
+        "num_layers": 1,
+        "num_heads": 2,
+        "ffn_dim": 32,
+        "num_train_epochs": 1,
+        "max_tokens_per_batch": 300,
+        "learning_rate": "1e-2",
+        "bleu_temperatures": "1",
+        "per_device_eval_batch_size": 8,
+        "save_strategy": "epoch",
+        "use_cpu": "true",
+        "disable_tqdm": "true",
+    } | options
+    return flags(values)
+
+
+def run(folder, **options):
+    return recipe.main(command_line(folder, **options))
+
+
+def parse(argv):
+    return parse_arguments(recipe.ARGUMENTS, argv)
+
+
+def strict_json(path):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def translations_of(folder):
+    """The files of translations, and when they were written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "translations").iterdir()}
+
+
+def checkpoints_of(folder):
+    return sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+
+
+def last_checkpoint(folder):
+    return checkpoints_of(folder)[-1]
+
+
+def generate(folder, sources, num_beams=4, length_penalty=0.6, max_length=24):
+    """Translations by a saved model, a sentence at a time."""
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    options = {"num_beams": num_beams, "length_penalty": length_penalty, "max_length": max_length}
+    rows = (model.generate(**tokenizer(source, return_tensors="pt"), **options) for source in sources)
+    return [" ".join(tokenizer.decode(ids[0], skip_special_tokens=True).split()) for ids in rows]
+
+
+class Untrained(FocalSeq2SeqTrainer):
+    """Of a training that is over; counts what is translated."""
+
+    predicted = 0
+
+    def training_step(self, *args, **kwargs):
+        raise AssertionError("a finished training was done again")
+
+    def predict(self, *args, **kwargs):
+        Untrained.predicted += 1
+        return super().predict(*args, **kwargs)
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    monkeypatch.setattr(recipe, "FocalSeq2SeqTrainer", Untrained)
+    Untrained.predicted = 0
+    return Untrained
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    results = run(folder, **LEARNS, compare="cross_entropy,focal:gamma=5", bleu_temperatures="0.5,1")
+    test = recipe.load_data(recipe.DataArguments(num_generated=LEARNS["num_generated"], validation_size=20), 42)[
+        "test"
+    ]
+    return SimpleNamespace(folder=folder, focal=folder / "focal_gamma_5", results=results, test=test)
+
+
+@pytest.mark.slow
+def test_a_comparison_reports_every_run_and_all_of_them(compared):
+    assert [result.loss for result in compared.results] == ["cross_entropy", "focal:gamma=5"]
+    for result, name in zip(compared.results, ("cross_entropy", "focal_gamma_5"), strict=True):
+        report = compared.folder / name / "report"
+        assert {path.name for path in report.iterdir()} == REPORT
+        assert strict_json(report / "metrics.json")["pre"]["ece"] == result.pre["ece"]
+        assert result.pre["num_samples"] == sum(len(target.split()) + 1 for target in compared.test["target"])
+        assert LossConfig.parse(str(report / "loss.yaml")) == LossConfig.parse(result.loss)
+        assert Temperature.load(compared.folder / name / "temperature.json") == result.temperature
+        assert result.bleu.keys() == {0.5, 1.0, result.temperature.value}
+        assert result.details["num_processes"] == 1
+        assert all(imread(path).std() > 0.05 for path in report.glob("*.png"))
+        with (report / "curves.csv").open(newline="") as file:
+            bleu = {float(row["temperature"]): float(row["bleu"]) for row in csv.DictReader(file) if row["bleu"]}
+        assert bleu == result.bleu
+    report = compared.folder / "report"
+    assert {path.name for path in report.iterdir()} == {"table.md", "comparison.png", "curves.png", "curves.csv"}
+    rows = (report / "table.md").read_text().splitlines()[2:4]
+    assert [row.split(" | ")[0] for row in rows] == ["| cross_entropy", "| focal:gamma=5"]
+
+
+@pytest.mark.slow
+def test_the_true_calibration_error_is_that_of_the_grammar(compared):
+    """A sentence at a time, against the probability of every word."""
+    before, after = compared.results[1].details["true_calibration_error"]
+    for path, error in ((last_checkpoint(compared.focal), before), (compared.focal, after)):
+        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
+        vocabulary, probabilities, posteriors = tokenizer.get_vocab(), [], []
+        for source, target in zip(compared.test["source"], compared.test["target"], strict=True):
+            batch = tokenizer(source, text_target=target, return_tensors="pt")
+            with torch.no_grad():
+                probabilities.append(model(**batch).logits[0].softmax(-1))
+            for distribution in Grammar().next_word_distributions(source, target):
+                posteriors.append(torch.zeros(len(tokenizer), dtype=torch.float64))
+                for word, probability in distribution.items():
+                    if (name := f"▁{word}" if word else "</s>") in vocabulary:
+                        posteriors[-1][vocabulary[name]] = probability
+        expected = true_calibration_error(torch.cat(probabilities).numpy(), torch.stack(posteriors).numpy())
+        assert error == pytest.approx(expected, abs=1e-6)
+    assert before - after > 0.02
+
+
+@pytest.mark.slow
+def test_the_saved_model_translates_at_its_temperature(compared):
+    result, folder = compared.results[1], compared.focal
+    T = result.temperature.value
+    assert T < 1
+    files = {T: lines_of(folder / "translations" / f"test_T{T}.txt") for T in result.bleu}
+    assert files[T] != files[1.0]
+    assert generate(folder, compared.test["source"]) == files[T]
+    assert generate(last_checkpoint(folder), compared.test["source"]) == files[1.0]
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert model.config.calibration["temperature"] == T and model.config.calibration["folded"] is True
+    saved = model.generation_config
+    assert (saved.num_beams, saved.length_penalty, saved.max_length) == (4, 0.6, 24)
+    sample = (folder / "report" / "samples.md").read_text(encoding="utf-8").split("## 1\n\n")[1].splitlines()[:4]
+    expected = {"Source": compared.test["source"][0], "Reference": compared.test["target"][0]}
+    expected |= {"T = 1": files[1.0][0], f"T = {T:.4g}": files[T][0]}
+    assert sample == [f"- {title}: {text}" for title, text in expected.items()]
+
+
+@pytest.mark.slow
+def test_bleu_is_that_of_the_sacrebleu_command(compared, tmp_path):
+    result = compared.results[1]
+    T = result.temperature.value
+    (tmp_path / "references.txt").write_text("\n".join(compared.test["target"]) + "\n", encoding="utf-8")
+    command = [
+        "-m",
+        "sacrebleu",
+        tmp_path / "references.txt",
+        "-i",
+        compared.focal / "translations" / f"test_T{T}.txt",
+    ]
+    done = subprocess.run([sys.executable, *command, "-m", "bleu", "-w", "10"], capture_output=True, text=True)
+    score = json.loads(done.stdout)
+    assert result.bleu[T] == pytest.approx(score["score"], abs=1e-9)
+    assert result.bleu[T] > 1
+    assert result.signature == score["signature"]
+
+
+@pytest.mark.slow
+def test_finished_runs_are_reused_and_others_refused(compared, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "FocalSeq2SeqTrainer", NoTrainer)
+    options = LEARNS | {"compare": "cross_entropy,focal:gamma=5"}
+    again = run(compared.folder, **options, logging_steps=7)
+    assert [result.pre["ece"] for result in again] == [result.pre["ece"] for result in compared.results]
+    assert "| focal:gamma=5 |" in capsys.readouterr().out
+    for name, there, now in (
+        ("learning_rate", 0.01, 0.1),
+        ("num_generated", 800, 900),
+        ("length_penalty", 0.6, 1.0),
+        ("generation_num_beams", 4, 2),
+    ):
+        with pytest.raises(ValueError, match=rf"other settings \({name}: {there} there, {now} now\)"):
+            run(compared.folder, **options | {name: now})
+    with pytest.raises(ValueError, match="kind: 'comparison' there, 'run' now"):
+        run(compared.folder, **LEARNS, loss="brier")
+
+
+@pytest.mark.slow
+def test_another_temperature_is_all_that_is_added(compared, tmp_path, untrained):
+    shutil.copytree(compared.focal, folder := tmp_path / "run")
+    kept, weights = translations_of(folder), (folder / "model.safetensors").read_bytes()
+    (result,) = run(folder, **LEARNS, loss="focal:gamma=5", bleu_temperatures="2")
+    assert untrained.predicted == 1
+    assert translations_of(folder).items() - kept.items() == {
+        ("test_T2.0.txt", (folder / "translations" / "test_T2.0.txt").stat().st_mtime_ns)
+    }
+    first = compared.results[1]
+    assert result.bleu == {**first.bleu, 2.0: result.bleu[2.0]}
+    assert (result.pre, result.temperature) == (pytest.approx(first.pre, abs=0, nan_ok=True), first.temperature)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert TranslationResult.load(folder / "report" / "metrics.json").bleu == result.bleu
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_while_it_translated_goes_on_there(compared, tmp_path, untrained):
+    shutil.copytree(compared.focal, folder := tmp_path / "run")
+    shutil.rmtree(folder / "report")
+    (folder / "translations" / "test_T1.0.txt").rename(folder / "translations" / "test_T1.0.partial")
+    kept = translations_of(folder)
+    del kept["test_T1.0.partial"]
+    (result,) = run(folder, **LEARNS, loss="focal:gamma=5", bleu_temperatures="0.5,1")
+    assert untrained.predicted == 1
+    assert kept.items() < translations_of(folder).items()
+    assert result.bleu == compared.results[1].bleu
+
+
+def test_translations_of_other_weights_are_not_reused(tmp_path):
+    """Without checkpoints what was killed while it translated is trained again, by other settings perhaps."""
+    (tmp_path / "translations").mkdir()
+    (tmp_path / "translations" / "test_T1.0.txt").write_text("a\nb\n")
+    (result,) = run(tmp_path, save_strategy="no", generation_num_beams=1)
+    assert len(lines_of(tmp_path / "translations" / "test_T1.0.txt")) == 20
+    assert result.bleu.keys() == {1.0, result.temperature.value}
+
+
+@pytest.mark.slow
+def test_sigkill_in_the_middle_of_training(compared, tmp_path):
+    options = LEARNS | {"loss": "focal:gamma=5", "bleu_temperatures": "0.5,1"}
+    names = [path.name for path in checkpoints_of(compared.focal)]
+    third, fourth = (int(name[11:]) for name in names[2:4])
+    argv = json.dumps(command_line(tmp_path, **options))
+    output_of(start(SCRIPT, 1, argv, "--kill_at", (third + fourth) // 2), fails=True)
+    assert [path.name for path in checkpoints_of(tmp_path)] == names[:3]
+    assert not (tmp_path / "report").exists()
+    run(tmp_path, **options)
+    whole, resumed = (strict_json(folder / "report" / "metrics.json") for folder in (compared.focal, tmp_path))
+    losses = [result["details"].pop("train_metrics")["train_loss"] for result in (whole, resumed)]
+    assert losses[0] == losses[1]
+    assert resumed == whole
+    assert (tmp_path / "model.safetensors").read_bytes() == (compared.focal / "model.safetensors").read_bytes()
+
+
+def write_files(folder, train=120, test=19, other_test=9):
+    """Pairs as text files to train on, and as parquet to test on; the arguments that name them."""
+    pairs = {
+        name: generate_translations(size, seed=seed).rename_columns({"source": "en", "target": "de"})
+        for seed, (name, size) in enumerate({"train": train, "test": test, "other_test": other_test}.items())
+    }
+    folder.mkdir(exist_ok=True)
+    for name in ("train", "other_test"):
+        for lang in ("en", "de"):
+            (folder / f"{name}.{lang}").write_text("\n".join(pairs[name][lang]) + "\n", encoding="utf-8")
+    pairs["test"].to_parquet(folder / "test.parquet")
+    files = {"train": folder / "train", "test": folder / "test.parquet", "other_test": folder / "other_test"}
+    return {f"{name}_file": path for name, path in files.items()}, pairs
+
+
+def test_files_another_test_set_and_long_pairs(tmp_path, caplog, capsys):
+    files, pairs = write_files(tmp_path / "data")
+    caplog.set_level("INFO")
+    (result,) = run(tmp_path / "out", **files, max_length=10)
+    training = recipe.load_data(recipe.DataArguments(**files, validation_size=20), 42)["train"]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    sides = (tokenizer(training[side][:])["input_ids"] for side in ("source", "target"))
+    long = sum(max(len(source), len(target)) > 10 for source, target in zip(*sides, strict=True))
+    assert 0 < long < 100
+    assert f"dropped {long} of 100 training pairs: over max_length" in caplog.messages
+    assert "true_calibration_error" not in result.details
+    assert len(lines_of(tmp_path / "out" / "translations" / "test_T1.0.txt")) == 19
+    other = result.details["other_test"]
+    lines = lines_of(tmp_path / "out" / "translations" / "other_test_T1.0.txt")
+    assert other["pre"]["bleu"] == recipe.BLEU().corpus_score(lines, [list(pairs["other_test"]["de"])]).score
+    targets = tokenizer(pairs["other_test"]["de"][:], truncation=True, max_length=10)["input_ids"]
+    assert other["pre"]["num_samples"] == sum(map(len, targets))
+    assert "other test set, cross_entropy: ECE" in capsys.readouterr().out
+    files["other_test_file"].with_name("other_test.de").write_text("\n".join(["x"] * 9), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"content of other_test_file.de: '\w{64}' there, '\w{64}' now\)"):
+        run(tmp_path / "out", **files, max_length=10)
+
+
+def save_marian(folder, positions=64):
+    """A tiny translator with random weights, and its tokenizer of little more than letters."""
+    torch.manual_seed(0)
+    pairs = generate_translations(200)
+    tokenizer = train_bpe_tokenizer([*pairs["source"], *pairs["target"]], 60, positions)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": len(tokenizer)}
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1}
+    model = MarianMTModel(MarianConfig(**sizes, **special, max_position_embeddings=positions))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def test_a_local_model_is_fine_tuned_and_its_last_checkpoints_averaged(tmp_path, caplog):
+    before = save_marian(tmp_path / "marian")
+    caplog.set_level("INFO")
+    options = {
+        "model_name_or_path": tmp_path / "marian",
+        "max_length": 64,
+        "num_train_epochs": 3,
+        "save_total_limit": 2,
+    }
+    options |= {"average_checkpoints": 2, "learning_rate": "1e-3", "generation_num_beams": 1}
+    (result,) = run(tmp_path / "out", **options)
+    checkpoints = checkpoints_of(tmp_path / "out")
+    assert len(checkpoints) == 2
+    assert f"averaging {checkpoints[1].name}, {checkpoints[0].name}" in caplog.messages
+    states = [load_file(path / "model.safetensors") for path in checkpoints]
+    mean = AutoModelForSeq2SeqLM.from_pretrained(checkpoints[0])
+    mean.load_state_dict({name: (value + states[1][name]) / 2 for name, value in states[0].items()}, strict=False)
+    expected = fold_temperature(mean, result.temperature).state_dict()
+    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6)
+    moved = [(found[name] - value).abs().max() for name, value in before.state_dict().items() if "encoder" in name]
+    assert 1e-3 < max(moved) < 0.1
+    # Its tokens are no words.
+    assert result.details["true_calibration_error"] is None
+    with pytest.raises(ValueError, match=r"other settings \(save_strategy: 'epoch' there, 'steps' now\)"):
+        run(tmp_path / "out", **options | {"save_strategy": "steps"})
+
+
+@pytest.mark.skipif(
+    Version(torch.__version__) < Version("2.8"), reason="PyTorch 2.7 cannot load an optimizer's state to 'cpu:0'"
+)
+@pytest.mark.slow
+def test_two_processes(tmp_path):
+    files, pairs = write_files(tmp_path / "data")
+    folder = tmp_path / "out"
+    options = files | {"loss": "focal:gamma=5", "per_device_eval_batch_size": 4, "num_train_epochs": 2}
+    argvs = [command_line(folder, **options, bleu_temperatures=T) for T in ("1", "2")]
+    output = output_of(start(SCRIPT, 2, *map(json.dumps, argvs)))
+    assert output.count("translating test at temperature 1\n") == 1
+    assert output.count("translating test at temperature 2\n") == 1
+    result = TranslationResult.load(folder / "report" / "metrics.json")
+    assert result.details["num_processes"] == 2
+    T = result.temperature.value
+    assert result.bleu.keys() == {1.0, 2.0, T}
+
+    # The same by this one process, of the model before and after its temperature was folded in.
+    data_args, model_args, _, args = parse(command_line(tmp_path / "one", **options))
+    splits = recipe.load_data(data_args, args.seed)
+    tokenizer = recipe.load_tokenizer(model_args, splits)
+    encoded = {name: recipe.encode_pairs(splits[name], tokenizer, 24, cut=True) for name in ("test", "other_test")}
+    for path, temperature, metrics, when in (
+        (last_checkpoint(folder), 1.0, result.pre, "pre"),
+        (folder, T, result.post, "post"),
+    ):
+        for name in ("test", "other_test"):
+            lines = lines_of(folder / "translations" / f"{name}_T{temperature}.txt")
+            assert lines == generate(path, pairs[name]["en"])
+            bleu = recipe.BLEU().corpus_score(lines, [list(pairs[name]["de"])]).score
+            assert (result.bleu[temperature] if name == "test" else result.details[name][when]["bleu"]) == bleu
+            model = AutoModelForSeq2SeqLM.from_pretrained(path)
+            collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+            trainer = FocalSeq2SeqTrainer(model, args, collator)
+            expected, _ = trainer.measure(encoded[name])
+            found = metrics if name == "test" else result.details[name][when]
+            for key, value in expected.compute().items():
+                if found[key] is not None:
+                    assert found[key] == pytest.approx(value, rel=0, abs=1e-6, nan_ok=True), key
+
+
+def test_adafocal_moves_gamma_by_the_validation_set(tmp_path):
+    options = {"loss": "adafocal:bins=5", "num_train_epochs": 2, "eval_strategy": "epoch", "generation_num_beams": 1}
+    (result,) = run(tmp_path / "run", **options)
+    first, second = result.details["gamma_history"]
+    assert (first["epoch"], second["epoch"]) == (1.0, 2.0)
+    assert first["gammas"] != [1.0] * 5 and first["gammas"] != second["gammas"]
+    with pytest.raises(
+        ValueError, match=r"at least 100000 target tokens for adafocal:.*, got [0-9]{3}: set validation"
+    ):
+        run(tmp_path / "out", loss="adafocal:bins=100000")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config": "{tmp}/unknown.yaml"}, "unknown.yaml must hold arguments of this recipe only, got 'beams'"),
+        ({"bleu_temperatures": "1,hot"}, "bleu_temperatures must be positive numbers, got '1,hot'"),
+        ({"bleu_temperatures": "0,1"}, "bleu_temperatures must be positive numbers, got '0,1'"),
+        ({"bleu_temperatures": "1,nan"}, "bleu_temperatures must be positive numbers, got '1,nan'"),
+        ({"bleu_temperatures": "inf"}, "bleu_temperatures must be positive numbers, got 'inf'"),
+        ({"train_file": "{data}/train"}, "test_file must be given, got None"),
+        ({"test_file": "{data}/test.parquet"}, "dataset_name or train_file must be given, got only test_file"),
+        ({"train_file": "{data}/train", "test_file": "{data}/no.csv"}, "test_file must be an existing file, got"),
+        ({"train_file": "{data}/train", "test_file": "{data}/no"}, "there is no '{data}/no.en'"),
+        (
+            {"train_file": "{data}/test.parquet", "test_file": "{data}/other.parquet", "source_lang": "fr"},
+            "source_lang must be one of ['en', 'de', 'target_log_probability'], the columns of train_file",
+        ),
+        (
+            {"average_checkpoints": 3, "save_total_limit": 2},
+            "average_checkpoints must be 1 with save_total_limit 2, got 3",
+        ),
+        ({"average_checkpoints": 2, "save_strategy": "no"}, "must be 1 with save_strategy 'no', got 2"),
+        ({"average_checkpoints": 2, "save_only_model": "true"}, "must be 1 with save_only_model, got 2"),
+        ({"average_checkpoints": 0}, "average_checkpoints must be at least 1, got 0"),
+        ({"temperature_objective": "nlll"}, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
+        ({"model_name_or_path": "transfomer"}, "got 'transfomer'; did you mean 'transformer'?"),
+        ({"model_name_or_path": "{tmp}/bert"}, "must be a sequence-to-sequence model, got '{tmp}/bert', a bert"),
+        ({"model_name_or_path": "{tmp}/marian", "max_length": 65}, "max_length must be at most 64, the positions"),
+        ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce"),
+        ({"generation_max_length": 9}, "generation_max_length must not be given, got 9: use max_length"),
+        ({"max_length": 3}, "max_length must leave training pairs, got 3: all of them are longer"),
+        ({"d_model": 18, "num_heads": 2}, "d_model must be a multiple of 2 * num_heads, got 18 for 2"),
+        ({"dropout": 1.5}, "dropout must be at least 0 and below 1, got 1.5"),
+        ({"length_penalty": "inf"}, "length_penalty must be a finite number, got inf"),
+        ({"num_generated": 0}, "num_generated must be at least 1, got 0"),
+        ({"output_dir": ""}, "output_dir must be a folder, got ''"),
+    ],
+)
+def test_an_error_of_the_user_is_one_line_before_training(options, message, inputs, tmp_path, monkeypatch, capsys):
+    def filled(text):
+        return str(text).replace("{tmp}", str(inputs)).replace("{data}", str(inputs / "data"))
+
+    options = {name: filled(value) for name, value in options.items()}
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / "translation.py"), *command_line(tmp_path / "out", **options)])
+    with pytest.raises(SystemExit) as exit_:
+        runpy.run_path(str(FOLDER / "translation.py"), run_name="__main__")
+    assert exit_.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("translation.py: error: ")
+    assert filled(message) in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Files and models, good and bad."""
+    folder = tmp_path_factory.mktemp("inputs")
+    _, pairs = write_files(folder / "data", 40, 10, 10)
+    pairs["other_test"].to_parquet(folder / "data" / "other.parquet")
+    (folder / "unknown.yaml").write_text("beams: 4\n", encoding="utf-8")
+    save_marian(folder / "marian")
+    BertConfig().save_pretrained(folder / "bert")
+    return folder
+
+
+def test_every_config_holds_arguments_of_the_recipe():
+    found = [path for path in (FOLDER / "configs").rglob("*.yaml") if "num_heads" in path.read_text()]
+    assert {path.stem for path in found} >= {"translation_demo", "transformer_small", "transformer_base"}
+    for path in found:
+        _, model, settings, args = parse(["--config", str(path), "--use_cpu", "true"])
+        assert model.model_name_or_path == "transformer"
+        assert (args.generation_num_beams, settings.length_penalty) == (4, 0.6)
+        assert args.average_checkpoints in (1, 3, 5)
+
+
+def test_temperatures_and_losses_as_lists_of_a_config(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("compare: [brier, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\nbleu_temperatures: [0.5, 1]\n")
+    _, _, settings, args = parse(["--config", str(config), "--use_cpu", "true"])
+    assert settings.temperatures() == {0.5, 1.0}
+    assert re.fullmatch("brier,flsd.*", settings.compare)
+    assert (args.predict_with_generate, args.generation_num_beams) == (True, 4)
+
+
+def test_the_temperatures_of_the_curve_have_a_default(tmp_path):
+    assert parse(["--output_dir", str(tmp_path)])[2].temperatures() == {0.5, 0.75, 1, 1.25, 1.5, 2}
