@@ -46,6 +46,7 @@ class StreamedEvaluation:
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
         self.loss_sum: Tensor | float = 0.0
+        self.num_samples = 0  # set by `compute`
 
     @torch.no_grad()
     def update(self, logits: Tensor, labels: Tensor) -> None:
@@ -80,7 +81,8 @@ class StreamedEvaluation:
         """
         self.gather()
         before = self.before.compute()
-        if not before["num_samples"]:
+        self.num_samples = int(before["num_samples"])
+        if not self.num_samples:
             return {}
         num_losses = before["num_entries" if self.sigmoid else "num_samples"]
         metrics = {"loss": float(self.loss_sum) / num_losses, **before}

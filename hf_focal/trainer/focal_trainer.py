@@ -1,6 +1,7 @@
 """`FocalTrainer`: Transformers' Trainer with a calibrated loss, calibration metrics and temperature scaling."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -255,7 +256,7 @@ class FocalTrainer(Trainer):
                 logs["aux_loss"] = auxiliary
             if isinstance(policy := getattr(self.loss, "policy", None), ScheduledGamma):
                 logs["gamma"] = policy.gamma
-        if "train_runtime" in logs and not filtered:  # the summary at the end of training
+        if "train_loss" in logs and not filtered:  # the summary at the end of training
             logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
         super().log(logs, start_time)
 
@@ -321,6 +322,10 @@ class FocalTrainer(Trainer):
         if streamed is None:
             return output
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in streamed.compute().items()}
+        if not streamed.num_samples and description != "Prediction":
+            _logger.warning("the evaluation set has no labels other than -100: %s_loss is NaN", metric_key_prefix)
+            best = self.args.metric_for_best_model or "loss"  # NaN is never the best
+            metrics |= dict.fromkeys((f"{metric_key_prefix}_loss", f"eval_{best.removeprefix('eval_')}"), math.nan)
         self.confusion = streamed.confusion
         if self._serves_update:
             self._gamma_updates.update(*streamed.before.samples())

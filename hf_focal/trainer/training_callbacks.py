@@ -110,7 +110,7 @@ def log_line(logs: Mapping[str, Any], args: Any, state: TrainerState) -> str | N
     Returns None for other logs, such as γ, which go only to `state.log_history` and the reporting integrations.
     """
     epoch = f"epoch {state.epoch or 0:.3g}"
-    if "train_runtime" in logs:
+    if "train_loss" in logs:
         return f"{epoch}: trained in {logs['train_runtime']:.0f} s, training loss {logs['train_loss']:.4f}"
     for name in logs:
         prefix = name.removesuffix("ece")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import BagOfWords, StopAt, logits_of, rows, settings, tensors, tiny_bert, weights
 from torch.nn import functional as F
-from transformers import BertForTokenClassification
+from transformers import BertForTokenClassification, TrainerCallback
 
 from hf_focal import (
     CalibrationMetrics,
@@ -275,3 +275,32 @@ def test_fit_temperature_and_later_evaluations(objective, enough, tmp_path, capl
         assert_has(metrics, {name: after.compute()[name]}, suffix="_post_t")
         assert_has(metrics, {name: before.compute()[name]})
     assert "eval_accuracy_post_t" not in metrics
+
+
+@pytest.mark.parametrize("counted", ["all", "non_padding"])
+def test_counting_input_tokens_changes_no_log(counted, tmp_path, capsys):
+    options = {"logging_strategy": "steps", "logging_steps": 1, "max_steps": 2, "disable_tqdm": True}
+    trainer = trainer_of(tmp_path, include_num_input_tokens_seen=counted, **options)
+    trainer.train()
+    logs = trainer.state.log_history
+    assert [entry["step"] for entry in logs if "loss" in entry] == [1, 2]
+    assert "train_loss" in logs[-1] and logs[-1]["num_input_tokens_seen"] > 0
+    assert capsys.readouterr().out.count("trained in") == 1
+
+
+def test_an_evaluation_without_labels_is_never_the_best(tmp_path, caplog):
+    unlabeled = [{**sample, "labels": -100} for sample in EVAL]
+    evaluations = {"eval_strategy": "epoch", "save_strategy": "epoch", "num_train_epochs": 3, "max_steps": -1}
+    options = evaluations | {"load_best_model_at_end": True, "metric_for_best_model": "nll"}
+    trainer = trainer_of(tmp_path, other={"eval_dataset": unlabeled}, **options)
+
+    class LabelsInTheSecondEpoch(TrainerCallback):
+        def on_epoch_end(self, args, state, control, **kwargs):
+            trainer.eval_dataset = EVAL if state.epoch == 2 else unlabeled
+
+    trainer.add_callback(LabelsInTheSecondEpoch())
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert [math.isnan(loss) for loss in losses] == [True, False, True]
+    assert trainer.state.best_model_checkpoint.endswith(f"checkpoint-{trainer.state.max_steps * 2 // 3}")
+    assert "no labels other than -100" in caplog.text
