@@ -26,7 +26,7 @@ from torchmetrics.classification import MulticlassCalibrationError
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from hf_focal import metrics
-from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.calibration import fit_temperature
 from hf_focal.losses import build_loss
 
 OURS = "ours"

@@ -39,7 +39,7 @@ from torch_uncertainty.metrics.classification import (
     CategoricalNLL,
 )
 
-from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import CalibrationMetrics
 
 MARK = "<!-- What follows is written by benchmarks/peers.py. -->\n"

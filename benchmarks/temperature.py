@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.calibration import fit_temperature
 
 GRID_SHAPES = ((50_000, 100), (7_500, 20), (10_000, 1_000))
 TRUE_TEMPERATURES = (0.05, 0.3, 1.7, 5.0, 20.0)

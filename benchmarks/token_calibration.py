@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from hf_focal import TemperatureStream
-from hf_focal.calibration.fitted_temperature import PAPER_GRID
+from hf_focal.calibration.temperature_grid import PAPER_GRID
 
 VOCABULARY, LENGTH = 37_000, 32
 LOOPED = 5  # number of temperatures that the loop is timed on

@@ -1,21 +1,24 @@
 """Calibration corrections: temperature, vector, and matrix scaling; folding into weights; calibrated generation."""
 
-from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
+from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
-from .correction_choice import CalibrationFit, fit_calibration
-from .fitted_temperature import Temperature
+from .corrections import AffineScaling, Correction, LabelTemperatures, Temperature, correction_from_dict
+from .cross_fitting import CalibrationFit, fit_calibration
 from .folding import fold_calibration, fold_temperature
-from .streaming_temperature import TemperatureCurves, TemperatureStream
 from .temperature import fit_temperature
+from .temperature_grid import TemperatureCurves, TemperatureStream
 
 __all__ = [
     "AffineScaling",
     "CalibrationFit",
+    "Correction",
+    "LabelTemperatures",
     "Temperature",
     "TemperatureCurves",
     "TemperatureStream",
     "apply_calibrated_generation",
     "calibrated_generation",
+    "correction_from_dict",
     "fit_calibration",
     "fit_matrix_scaling",
     "fit_temperature",

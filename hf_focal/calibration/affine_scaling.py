@@ -8,74 +8,21 @@ convex in A and b.
 """
 
 import warnings
-from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from ..validation import Array
-from .temperature import CalibrationSamples, nll_temperature, refuse_probabilities
-
-ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
+from ..validation import Array, InputError
+from .corrections import AffineScaling
+from .temperature import nll_temperature
+from .temperature_grid import CalibrationSamples, refuse_probabilities
 
 # Elements of a block of samples: 2 MiB of float64 for a CPU's cache, more on accelerators.
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24
 # The gradient norm at which the search ends, and the norm above which a result causes a warning.
 _GRADIENT_NORM, _LARGEST_GRADIENT_NORM = 2e-7, 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class AffineScaling:
-    """The correction softmax(A (z - mean z) / T + b), fitted by `fit_vector_scaling` or `fit_matrix_scaling`.
-
-    All tensors are float64 and on the CPU.
-
-    Attributes:
-        method: "vector" or "matrix".
-        temperature: T, which minimizes the NLL without A and b.
-        scale: `(K,)`, the diagonal of A.
-        bias: `(K,)`, b.
-        matrix: `(K, K)`, A, whose off-diagonal entries are 0 for vector scaling.
-        nll_before, nll_after: mean NLL of the calibration set, nats, without penalty.
-        num_samples: how many samples were used for the fit.
-    """
-
-    method: str
-    temperature: float
-    bias: Tensor
-    matrix: Tensor
-    nll_before: float
-    nll_after: float
-    num_samples: int
-
-    @property
-    def scale(self) -> Tensor:
-        return self.matrix.diagonal()
-
-    def __str__(self) -> str:
-        return (
-            f"{self.method} scaling of {len(self.bias)} classes (T = {self.temperature:.4g}): "
-            f"NLL {self.nll_before:.3f} -> {self.nll_after:.3f}"
-        )
-
-    def apply(self, logits: ArrayT) -> ArrayT:
-        """Correct logits (..., K), a torch tensor or NumPy array of a floating dtype. The dtype is kept."""
-        if isinstance(logits, np.ndarray):
-            return self.apply(torch.from_numpy(np.ascontiguousarray(logits))).numpy()
-        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
-        centered = (wide - wide.mean(-1, keepdim=True)) / self.temperature
-        bias = self.bias.to(wide.device)
-        if self.method == "vector":
-            return (centered * self.scale.to(wide.device) + bias).to(logits)
-        return (centered @ self.matrix.to(wide.device).T + bias).to(logits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `model.config.calibration` records: the method and scores of the fit, without A, T, or b."""
-        names = ("method", "nll_before", "nll_after", "num_samples")
-        return {name: getattr(self, name) for name in names}
 
 
 def fit_vector_scaling(logits: Array, labels: Array, *, bias: bool = True, ignore_index: int = -100) -> AffineScaling:
@@ -108,10 +55,12 @@ def _fit(logits: Array, labels: Array, method: str, bias: bool, ignore_index: in
     samples = CalibrationSamples(logits, labels, ignore_index)
     refuse_probabilities(samples.evidence)
     if not len(samples):
-        raise ValueError(f"labels must have one that is not ignore_index {ignore_index}, got none")
+        raise InputError("labels", f"must have one that is not ignore_index {ignore_index}, got none")
     features = samples.logits().double()
     if not features.isfinite().all():
-        raise ValueError(f"logits must be finite for {method} scaling, got -inf: use a temperature for masked classes")
+        raise InputError(
+            "logits", f"must be finite for {method} scaling, got -inf: use a temperature for masked classes"
+        )
     nll_before = float(torch.nn.functional.cross_entropy(features, samples.labels))
     temperature = 1.0 if samples.are_constant else nll_temperature(samples)
     features = (features - features.mean(1, keepdim=True)).div_(temperature)

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..validation import check_positive
-from .fitted_temperature import Temperature
-from .folding import calibration_record, folded_temperature
+from .corrections import Temperature, calibration_record, is_folded, recorded_calibration
 
 if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel
@@ -40,10 +39,8 @@ def calibrated_generation(source: "Temperature | float | PreTrainedModel") -> di
         dict if there is no T or T = 1.
     """
     if hasattr(source, "config"):
-        calibration = getattr(source.config, "calibration", None) or {}
-        folded = folded_temperature(calibration, generates=True) is not None
-        value = 1.0 if folded else calibration.get("temperature", 1.0)
-        temperature = check_positive("config.calibration['temperature']", value)
+        record = recorded_calibration(source.config)
+        temperature = 1.0 if is_folded(record, generates=True) else record.get("temperature", 1.0)
     else:
         temperature = check_positive("temperature", source)
     if temperature == 1:
@@ -77,7 +74,12 @@ def apply_calibrated_generation(
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:
-        model.config.calibration = calibration_record(temperature)
+        correction = (
+            temperature
+            if isinstance(temperature, Temperature)
+            else Temperature(check_positive("temperature", temperature))
+        )
+        model.config.calibration = calibration_record(correction)
     calibrated_generation(model)  # raises now rather than during generation
     model.generate = functools.partial(_generate, model)
     return model

@@ -8,9 +8,14 @@ import torch
 from torch import nn
 
 from ..validation import check_positive
-from .affine_scaling import AffineScaling
-from .correction_choice import Correction
-from .fitted_temperature import Temperature
+from .corrections import (
+    AffineScaling,
+    Correction,
+    Temperature,
+    calibration_record,
+    folded_temperature,
+    recorded_calibration,
+)
 from .last_layers import last_layers
 
 Model = TypeVar("Model", bound=Any)
@@ -56,17 +61,16 @@ def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
     else:
         _fold_classifier(model, value, getattr(temperature, "values", ()))
 
-    earlier = folded_temperature(getattr(model.config, "calibration", None), generates)
+    earlier = folded_temperature(recorded_calibration(model.config), generates)
     if earlier is not None:
-        model.config.calibration = {"temperature": earlier * value}  # values per label are no longer known
+        correction = Temperature(earlier * value)  # values per label are no longer known
     else:
-        model.config.calibration = calibration_record(temperature)
-    if generates:
-        model.config.calibration["folded"] = True
+        correction = temperature if isinstance(temperature, Temperature) else Temperature(value)
+    model.config.calibration = calibration_record(correction, True if generates else None)
     return model
 
 
-def fold_calibration(model: Model, correction: Correction | float) -> Model:
+def fold_calibration(model: Model, correction: Correction | float, example: Mapping[str, Any] | None = None) -> Model:
     """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
 
     A temperature is folded by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T, and b from
@@ -83,6 +87,7 @@ def fold_calibration(model: Model, correction: Correction | float) -> Model:
             without a single softmax over classes, or a model with a different number of classes than the correction.
     """
     if not isinstance(correction, AffineScaling):
+        assert not isinstance(correction, Correction) or isinstance(correction, Temperature)
         return fold_temperature(model, correction)
     if _check_whole(model):
         raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
@@ -103,45 +108,12 @@ def fold_calibration(model: Model, correction: Correction | float) -> Model:
             "out: fit with bias=False",
             stacklevel=2,
         )
-    folded = [_corrected(tensor, correction) for tensor in tensors]
+    folded = [correction.fold_rows(tensor).to(tensor) for tensor in tensors]
     if not all(tensor.isfinite().all() for tensor in folded):
         raise ValueError(f"correction must keep weights finite in {tensors[0].dtype}, got {correction}")
     _restore(tensors, folded)
-    model.config.calibration = correction.to_dict()
+    model.config.calibration = calibration_record(correction)
     return model
-
-
-@torch.no_grad()
-def _corrected(tensor: torch.Tensor, correction: AffineScaling) -> torch.Tensor:
-    """Return A' W for a weight W (K, ...), or A' c + b for a bias c (K,), in the dtype of `tensor`."""
-    wide = tensor.cpu().double()
-    wide = (wide - wide.mean(0)) / correction.temperature
-    wide = (correction.matrix @ wide.flatten(1 if wide.ndim > 1 else 0)).view_as(wide)
-    if tensor.ndim == 1:
-        wide += correction.bias
-    return wide.to(tensor)
-
-
-def calibration_record(temperature: Correction | float) -> dict[str, Any]:
-    if isinstance(temperature, AffineScaling):
-        return temperature.to_dict()
-    fields = temperature.to_dict() if isinstance(temperature, Temperature) else {}
-    fields.pop("value", None)
-    return {"temperature": check_positive("temperature", temperature), **fields}
-
-
-def folded_temperature(calibration: Mapping[str, Any] | None, generates: bool) -> float | None:
-    """Return the temperature that is in a model's weights according to its `config.calibration`, or None.
-
-    If the model `generates`, the recorded temperature is in the weights only if "folded" is recorded as True. In any
-    other model, it is in the weights unless "folded" is recorded as False.
-    """
-    return calibration.get("temperature") if calibration and is_folded(calibration, generates) else None
-
-
-def is_folded(calibration: Mapping[str, Any] | None, generates: bool) -> bool:
-    """Return whether the correction recorded in a model's `config.calibration` is in the weights."""
-    return bool(calibration and calibration.get("folded", not generates))
 
 
 def is_masked_language_model(model: Any) -> bool:

@@ -2,12 +2,12 @@
 
 The corrected probabilities are `softmax(z / T)` [Guo et al. 2017], with T fitted on held-out logits, never on the test
 set. The NLL is convex in 1/T. When the calibration set is resampled, the T fitted by ECE varies about twice as much as
-the T fitted by NLL. `temperature_grid_sums` explains how ECE and NLL follow from each sample's gaps `d = max z - z`.
+the T fitted by NLL. `temperature_grid` explains how ECE and NLL follow from each sample's gaps `d = max z - z`.
 """
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,30 +18,22 @@ from torch import Tensor
 from ..metrics import CalibrationMetrics
 from ..metrics.equal_mass_bins import adaptive_error, pack
 from ..metrics.equal_width_bins import bin_index
-from ..validation import (
-    Array,
-    ProbabilityEvidence,
-    as_scores,
-    check_count,
-    check_largest,
-    check_scores,
-    probability_tolerance,
-)
-from .fitted_temperature import (
+from ..validation import Array, InputError, check_count, check_sigmoid_scores
+from .corrections import LabelTemperatures, Temperature
+from .temperature_grid import (
+    LOG2E,
     OBJECTIVES,
     STREAM_OBJECTIVES,
-    LabelTemperatures,
-    Temperature,
+    CalibrationSamples,
     check_grid,
     check_grid_end,
     check_objective,
+    refuse_probabilities,
+    row_sums,
+    sum_by_bin,
+    warn_constant,
 )
-from .temperature_grid_sums import LOG2E, Binned, GridSums, Interpolated, row_sums, sum_by_bin
 
-# Elements in the largest array of a block of samples: large enough that operations are few, but small enough for a
-# CPU's cache; more on accelerators, where kernel launches cost time.
-_BLOCK_ELEMENTS = 2**18
-_DEVICE_BLOCK_ELEMENTS = 2**22
 _MIN_POSITIVES = 20  # with fewer positives, a label says too little about its own T
 _LIMITS = math.log(1e-3), math.log(1e3)  # the range of log(mean |logit| / T) that is searched with a sigmoid
 
@@ -83,11 +75,11 @@ def fit_temperature(
             no labels left; with `"nll"` or the sigmoid, a label whose probability is 0 at every T.
     """
     if link not in ("softmax", "sigmoid") or (per_label and link == "softmax"):
-        raise ValueError(f"link must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
+        raise InputError("link", f"must be 'softmax', or 'sigmoid' (for per_label, too), got {link!r}")
     check_objective(objective, OBJECTIVES if link == "softmax" else STREAM_OBJECTIVES)
     check_count("num_bins", num_bins)
     if objective == "nll" and grid is not None:
-        raise ValueError(f"grid must be None for objective='nll', which searches no grid, got {grid!r}")
+        raise InputError("grid", f"must be None for objective='nll', which searches no grid, got {grid!r}")
     temperatures = check_grid(grid)
     if link == "sigmoid":
         return _fit_sigmoid(logits, labels, objective, num_bins, temperatures, ignore_index, per_label)
@@ -95,7 +87,7 @@ def fit_temperature(
     samples = CalibrationSamples(logits, labels, ignore_index)
     refuse_probabilities(samples.evidence)
     if not len(samples):
-        raise ValueError(f"labels must have one that is not ignore_index {ignore_index}, got none")
+        raise InputError("labels", f"must have one that is not ignore_index {ignore_index}, got none")
     at_grid_end = False
     if samples.are_constant:
         warn_constant()
@@ -119,80 +111,6 @@ def fit_temperature(
     return Temperature(
         value, objective, ece_before, ece_after, nll_before, nll_after, len(samples), num_bins, at_grid_end
     )
-
-
-def warn_constant(stacklevel: int = 3) -> None:
-    """Warn at `stacklevel`, by default the caller's caller, that the logits are constant and T is therefore 1."""
-    warnings.warn(
-        "the logits are constant: each sample's are equal for all classes, so no T changes the probabilities; T = 1",
-        stacklevel=stacklevel,
-    )
-
-
-def refuse_probabilities(evidence: ProbabilityEvidence) -> None:
-    evidence.refuse("give the logits, or the logarithms of the probabilities")
-
-
-class CalibrationSamples:
-    """The samples of a calibration set that are not ignored. They are checked, and then read in blocks.
-
-    Attributes:
-        correct: (N,), float64: 1 where the prediction, which is the same at every T, is correct, and 0 elsewhere.
-        label_gaps: (N,), float64: each sample's largest logit minus that of its label.
-        are_constant: whether each sample's logits are all equal, apart from masked classes.
-        evidence: a `ProbabilityEvidence`: how strongly the logits look like probabilities.
-    """
-
-    def __init__(self, logits: Array, labels: Array, ignore_index: int) -> None:
-        logits, labels = check_scores("logits", logits, labels, ignore_index)
-        kept = labels != ignore_index
-        self.labels = labels[kept]
-        self.num_classes = logits.shape[1]
-        self._logits = logits
-        self._index = None if len(self.labels) == len(labels) else kept.nonzero().squeeze(1)
-        self.are_constant, self.evidence = True, ProbabilityEvidence()
-        self.correct = torch.zeros(len(self), dtype=torch.float64, device=self.labels.device)
-        self.label_gaps = self.correct.clone()
-        for start, block in self._blocks(self._logits.dtype, self.num_classes):
-            part = slice(start, start + len(block))
-            peak, predicted = block.max(1)
-            check_largest(peak)
-            if self.are_constant:  # the first block usually decides
-                self.are_constant = bool(((block == peak[:, None]) | block.isneginf()).all())
-            self.evidence.add(block, peak, probability_tolerance(block.dtype))
-            self.correct[part] = predicted == self.labels[part]
-            self.label_gaps[part] = peak.double() - block.gather(1, self.labels[part, None]).squeeze(1)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def _blocks(self, dtype: torch.dtype, width: int, elements: int | None = None) -> Iterator[tuple[int, Tensor]]:
-        if self.labels.device.type != "cpu":
-            elements = _DEVICE_BLOCK_ELEMENTS
-        step = max(1, (elements or _BLOCK_ELEMENTS) // width)
-        for start in range(0, len(self), step):
-            part = slice(start, start + step)
-            logits = self._logits[part] if self._index is None else self._logits[self._index[part]]
-            yield start, logits.to(torch.promote_types(logits.dtype, dtype))
-
-    def logits(self) -> Tensor:
-        """Return the logits (N, K), in the dtype in which they were given."""
-        return self._logits if self._index is None else self._logits[self._index]
-
-    def gaps(self, dtype: torch.dtype, width: int = 0, elements: int | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of samples: for each block, its slice of the samples, and its gaps `max z - z` in `dtype`.
-
-        On the CPU, a block has up to `elements / max(K, width)` samples.
-        """
-        for start, logits in self._blocks(dtype, max(self.num_classes, width), elements):
-            yield slice(start, start + len(logits)), (logits.amax(1, keepdim=True) - logits).to(dtype)
-
-    def grid_sums(self, method: Interpolated | Binned, num_bins: int) -> GridSums:
-        """Compute, in one pass, the sums that determine ECE and NLL at each temperature of `method`."""
-        sums = GridSums(len(method.error), num_bins, self.labels.device)
-        for part, gaps in self.gaps(torch.float32, method.block_width, method.block_elements):
-            sums.add(method, gaps, self.correct[part], self.label_gaps[part])
-        return sums
 
 
 def _exact(samples: CalibrationSamples, temperatures: Sequence[float], num_bins: int) -> tuple[np.ndarray, np.ndarray]:
@@ -240,7 +158,7 @@ def nll_temperature(samples: CalibrationSamples) -> float:
     """
     label_gap = float(samples.label_gaps.mean())
     if not math.isfinite(label_gap):
-        raise ValueError("logits must be finite for the labels, got -inf for one: the NLL is infinite at every T")
+        raise InputError("logits", "must be finite for the labels, got -inf for one: the NLL is infinite at every T")
     problem = None
     if label_gap == 0:
         problem = f"all {len(samples)} samples are predicted correctly, and the NLL falls as T -> 0"
@@ -283,28 +201,27 @@ def _fit_sigmoid(
 ) -> Temperature:
     """Fit the temperature of ``σ(logits / T)``, or one temperature per label."""
     if per_label and objective != "nll":
-        raise ValueError(f"objective must be 'nll' with per_label, got {objective!r}")
-    as_scores("logits", logits)
-    z, y = torch.as_tensor(logits).detach().cpu().double(), torch.as_tensor(labels).detach().cpu()
-    z, y = (values.reshape(-1, values.shape[-1]) for values in (z, y))
+        raise InputError("objective", f"must be 'nll' with per_label, got {objective!r}")
+    z, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
 
     def measured(scaled: Tensor) -> dict[str, float]:
-        metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, keep_samples=False, link="sigmoid")
-        metrics.update(scaled, y)  # checks logits and labels
+        metrics = CalibrationMetrics(num_bins, keep_samples=False, link="sigmoid")
+        metrics.update(scaled, one.long().masked_fill(~known, -100))
         return metrics.compute()
 
     before = measured(z)
     if not before["num_entries"]:
-        raise ValueError(f"labels must have at least one that is not {ignore_index} or NaN, got none of {y.numel()}")
+        raise InputError(
+            "labels", f"must have at least one that is not {ignore_index} or NaN, got none of {known.numel()}"
+        )
     if ((z >= 0) & (z <= 1)).all():
         warnings.warn(
             "all logits are in [0, 1]: if they are probabilities p, give torch.logit(p) instead", stacklevel=3
         )
     at_grid_end, values, fallback = False, [], []
-    known = (y == 0) | (y == 1)
-    signed = torch.where(y == 1, z, -z)
+    signed = torch.where(one, z, -z)
     if (known & (signed == -math.inf)).any():
-        raise ValueError("labels must have a probability above 0 at some T, got infinite logits of the wrong sign")
+        raise InputError("labels", "must have a probability above 0 at some T, got infinite logits of the wrong sign")
     if objective == "ece":
         value = float(temperatures[np.argmin([measured(z / float(t))["ece"] for t in temperatures])])
         at_grid_end = check_grid_end(value, temperatures, "use objective='nll' or a wider grid", stacklevel=4)
@@ -321,7 +238,7 @@ def _fit_sigmoid(
     if per_label:
         for label in range(z.shape[1]):
             of_label = known[:, label]
-            enough = int((y[of_label, label] == 1).sum()) >= _MIN_POSITIVES
+            enough = int(one[of_label, label].sum()) >= _MIN_POSITIVES
             own = _nll_optimum(signed[of_label, label]) if enough else None
             values.append(value if own is None else own)
             fallback += [label] if own is None else []

@@ -12,10 +12,9 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..calibration.calibrated_generation import apply_calibrated_generation
-from ..calibration.correction_choice import METHODS
-from ..calibration.fitted_temperature import STREAM_OBJECTIVES, check_objective
-from ..calibration.folding import fold_calibration, fold_temperature
+from ..calibration import apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration.cross_fitting import METHODS
+from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
 from ..hub.pipeline_tasks import PIPELINES

@@ -29,8 +29,8 @@ from transformers import (
     TimmWrapperConfig,
 )
 
-from ..calibration.fitted_temperature import Temperature
-from ..calibration.folding import folded_temperature
+from ..calibration import Temperature
+from ..calibration.corrections import folded_temperature, recorded_calibration
 from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
@@ -153,7 +153,7 @@ class TrainedModel:
         with explained("model", name):
             self.config = AutoConfig.from_pretrained(name)
             _check_labels(self.config)
-        self.calibration = getattr(self.config, "calibration", None) or {}
+        self.calibration = recorded_calibration(self.config)
         with explained():
             self.loss = loss_of(name)
             self.task = task_of(self.config, task)

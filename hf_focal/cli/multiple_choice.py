@@ -9,8 +9,7 @@ from typing import Any
 from datasets import Dataset
 from torch import Tensor
 
-from ..calibration.fitted_temperature import Temperature
-from ..calibration.temperature import fit_temperature
+from ..calibration import Temperature, fit_temperature
 from ..choices.option_scores import SCORES, answer_indices, encode_choices
 from ..metrics import CalibrationMetrics
 from .input_errors import InputError, explained

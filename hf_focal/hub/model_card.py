@@ -11,7 +11,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..calibration.fitted_temperature import LabelTemperatures
+from ..calibration import LabelTemperatures
 from ..losses import LOSSES
 from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss

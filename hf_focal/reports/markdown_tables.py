@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..calibration.fitted_temperature import few_samples
+from ..calibration.temperature_grid import few_samples
 from .run_results import RunResult
 
 MISSING = "–"  # not measured, or NaN

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calibration.fitted_temperature import LabelTemperatures, Temperature
+from ..calibration import LabelTemperatures, Temperature
 from ..metrics import CalibrationMetrics, ReliabilityBins
 from ..validation import Array, check_positive
 from .figure_style import ACCURACY, GREY, OVER, UNDER, clean_axes, finished, title_above, wrapped

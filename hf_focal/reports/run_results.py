@@ -15,8 +15,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..calibration.correction_choice import Correction
-from ..calibration.fitted_temperature import LabelTemperatures, Temperature
+from ..calibration import Correction, LabelTemperatures, Temperature
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..utils.atomic_write import write_whole

@@ -13,9 +13,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..calibration.correction_choice import Correction
-from ..calibration.fitted_temperature import Temperature
-from ..calibration.streaming_temperature import TemperatureStream
+from ..calibration import Correction, Temperature, TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from .head_kinds import Head

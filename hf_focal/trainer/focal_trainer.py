@@ -18,12 +18,18 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
 
-from ..calibration.correction_choice import CalibrationFit, Correction, fit_calibration
-from ..calibration.fitted_temperature import OBJECTIVES, STREAM_OBJECTIVES, Temperature, check_objective, few_samples
-from ..calibration.folding import folded_temperature
+from ..calibration import (
+    CalibrationFit,
+    Correction,
+    Temperature,
+    TemperatureCurves,
+    TemperatureStream,
+    fit_calibration,
+    fit_temperature,
+)
+from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.last_layers import may_have_bias
-from ..calibration.streaming_temperature import TemperatureCurves, TemperatureStream
-from ..calibration.temperature import fit_temperature
+from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -478,12 +484,12 @@ class FocalTrainer(Trainer):
 
     def calibration(self) -> dict[str, Any]:
         """Return a copy of `model.config.calibration`, or an empty dict if there is none."""
-        return dict(getattr(getattr(self.model, "config", None), "calibration", None) or {})
+        return recorded_calibration(getattr(self.model, "config", None))
 
     def forget_folded_temperature(self) -> None:
         """Forget the fitted correction if a correction has been folded into the model since the fit."""
-        folded = self.folded_temperature() is not None or "method" in self.calibration()
-        if folded and self.calibration() != self._calibration_when_fitted:
+        record = self.calibration()
+        if is_folded(record, self.head.generates) and record != self._calibration_when_fitted:
             self.temperature = self.calibration_fit = None
 
     def folded_temperature(self) -> float | None:

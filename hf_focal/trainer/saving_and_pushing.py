@@ -14,10 +14,9 @@ from transformers import PreTrainedModel, Trainer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import HubStrategy
 
+from ..calibration import Correction, Temperature, fold_calibration
 from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapter
-from ..calibration.correction_choice import Correction
-from ..calibration.fitted_temperature import Temperature
-from ..calibration.folding import calibration_record, fold_calibration, is_folded
+from ..calibration.corrections import calibration_record, is_folded
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..hub.pipeline_tasks import PIPELINES, classifier_task
@@ -84,7 +83,7 @@ def fold_saved(model: Any, folder: Path, correction: Correction, earlier: dict[P
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class
             values = json.loads(config.read_text(encoding="utf-8"))
-            values["calibration"] = calibration_record(correction) | {"folded": False}
+            values["calibration"] = calibration_record(correction, folded=False)
             write_whole(config, json.dumps(values, indent=2, sort_keys=True) + "\n")
         elif adapter and head_of(model).generates and isinstance(correction, Temperature):
             generation = copy.deepcopy(model.generation_config)

@@ -37,7 +37,7 @@ from transformers import (
 
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
-from hf_focal.calibration.folding import folded_temperature
+from hf_focal.calibration.corrections import folded_temperature
 from hf_focal.cli.dataset_loading import load_one_split
 from hf_focal.cli.input_encoding import input_length, model_positions
 from hf_focal.cli.input_errors import check_id_or_folder

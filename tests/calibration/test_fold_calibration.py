@@ -6,7 +6,7 @@ import transformers
 from test_folding import IMAGE, TINY, build, logits_of
 
 from hf_focal import fit_matrix_scaling, fit_vector_scaling, fold_calibration, fold_temperature
-from hf_focal.calibration.folding import folded_temperature
+from hf_focal.calibration.corrections import folded_temperature
 
 MODELS = {
     "BertForSequenceClassification": TINY,
@@ -43,7 +43,7 @@ def test_the_loaded_model_is_corrected(name, fit, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(loaded).double().softmax(-1), expected, rtol=0, atol=1e-6)
-    assert loaded.config.calibration == scaling.to_dict()
+    assert loaded.config.calibration == scaling.summary()
     assert folded_temperature(loaded.config.calibration, generates=False) is None
 
 

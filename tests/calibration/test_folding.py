@@ -12,8 +12,8 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal.calibration.fitted_temperature import Temperature
-from hf_focal.calibration.folding import fold_temperature, folded_temperature
+from hf_focal.calibration import Temperature, fold_temperature
+from hf_focal.calibration.corrections import folded_temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
 SMALL_T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
@@ -79,6 +79,7 @@ def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
     fold_temperature(model, fit)
     assert model.config.calibration == {
         "temperature": 1.5,
+        "method": "temperature",
         "objective": "nll",
         "ece_before": 0.03,
         "ece_after": 0.02,

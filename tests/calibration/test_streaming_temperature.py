@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from peak_memory import peak_bytes
 
 from hf_focal import fit_temperature
-from hf_focal.calibration import temperature_grid_sums as grid_sums
-from hf_focal.calibration.fitted_temperature import PAPER_GRID
-from hf_focal.calibration.streaming_temperature import TemperatureStream
+from hf_focal.calibration import TemperatureStream
+from hf_focal.calibration import temperature_grid as grid_sums
+from hf_focal.calibration.temperature_grid import PAPER_GRID
 
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 VOCABULARY = 37_000

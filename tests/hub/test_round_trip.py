@@ -154,7 +154,7 @@ def save_scaled(model, folder) -> dict:
     task, scaling = {"auto": auto_class(model), "inputs": inputs_of(model)}, scaling_of(model)
     with torch.no_grad():
         logits = model(**task["inputs"]).logits.double()
-    expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.to_dict()}
+    expected = {"class": type(model).__name__, "uncalibrated": logits.softmax(-1), "calibration": scaling.summary()}
     expected["probabilities"] = scaling.apply(logits).softmax(-1)
     expected["num_parameters"] = model.num_parameters()
     fold_calibration(model, scaling).save_pretrained(folder)

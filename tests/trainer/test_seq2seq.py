@@ -24,7 +24,7 @@ from tiny_models import StopAt, tiny_bert
 from torch.utils.data import IterableDataset
 
 from hf_focal import CalibrationMetrics, build_loss, calibrated_generation, fit_temperature
-from hf_focal.calibration.fitted_temperature import PAPER_GRID
+from hf_focal.calibration.temperature_grid import PAPER_GRID
 from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 
 FAMILIES = ("marian", "t5", "bart", "mbart")

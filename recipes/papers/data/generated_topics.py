@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from hf_focal.calibration.correction_choice import Correction
+from hf_focal.calibration import Correction
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 _SYLLABLES = [consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS]

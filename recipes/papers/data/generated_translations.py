@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset, Features, Value
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration import Temperature
 
 from .generated_topics import pseudo_word, true_calibration_error
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hf_focal.calibration.fitted_temperature import Temperature
-from hf_focal.calibration.streaming_temperature import TemperatureCurves
+from hf_focal.calibration import Temperature, TemperatureCurves
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.reports import RunResult
 from hf_focal.reports.markdown_tables import before_after, check_results, columns_table

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration import Temperature
 from hf_focal.reports.figure_style import COLORS, GREY, MARKERS, clean_axes, finished, wrapped
 from hf_focal.reports.markdown_tables import (
     before_after,

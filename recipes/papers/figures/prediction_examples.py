@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration import Temperature
 from hf_focal.metrics.sample_scores import read_samples
 from hf_focal.reports import RunResult
 from hf_focal.reports.figure_style import ACCURACY, GREY, finished, wrapped

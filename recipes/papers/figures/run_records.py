@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.calibration import fit_temperature
 from hf_focal.metrics import ReliabilityBins, adaptive_calibration_error
 from hf_focal.utils.atomic_write import write_whole
 

@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers.trainer_utils import PredictionOutput, TrainOutput
 
-from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration import Temperature
 from hf_focal.losses import hits_and_counts
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
 from hf_focal.reports import RunResult, results_table

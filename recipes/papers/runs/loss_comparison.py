@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_focal.calibration.fitted_temperature import few_samples
+from hf_focal.calibration.temperature_grid import few_samples
 from hf_focal.hub.hub_publishing import HubError, create_repository, publish, repository_of
 from hf_focal.reports import RunResult
 from hf_focal.trainer import FocalTrainingArguments, last_complete_checkpoint

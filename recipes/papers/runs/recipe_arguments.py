@@ -12,8 +12,8 @@ import datasets
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging as transformers_logging
 
-from hf_focal.calibration.correction_choice import METHODS
-from hf_focal.calibration.fitted_temperature import STREAM_OBJECTIVES
+from hf_focal.calibration.cross_fitting import METHODS
+from hf_focal.calibration.temperature_grid import STREAM_OBJECTIVES
 from hf_focal.hub.hub_publishing import repository_of
 from hf_focal.losses import LOSSES, LossConfig
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments

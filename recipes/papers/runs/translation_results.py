@@ -16,8 +16,7 @@ from datasets import Dataset, DatasetDict
 from sacrebleu.metrics import BLEU
 from transformers.trainer_utils import TrainOutput
 
-from hf_focal.calibration.calibrated_generation import calibrated_generation
-from hf_focal.calibration.fitted_temperature import Temperature
+from hf_focal.calibration import Temperature, calibrated_generation
 from hf_focal.trainer import FocalSeq2SeqTrainer, gamma_history
 from hf_focal.utils.atomic_write import write_whole
 

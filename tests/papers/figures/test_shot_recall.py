@@ -7,7 +7,7 @@ import torch
 from papers.figures.experiment_report import write_experiment_comparison, write_experiment_report
 from papers.figures.shot_recall import shot_groups, shot_recall, shots_table
 
-from hf_focal.calibration.temperature import fit_temperature
+from hf_focal.calibration import fit_temperature
 from hf_focal.reports import RunResult
 
 COUNTS = [500, 101, 100, 20, 19, 1]

@@ -174,7 +174,7 @@ def test_a_finished_run_gets_vector_scaling_without_training(compared, tmp_path,
     assert nll == pytest.approx(result.post["nll"], abs=1e-5)
     assert nll != pytest.approx(compared.results[1].post["nll"], abs=1e-5)
     (fitted_again,) = run(folder, loss="focal:gamma=3", calibration="auto")
-    assert len(fitted_again.details["calibration"]["nll_by_method"]) == 3
+    assert len(fitted_again.details["calibration"]["scores"]) == 3
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
     (reused,) = run(folder, loss="focal:gamma=3", calibration="auto")
     assert reused.post == pytest.approx(fitted_again.post, rel=0, abs=0, nan_ok=True)

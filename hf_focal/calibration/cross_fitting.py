@@ -1,9 +1,8 @@
-"""Choosing a correction, and measuring it on samples that it was not fitted on."""
+"""Fitting a correction, chosen if wanted, and measuring it on samples that it was not fitted on."""
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import torch
 from torch import Tensor
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
-from ..validation import Array, check_scores
-from .affine_scaling import AffineScaling, fit_matrix_scaling, fit_vector_scaling
-from .fitted_temperature import Temperature
+from ..validation import Array, InputError, check_scores, check_sigmoid_scores
+from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
+from .corrections import Correction
 from .temperature import fit_temperature
 
-Correction = Temperature | AffineScaling
 METHODS = ("temperature", "vector", "matrix")
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
@@ -27,24 +25,31 @@ _MOST_CLASSES = 100
 class CalibrationFit:
     """A correction, fitted on all samples, and its cross-fitted scores: each fold is corrected by a fit on the others.
 
+    The scores are "nll" (nats), "brier", and "ece" (a fraction).
+
     Attributes:
-        correction: a `Temperature` or an `AffineScaling`; `fold_calibration` takes either.
-        method: "temperature", "vector", or "matrix".
-        before: the scores without a correction: "nll" (nats), "brier", and "ece" (a fraction).
-        after: the same scores with the correction, cross-fitted.
-        nll_by_method: the cross-fitted NLL of each method that was tried.
+        correction: the fitted `Correction`.
+        before: the scores without a correction.
+        scores: the cross-fitted scores of each method that was tried.
         changed_predictions: how many of the samples' predictions the correction changes.
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
     """
 
     correction: Correction
-    method: str
     before: dict[str, float]
-    after: dict[str, float]
-    nll_by_method: dict[str, float]
+    scores: dict[str, dict[str, float]]
     changed_predictions: int
     num_samples: int
     num_folds: int
+
+    @property
+    def method(self) -> str:
+        return self.correction.method
+
+    @property
+    def after(self) -> dict[str, float]:
+        """The cross-fitted scores with the correction."""
+        return self.scores[self.method]
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
         """Split each of the scores "nll" and "brier" into a pair: (calibration part, refinement part).
@@ -56,7 +61,7 @@ class CalibrationFit:
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("method", "before", "after", "nll_by_method", "changed_predictions", "num_samples", "num_folds")
+        names = ("method", "before", "after", "scores", "changed_predictions", "num_samples", "num_folds")
         return {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
 
     def __str__(self) -> str:
@@ -74,6 +79,8 @@ def fit_calibration(
     labels: Array,
     method: str = "auto",
     *,
+    link: str = "softmax",
+    per_label: bool = False,
     num_folds: int = 5,
     num_bins: int = 15,
     bias: bool = True,
@@ -82,10 +89,10 @@ def fit_calibration(
     """Fit a correction by NLL, and measure it by cross-fitting.
 
     Args:
-        logits, labels, ignore_index: as for `fit_temperature` with a softmax.
-        method: "temperature", "vector", "matrix", or "auto" for the one with the smallest cross-fitted NLL (the first
-            one in a tie). "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if any logit
-            is infinite.
+        logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
+        method: "temperature"; or, with a softmax, "vector" or "matrix"; or "auto" for the one with the smallest
+            cross-fitted NLL (the first one in a tie). "auto" tries matrix scaling only with 3 to 100 classes, and only
+            a temperature if any logit is infinite.
         num_folds: number of folds, each with about the same share of every class.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
@@ -95,24 +102,44 @@ def fit_calibration(
         not below that of a temperature.
 
     Raises:
-        TypeError, ValueError: an unknown method; `num_folds` below 2 or above the number of samples; what
-            `fit_temperature`, `fit_vector_scaling`, or `fit_matrix_scaling` raises.
+        TypeError, ValueError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
+            number of samples; what `fit_temperature`, `fit_vector_scaling`, or `fit_matrix_scaling` raises.
     """
     if method not in (*METHODS, "auto"):
-        raise ValueError(f"method must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
-    logits, labels = check_scores("logits", logits, labels, ignore_index)
-    kept = labels != ignore_index
-    logits, labels = logits[kept], labels[kept]
+        raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
+    if link == "sigmoid":
+        if method in ("vector", "matrix"):
+            raise InputError("method", f"must be 'temperature' or 'auto' with a sigmoid, got {method!r}")
+        logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
+        labels = one.long().masked_fill(~known, ignore_index)
+        groups = torch.zeros(len(logits), dtype=torch.int64)
+        tried: tuple[str, ...] = METHODS[:1]
+    else:
+        logits, labels = check_scores("logits", logits, labels, ignore_index)
+        kept = labels != ignore_index
+        logits, labels = logits[kept], labels[kept]
+        groups, tried = labels, METHODS[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
+        if method != "auto":
+            tried = tuple(dict.fromkeys(["temperature", method]))
+        elif logits.isinf().any():  # masked classes
+            tried = ("temperature",)
     if not 2 <= num_folds <= len(labels):
-        raise ValueError(f"num_folds must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
-    tried = METHODS[: 3 if 2 < logits.shape[1] <= _MOST_CLASSES else 2]
-    if method != "auto":
-        tried = tuple(dict.fromkeys(["temperature", method]))
-    elif logits.isinf().any():  # masked classes
-        tried = ("temperature",)
-    folds = _folds(labels, num_folds)
+        raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
 
-    scores = {name: _scores(_held_out(_fitter(name, bias), logits, labels, folds), labels, num_bins) for name in tried}
+    def fit(name: str, logits: Tensor, labels: Tensor) -> Correction:
+        if name == "temperature":
+            options: Any = {"ignore_index": ignore_index, "link": link, "per_label": per_label}
+            return fit_temperature(logits, labels, "nll", num_bins, **options)
+        return (fit_vector_scaling if name == "vector" else fit_matrix_scaling)(logits, labels, bias=bias)
+
+    def scores_of(logits: Tensor) -> dict[str, float]:
+        metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)
+        metrics.update(logits, labels)
+        values = metrics.compute()
+        return {name: values[name] for name in ("nll", "brier", "ece")}
+
+    folds = _folds(groups, num_folds)
+    scores = {name: scores_of(_held_out(fit, name, logits, labels, folds)) for name in tried}
     chosen = min(tried, key=lambda name: scores[name]["nll"]) if method == "auto" else method
     if scores[chosen]["nll"] >= scores["temperature"]["nll"] and chosen != "temperature":
         warnings.warn(
@@ -120,24 +147,11 @@ def fit_calibration(
             f"{scores[chosen]['nll']:.4f} against {scores['temperature']['nll']:.4f}",
             stacklevel=2,
         )
-    correction = _fitter(chosen, bias)(logits, labels)
-    changed = correction.apply(logits).argmax(1) != logits.argmax(1) if chosen != "temperature" else torch.zeros(1)
-    return CalibrationFit(
-        correction=correction,
-        method=chosen,
-        before=_scores(logits, labels, num_bins),
-        after=scores[chosen],
-        nll_by_method={name: score["nll"] for name, score in scores.items()},
-        changed_predictions=int(changed.sum()),
-        num_samples=len(labels),
-        num_folds=num_folds,
-    )
-
-
-def _fitter(method: str, bias: bool) -> Callable[[Tensor, Tensor], Correction]:
-    if method == "temperature":
-        return partial(fit_temperature, objective="nll")
-    return partial(fit_vector_scaling if method == "vector" else fit_matrix_scaling, bias=bias)
+    correction = fit(chosen, logits, labels)
+    changed = 0
+    if correction.changes_predictions:
+        changed = int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum())
+    return CalibrationFit(correction, scores_of(logits), scores, changed, len(labels), num_folds)
 
 
 def _folds(labels: Tensor, num_folds: int) -> Tensor:
@@ -149,18 +163,11 @@ def _folds(labels: Tensor, num_folds: int) -> Tensor:
     return folds
 
 
-def _held_out(fit: Callable[[Tensor, Tensor], Any], logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
-    """Return the corrected logits (N, K), float64. Each fold is corrected by `fit` on the other folds."""
+def _held_out(fit: Callable[..., Correction], name: str, logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:
+    """Return the corrected logits (N, K), float64. Each fold is corrected by a fit on the other folds."""
     corrected = torch.empty_like(logits, dtype=torch.float64)
     for fold in folds.unique():
         held_out = folds == fold
-        correction = fit(logits[~held_out], labels[~held_out])
+        correction = fit(name, logits[~held_out], labels[~held_out])
         corrected[held_out] = correction.apply(logits[held_out].double())
     return corrected
-
-
-def _scores(logits: Tensor, labels: Tensor, num_bins: int) -> dict[str, float]:
-    metrics = CalibrationMetrics(num_bins, classwise=False)
-    metrics.update(logits, labels)
-    values = metrics.compute()
-    return {name: values[name] for name in ("nll", "brier", "ece")}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics, Temperature, fit_calibration, fit_temperature
-from hf_focal.calibration.correction_choice import _folds
+from hf_focal.calibration.cross_fitting import _folds
 
 
 def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
@@ -17,7 +17,7 @@ def distorted(size, scale=(0.5, 1.0, 2.0), bias=(1.0, 0.0, -1.0), seed=0):
 def test_auto_takes_what_helps_and_tells_what_it_gains():
     fit = fit_calibration(*distorted(3000))
     assert fit.method in ("vector", "matrix")
-    assert fit.nll_by_method[fit.method] == fit.after["nll"] < fit.nll_by_method["temperature"] - 0.05
+    assert fit.scores[fit.method] == fit.after and fit.after["nll"] < fit.scores["temperature"]["nll"] - 0.05
     assert fit.changed_predictions > 0 and fit.num_samples == 3000
     metrics = CalibrationMetrics()
     metrics.update(*distorted(3000))
@@ -71,7 +71,7 @@ def test_the_callers_logits_stay_as_they_are():
 def test_masked_classes_get_a_temperature():
     logits, labels = distorted(300)
     logits[:100, 0] = torch.where(labels[:100] == 0, logits[:100, 0], -torch.inf)
-    assert list(fit_calibration(logits, labels).nll_by_method) == ["temperature"]
+    assert list(fit_calibration(logits, labels).scores) == ["temperature"]
 
 
 def test_errors_name_the_argument_and_the_value():
