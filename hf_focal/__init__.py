@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fit_vector_scaling as fit_vector_scaling
     from .calibration import fold_calibration as fold_calibration
     from .calibration import fold_temperature as fold_temperature
+    from .cli.recipe_arguments import parse_recipe as parse_recipe
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import expected_calibration_error as expected_calibration_error
     from .metrics import smooth_ece as smooth_ece
     from .reports import reliability_diagram as reliability_diagram
+    from .tasks import input_length as input_length
+    from .tasks import load_splits as load_splits
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
     from .trainer import FocalTrainer as FocalTrainer
@@ -45,9 +48,11 @@ _NAMES = {
         *("apply_calibrated_generation", "calibrated_generation", "fold_calibration", "fold_temperature"),
         *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
     ),
+    "cli.recipe_arguments": ("parse_recipe",),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
     "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "expected_calibration_error", "smooth_ece"),
     "reports": ("reliability_diagram",),
+    "tasks": ("input_length", "load_splits"),
     "trainer": (
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
         "loss_func",

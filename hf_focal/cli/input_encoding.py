@@ -57,15 +57,14 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
     return positions
 
 
-def input_length(
-    name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, revision: str = "main"
-) -> int:
+def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, **source: Any) -> int:
     """Return the number of tokens after which inputs are truncated.
 
     This is `max_length`, if given, or else the smaller of the tokenizer's and the model's limits, or 1,000 if neither
-    has a limit. Raises `ValueError` if `max_length` exceeds the number of the model's positions.
+    has a limit. `source` are options of `AutoConfig.from_pretrained`, such as the revision. Raises `ValueError` if
+    `max_length` exceeds the number of the model's positions.
     """
-    positions = model_positions(AutoConfig.from_pretrained(name, revision=revision), max_length)
+    positions = model_positions(AutoConfig.from_pretrained(name, **source), max_length)
     if max_length is not None:
         return max_length
     # A tokenizer without a limit reports 10^30.

@@ -70,8 +70,12 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
 
         run_demo(**arguments)
     elif command == "report":
-        from ..reports import comparison_page
+        from ..reports import comparison_page, read_runs, results_table
+        from ..reports.markdown_tables import RESULTS_LEGEND
 
+        runs = [*read_runs(arguments["folders"]).values()]
+        print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
+        print("\n".join(run.describe() for run in runs))
         print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
     else:
         from .evaluate_and_calibrate import calibrate_model, evaluate_model

@@ -49,9 +49,7 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     Raises:
         ValueError: `folders` is empty, a folder has no metrics.json, or a metrics.json was not written by a report.
     """
-    if not folders:
-        raise ValueError("folders must hold at least one run's folder, got none")
-    runs = _read_runs([file for folder in folders for file in _metrics_files(Path(folder))])
+    runs = read_runs(folders)
     shown, gammas = [], []
     test_sets: dict[str, list[RunResult]] = {}
     for file, run in runs.items():
@@ -78,6 +76,13 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
     return path
+
+
+def read_runs(folders: Sequence[str | Path]) -> dict[Path, RunResult]:
+    """Return path of metrics.json -> run for the folders and with the names and errors of `comparison_page`."""
+    if not folders:
+        raise ValueError("folders must hold at least one run's folder, got none")
+    return _read_runs([file for folder in folders for file in _metrics_files(Path(folder))])
 
 
 def _metrics_files(folder: Path) -> list[Path]:

@@ -71,6 +71,26 @@ class RunResult:
         """The kind of correction before `post`: "temperature", "vector", or "matrix"; None without a correction."""
         return "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
 
+    def describe(self) -> str:
+        """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
+        if "confidence" not in self.pre or "accuracy" not in self.pre:  # several labels per sample
+            ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
+            return f"{self.loss}: ECE {ece[0]}" + (f"; after {self._correction}: {ece[1]}" if self.method else "")
+        says, right = self.pre["confidence"], self.pre["accuracy"]
+        error = 1.96 * math.sqrt(right * (1 - right) / max(self.pre["num_samples"], 1))
+        verdict = "neither over- nor underconfident on average"
+        if abs(says - right) > error:
+            verdict = "overconfident" if says > right else "underconfident"
+        text = f"{self.loss}: {verdict}: says {100 * says:.0f}%, right {100 * right:.0f}%"
+        if self.method is None:
+            return text
+        changed = f", right {100 * self.post['accuracy']:.0f}%" if self.post["accuracy"] != right else ""
+        return f"{text}; after {self._correction}: says {100 * self.post['confidence']:.0f}%{changed}"
+
+    @property
+    def _correction(self) -> str:
+        return f"T = {self.temperature.value:.2g}" if self.temperature.is_fitted else f"{self.method} scaling"
+
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
         write_json(path, asdict(self))

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from shutil import copy2
@@ -171,6 +172,10 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
         details["calibration"] = trainer.calibration_fit.to_dict()
     options: Any = {"details": details, "intervals": samples, "label_names": label_names_of(trainer.model)}
     result = RunResult.of(str(trainer.loss_config), trainer.temperature, before, after, **options)
+    if trainer.confusion is not None:  # words or pixels, whose predictions no temperature changes
+        means = trainer.confusion.compute()
+        post = result.post | means if trainer.calibration_fit is None else result.post
+        result = replace(result, pre=result.pre | means, post=post)
     if trainer.is_world_process_zero():
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result

@@ -1,0 +1,319 @@
+"""Training, validation, and test splits of labeled datasets, from files or from the Hub."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value
+from transformers import PreTrainedConfig
+
+from ..cli.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from ..cli.dataset_loading import load_file, load_id_or_folder
+from ..cli.input_options import InputOptions
+from ..cli.labeled_inputs import check_tags, label_sets_of
+from ..validation import InputError
+
+# Task -> for each column of inputs, the argument that names the column, its name in the splits, and what it holds.
+_INPUTS = {
+    "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "text_pair", "strings")],
+    "image-classification": [("image_column", "image", "images")],
+    "token-classification": [("token_column", "tokens", "lists of strings")],
+    "semantic-segmentation": [("image_column", "image", "images"), ("mask_column", "mask", "images")],
+    "translation": [("source_column", "source", "strings"), ("target_column", "target", "strings")],
+}
+_DEFAULT_COLUMNS = {
+    name: getattr(InputOptions(), name)
+    for name in ("text_column", "image_column", "token_column", "source_column", "target_column")
+} | {"text_pair_column": None, "mask_column": "mask", "label_column": "label", "tag_column": "tags"}
+# Names that datasets on the Hub use for the validation split.
+_VALIDATION_NAMES = ("validation", "valid", "val", "dev")
+
+
+def load_splits(
+    task: str,
+    *,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    train_file: str | Path | None = None,
+    validation_file: str | Path | None = None,
+    test_file: str | Path | None = None,
+    test_split: str = "test",
+    validation_size: int | None = None,
+    seed: int = 42,
+    label_format: str | None = None,
+    **columns: str | None,
+) -> tuple[DatasetDict, list[str]]:
+    """Load the train, validation, and test splits of a dataset on the Hub or in files, checked and with equal columns.
+
+    Without validation data, the validation split is cut from the training data: at random, and for samples of one
+    label in the proportions of the labels. The same data and seed give the same splits in every process.
+
+    Args:
+        task: "text-classification", "image-classification", "token-classification", "semantic-segmentation", or
+            "translation".
+        dataset_name: a Hub id, or a folder that `load_dataset` understands. Give this or files.
+        dataset_config_name: the configuration of `dataset_name`.
+        train_file, validation_file, test_file: csv, json, jsonl, or parquet files. Files with images hold their bytes
+            or paths.
+        test_split: the split of `dataset_name` to test on: "validation", for example, if "test" has no labels.
+        validation_size: samples to cut from the training data if there is no validation split; by default a tenth (at
+            least one of each label), and a hundredth of translations.
+        seed: seed of the draw of these samples.
+        label_format: "multi_hot" or "ids", what lists of integers in `label_column` are. By default, lists of equal
+            lengths that hold only 0 and 1 are "multi_hot"; an error asks where that leaves the format open.
+        **columns: the names of the data's columns: `text_column` ("text") and `text_pair_column` (none),
+            `image_column` ("image"), `mask_column` ("mask"), `token_column` ("tokens"), `source_column` ("source") and
+            `target_column` ("target"); `label_column` ("label") of texts and images; `tag_column` ("tags") of tokens.
+            A label is a `ClassLabel` (-1 means unlabeled; these samples are dropped), a string, or an integer. Samples
+            have several labels if `label_column` is a column of lists of labels, or the names, separated by commas, of
+            one column of 0, 1, or null (unknown) for each label. A tag column holds lists of labels, one for each
+            word. `source_column` and `target_column` may also be keys of a column "translation" of mappings.
+
+    Returns:
+        The splits "train", "validation", and "test", and the names of the labels in the order of their numbers.
+        The splits' columns are "text" and, for pairs, "text_pair"; "image" (undecoded) and perhaps "mask"; "tokens";
+        or "source" and "target". Also "labels": a `ClassLabel`; a list of `ClassLabel` for tokens; or, for several
+        labels, a list of one 0.0, 1.0, or NaN for each label. Translations and masks have no "labels" and no names.
+
+    Raises:
+        InputError: an argument or the data is wrong: the message names the argument, the data, and what was expected.
+        FileNotFoundError, ValueError: a file or dataset does not exist or cannot be read.
+    """
+    if task not in _INPUTS:
+        raise InputError("task", f"must be one of {', '.join(_INPUTS)}, got {task!r}")
+    if unknown := columns.keys() - _DEFAULT_COLUMNS.keys():
+        raise TypeError(f"load_splits got an unexpected keyword argument {min(unknown)!r}")
+    named = _DEFAULT_COLUMNS | columns
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    raw, sources = _read(dataset_name, dataset_config_name, files, test_split)
+    if task == "translation":
+        raw = {name: flatten_translations(split, str(named["source_column"])) for name, split in raw.items()}
+    inputs = [Column(argument, column, *rest) for argument, *rest in _INPUTS[task] if (column := named[argument])]
+    splits = DatasetDict({name: select_columns(sources[name], split, *inputs) for name, split in raw.items()})
+    label_column = str(named["tag_column" if task == "token-classification" else "label_column"])
+    names: list[str] = []
+    if task == "token-classification":
+        splits, names = _with_tags(splits, raw, sources, label_column)
+    elif task.endswith("classification") and _has_lists(raw["train"], label_column):
+        splits, names = _with_label_sets(splits, raw, sources, label_column, label_format)
+    elif task.endswith("classification"):
+        splits, names = _with_labels(splits, raw, sources, label_column)
+    _check_disjoint(splits, sources)
+    if "validation" not in splits:
+        part = 100 if task == "translation" else 10
+        splits = _cut(splits, sources["train"], validation_size, part, seed)
+    return DatasetDict({name: splits[name] for name in ("train", "validation", "test")}), names
+
+
+def _read(
+    dataset_name: str | None, config: str | None, files: Mapping[str, str | Path | None], test_split: str
+) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """Return the splits by name, and what error messages call each of them."""
+    given = {split: Path(file) for split, file in files.items() if file is not None}
+    if dataset_name is None:
+        for split in ("train", "test"):
+            if split not in given:
+                raise InputError(f"{split}_file", "must be given with the other files, or else dataset_name, got None")
+        raw = {split: load_file(f"{split}_file", file) for split, file in given.items()}
+        return raw, {split: f"{split}_file {str(file)!r}" for split, file in given.items()}
+    if given:
+        named = ", ".join(f"{split}_file" for split in given)
+        raise InputError("dataset_name", f"must be given without files, got {dataset_name!r} and {named}")
+    dataset = load_id_or_folder("dataset_name", dataset_name, config)
+    for split in ("train", test_split):
+        if split not in dataset:
+            raise InputError("dataset_name", f"must have a split {split!r}, got {dataset_name!r} with {list(dataset)}")
+    names = {"train": "train", "test": test_split}
+    if validation := [name for name in _VALIDATION_NAMES if name in dataset and name != test_split]:
+        names["validation"] = validation[0]
+    raw = {split: dataset[name] for split, name in names.items()}
+    return raw, {split: f"split {name!r} of dataset_name {dataset_name!r}" for split, name in names.items()}
+
+
+def _with_labels(
+    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str
+) -> tuple[DatasetDict, list[str]]:
+    """Add one label for each sample, numbered as the training split defines."""
+    labels: dict[str, Any] = {}
+    for name, split in raw.items():
+        selected = select_columns(sources[name], split, Column("label_column", column, "labels", "labels"))
+        feature, values = selected.features["labels"], selected["labels"][:]
+        if not isinstance(feature, ClassLabel) and feature not in (Value("string"), Value("int64"), Value("bool")):
+            raise InputError(
+                "label_column",
+                f"must hold ClassLabel, integers or strings, got {feature} in {column!r} of {sources[name]}",
+            )
+        if feature == Value("string"):
+            values = [value.strip() for value in values]
+        labels[name] = (feature, values)
+    feature, values = labels["train"]
+    if any(other != feature for other, _ in labels.values()):
+        kinds = ", ".join(f"{labels[name][0]} in {sources[name]}" for name in labels)
+        raise InputError("label_column", f"must hold the same in all splits, got {kinds}")
+    of_classes = isinstance(feature, ClassLabel)
+    seen = set(values) - ({-1, -100} if of_classes else {-100})
+    order = list(range(feature.num_classes)) if of_classes else sorted(seen)
+    names = feature.names if of_classes else [str(value) for value in order]
+    if len(names) < 2:
+        raise InputError(
+            "label_column", f"must hold at least two labels, got {some_of(seen)} in {column!r} of {sources['train']}"
+        )
+    numbers = {value: number for number, value in enumerate(order)}
+    for name, (_, values) in labels.items():
+        new = set(values) - seen - ({-1, -100} if of_classes else {-100})
+        if new:
+            shown = {names[value] for value in new} if of_classes and new <= set(order) else new
+            raise InputError(
+                "label_column",
+                f"must hold labels that train has, got {some_of(shown)} in {column!r} of {sources[name]}",
+            )
+        column_of = Dataset.from_dict({"labels": [numbers.get(value, -100) for value in values]})
+        labeled = splits[name].add_column("labels", column_of.with_format("numpy")["labels"][:])
+        splits[name] = drop_unlabelled(sources[name], labeled, "labels", column)
+    return splits.cast_column("labels", ClassLabel(names=names)), names
+
+
+def _has_lists(train: Dataset, column: str) -> bool:
+    """Return whether samples have several labels: the column holds lists, or the name stands for several columns."""
+    return ("," in column and column not in train.column_names) or hasattr(train.features.get(column), "feature")
+
+
+def _with_label_sets(
+    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str, label_format: str | None
+) -> tuple[DatasetDict, list[str]]:
+    """Add a list of 0.0, 1.0, or NaN for each sample."""
+    names, multi_hot = column.split(","), False
+    if hasattr(raw["train"].features.get(column), "feature"):
+        multi_hot = _is_multi_hot(raw["train"], sources["train"], column, label_format)
+        names = _names_of_lists(raw["train"], sources["train"], column, multi_hot)
+    config = PreTrainedConfig(id2label=dict(enumerate(names)))
+    for name, split in raw.items():
+        if multi_hot:
+            sets = [[float(value) for value in row] for row in split[column]]
+            if any(len(row) != len(names) or not {*row} <= {0.0, 1.0} for row in sets):
+                raise InputError(
+                    "label_column",
+                    f"must hold lists of {len(names)} zeros and ones, got others in {column!r} of {sources[name]}",
+                )
+        else:
+            sets = label_sets_of(config, sources[name], split, InputOptions(label_column=column))
+        splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
+    return splits, names
+
+
+def _is_multi_hot(train: Dataset, source: str, column: str, label_format: str | None) -> bool:
+    """Return whether lists of numbers hold a 0 or 1 for each label, rather than the numbers of a sample's labels."""
+    if label_format not in (None, "multi_hot", "ids"):
+        raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {label_format!r}")
+    kind = train.features[column].feature
+    is_number = isinstance(kind, Value) and kind.dtype not in ("string", "large_string")
+    if label_format is not None or not is_number:
+        return label_format == "multi_hot"
+    if "int" not in kind.dtype:  # floats and booleans
+        return True
+    rows = pa.chunked_array(train.with_format("arrow")[:].column(column))
+    lengths, values = (
+        pc.unique(pc.list_value_length(rows)).to_pylist(),
+        set(pc.unique(pc.list_flatten(rows)).to_pylist()),
+    )
+    if len(lengths) > 1 or not values <= {0, 1}:
+        return False
+    if lengths[0] > 2 or any(len(set(row)) < len(row) for row in train[column]):
+        return True  # as numbers of labels, some would be repeated
+    raise InputError(
+        "label_format",
+        f"must say whether lists such as {train[column][0]} in {column!r} of {source} are 'multi_hot' or "
+        "'ids', got None",
+    )
+
+
+def _names_of_lists(train: Dataset, source: str, column: str, multi_hot: bool) -> list[str]:
+    feature = train.features[column].feature
+    if isinstance(feature, ClassLabel):
+        return feature.names
+    rows = train[column][:]
+    if multi_hot:
+        return [str(number) for number in range(len(rows[0]))]
+    values: set[Any] = {value.strip() if isinstance(value, str) else value for row in rows for value in row or ()}
+    if all(isinstance(value, int) for value in values) and values:
+        if min(values) < 0:
+            raise InputError(
+                "label_column", f"must hold numbers of labels from 0, got {min(values)} in {column!r} of {source}"
+            )
+        return [str(number) for number in range(max(values) + 1)]
+    return sorted(values)
+
+
+def _with_tags(
+    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str
+) -> tuple[DatasetDict, list[str]]:
+    """Add a list of tags for each sentence, and drop sentences without words."""
+    tags: dict[str, list[list[Any]]] = {}
+    feature: Any = None
+    for name, split in raw.items():
+        selected = Column("tag_column", column, "labels", "lists of ClassLabel or strings")
+        of_split = select_columns(sources[name], split, selected)
+        kind = of_split.features["labels"].feature
+        feature = kind if feature is None else feature
+        if kind != feature:
+            raise InputError(
+                "tag_column", f"must hold {feature} as in train, got {kind} in {column!r} of {sources[name]}"
+            )
+        rows = of_split["labels"][:]
+        tags[name] = rows if isinstance(kind, ClassLabel) else [[tag.strip() for tag in row] for row in rows]
+        check_tags(sources[name], splits[name]["tokens"][:], tags[name])
+    seen = {tag for row in tags["train"] for tag in row}
+    of_classes = isinstance(feature, ClassLabel)
+    names = feature.names if of_classes else sorted(seen)
+    if len(names) < 2:
+        raise InputError("tag_column", f"must hold at least two tags, got {names} in {sources['train']}")
+    numbers = {name: number for number, name in enumerate(names)}
+    for name, rows in tags.items():
+        if new := {tag for row in rows for tag in row} - seen:
+            shown = {names[tag] for tag in new} if of_classes else new
+            raise InputError(
+                "tag_column", f"must hold tags that train has, got {some_of(shown)} in {column!r} of {sources[name]}"
+            )
+        numbered = rows if of_classes else [[numbers[tag] for tag in row] for row in rows]
+        splits[name] = splits[name].add_column("labels", numbered, feature=List(ClassLabel(names=names)))
+        filled = [number for number, row in enumerate(rows) if row]
+        if not filled:
+            raise InputError("token_column", f"must hold words, got none in {sources[name]}")
+        splits[name] = splits[name].select(filled) if len(filled) < len(rows) else splits[name]
+    return splits, names
+
+
+def _check_disjoint(splits: DatasetDict, sources: Mapping[str, str]) -> None:
+    """Raise `InputError` if two splits have the same samples, in any order."""
+    for first, second in itertools.combinations(splits, 2):
+        if len(splits[first]) == len(splits[second]):
+            names = [name for name in splits[first].column_names if name != "mask"]
+            first_keys, keys = (sorted(map(repr, sample_keys(splits[name], *names))) for name in (first, second))
+            if first_keys == keys:
+                raise InputError(sources[second], f"must hold samples of its own, got those of {sources[first]}")
+
+
+def _cut(splits: DatasetDict, source: str, size: int | None, part: int, seed: int) -> DatasetDict:
+    """Cut "validation" from "train": samples of one label in the proportions of the labels."""
+    train = splits["train"]
+    labels = train.features.get("labels")
+    stratify = isinstance(labels, ClassLabel)
+    least = 1
+    if stratify:
+        numbers, counts = np.unique(train.with_format("numpy")["labels"][:], return_counts=True)
+        least = len(numbers)
+        if counts.min() < 2:
+            rare = labels.names[numbers[counts.argmin()]]
+            raise InputError(
+                "validation_file", f"must be given where {source} has only one sample of a label, got None: {rare!r}"
+            )
+    size = max(-(-len(train) // part), least) if size is None else size
+    if not least <= size <= len(train) - least:
+        each = ", so that train and validation have each label" if stratify else ""
+        raise InputError("validation_size", f"must be from {least} to {len(train) - least}{each}, got {size}")
+    cut = train.train_test_split(size, stratify_by_column="labels" if stratify else None, seed=seed)
+    return DatasetDict({**splits, "train": cut["train"], "validation": cut["test"]})
