@@ -35,7 +35,7 @@ from papers.data.dataset_splits import label_names
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
 from papers.data.long_tails import long_tailed
-from papers.data.pretrained_models import check_head, label_options
+from papers.data.pretrained_models import label_options
 from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.figures.experiment_report import write_experiment_report
@@ -181,8 +181,6 @@ def main(argv: list[str]) -> list[RunResult]:
     with args.main_process_first(desc="loading the data"):
         splits = load_data(data_args, args.seed)
         class_names = label_names(splits)
-        if model_args.model_name_or_path != "gp_cnn" and not model_args.ignore_mismatched_sizes:
-            check_head(model_args.model_name_or_path, len(class_names), model_args.revision)
         tokenizer, max_length = load_tokenizer(model_args, splits)
         encoded = tokenize(splits, tokenizer, max_length)
 
@@ -225,7 +223,7 @@ def main(argv: list[str]) -> list[RunResult]:
             + (", after import papers.models" if model_args.model_name_or_path == "gp_cnn" else ""),
             None
             if data_args.given()
-            else "use your own texts: --config recipes/papers/configs/own_texts.yaml "
+            else "use your own texts: --config recipes/configs/own_texts.yaml "
             "--train_file train.csv --test_file test.csv --output_dir <another>",
         ],
     )

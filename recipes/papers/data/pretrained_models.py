@@ -20,17 +20,6 @@ def check_seq2seq_model(name: str, max_length: int) -> None:
     model_positions(config, max_length)
 
 
-def check_head(name: str, num_classes: int, revision: str = "main") -> None:
-    """Raise `ValueError` if a pretrained model has a classification head with other than `num_classes` classes."""
-    config = AutoConfig.from_pretrained(name, revision=revision)
-    (architecture,) = (config.architectures or [""])[:1]
-    if classifier_task(architecture) is not None and config.num_labels != num_classes:
-        raise ValueError(
-            f"model_name_or_path must have a head of {num_classes} classes, or none, got {name!r}, whose "
-            f"{architecture} has {config.num_labels}; with ignore_mismatched_sizes a new head replaces it"
-        )
-
-
 def is_image_classifier(config: PreTrainedConfig) -> bool:
     """Return True if a model classifies images, and False if it classifies texts.
 
