@@ -435,7 +435,7 @@ def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
 def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.cli.input_encoding.AutoConfig.from_pretrained", lambda name, revision: None)
+            patch.setattr("hf_focal.cli.input_encoding.AutoConfig.from_pretrained", lambda name, **_: None)
             patch.setattr("hf_focal.cli.input_encoding.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.input_length("encoder", tokenizer) == expected
@@ -496,7 +496,7 @@ def test_errors_come_before_training_and_leave_no_folder(options, error, message
     ("config", "model", "message"),
     [
         ("own_texts_cnn", "org/encoder", "must be given with the model 'org/encoder', got 1e-3 and 0.0 of --config"),
-        ("own_texts", "gp_cnn", "must be given with the model 'gp_cnn', got 5e-5 and 1.0 of --config"),
+        ("../../configs/own_texts", "gp_cnn", "must be given with the model 'gp_cnn', got 5e-5 and 1.0 of --config"),
     ],
 )
 def test_a_model_is_not_trained_as_the_config_of_another_kind_says(config, model, message, tmp_path, monkeypatch):
@@ -574,7 +574,7 @@ def test_a_config_file_under_the_command_line(tmp_path):
     ("name", "model"),
     [
         ("demo", "gp_cnn"),
-        ("own_texts", "answerdotai/ModernBERT-base"),
+        ("../../configs/own_texts", "answerdotai/ModernBERT-base"),
         ("own_texts_cnn", "gp_cnn"),
         ("newsgroups/bert", "google-bert/bert-base-uncased"),
         ("sst/encoder", "gp_cnn"),
