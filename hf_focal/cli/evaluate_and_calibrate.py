@@ -18,8 +18,10 @@ from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
 from ..hub.pipeline_tasks import PIPELINES
+from ..metrics import CalibrationMetrics
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
+from ..trainer.head_kinds import MULTI_LABEL
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
 from .dataset_loading import DatasetLocation, dataset_location
@@ -70,7 +72,8 @@ def evaluate_model(
         **options: the fields of `InputOptions`.
 
     Raises:
-        NotPublishedError: the report could not be written; the error's `result` holds the measurements.
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
     wants_threshold = (precision, coverage) != (None, None)
@@ -84,8 +87,13 @@ def evaluate_model(
         raise InputError(f"{argument} must come with precision or coverage, got {given!r} alone")
     with _new_folder(output):
         trained = _trained(model, task, batch_size, num_bins, options)
+        if wants_threshold and trained.config.problem_type == MULTI_LABEL:
+            raise InputError(
+                f"precision and coverage must be absent for {trained.name!r}: its labels have no single confidence"
+            )
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
+        unreached = ""
         notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without T")
         if wants_threshold:
             chosen_on, held_out = trained.load(*threshold_data)
@@ -93,14 +101,17 @@ def evaluate_model(
         before, _ = trained.measure(trained.encode(source, samples))
         if wants_threshold:
             chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
-            with explained():
+            try:
                 threshold = chosen.threshold_for(precision=precision, coverage=coverage)
-            reached = threshold.measure(before)
-            details["threshold"] = asdict(threshold) | {
-                "chosen_on": chosen_on,
-                "test_coverage": reached.coverage,
-                "test_precision": reached.precision,
-            }
+            except ValueError as error:
+                unreached = f"{one_line(error)}{_reachable(chosen, precision)}"
+            else:
+                reached = threshold.measure(before)
+                details["threshold"] = asdict(threshold) | {
+                    "chosen_on": chosen_on,
+                    "test_coverage": reached.coverage,
+                    "test_precision": reached.precision,
+                }
         notes = [*trained.data_notes, *notes]
         result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
         if on_result is not None:
@@ -108,7 +119,26 @@ def evaluate_model(
         if output is not None and trained.args.process_index == 0:
             with _disk_errors(output, result):
                 write_report(Path(output) / "report", result)
+        if unreached:
+            raise NotPublishedError(unreached, result)
     return result
+
+
+def _reachable(metrics: CalibrationMetrics, precision: float | None) -> str:
+    """Say which precision below `precision` a threshold can reach, and at what coverage; "" if it can reach none."""
+    best, low, high = None, 0.0, precision or 0.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        try:
+            best, low = metrics.threshold_for(precision=middle), middle
+        except ValueError:
+            high = middle
+    if best is None:
+        return ""
+    return (
+        f"; a precision of {100 * best.bound:.1f}% can be shown, at a coverage of {100 * best.coverage:.1f}% "
+        f"(confidence {best.value:.3g} and above)"
+    )
 
 
 def calibrate_model(

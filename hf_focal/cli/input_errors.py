@@ -74,6 +74,8 @@ def _explanation(error: BaseException, kind: str, name: str) -> str:
     for types, reason in _REASONS.items():
         if kind and any(isinstance(cause, types) for cause in causes):
             return f"{kind} {name!r} {reason}"
+    if kind == "model" and "contains custom code" in str(error):
+        return f"model {name!r} comes with Python code of its own: read it, and give --trust_remote_code to run it"
     if isinstance(error, DatasetGenerationError) and error.__cause__ is not None:
         error = error.__cause__  # the error itself gives no reason
     text = one_line(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {one_line(error)}"

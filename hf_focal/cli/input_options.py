@@ -48,6 +48,12 @@ class InputOptions:
     )
     chat: bool = _option(False, "pass the prompt through the tokenizer's chat template")
     scores_folder: str | None = _option(None, "folder of the options' scores, from which an interrupted run continues")
+    label_format: str | None = _option(
+        None, "multi_hot or ids: what lists of labels hold, where the data leave it open"
+    )
+    trust_remote_code: bool = _option(
+        False, "run the Python code in the model's repository, with your rights: only for code that you have read"
+    )
     label_map: Mapping[str, str] | None = _option(
         None, "labels whose names differ, the data's name before the model's: neg=NEGATIVE"
     )
@@ -57,6 +63,8 @@ class InputOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.label_format not in (None, "multi_hot", "ids"):
+            raise ValueError(f"label_format must be 'multi_hot' or 'ids', got {self.label_format!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""

@@ -127,12 +127,15 @@ def labels_of(
 def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions) -> list[list[float]]:
     """Return a 0 or 1 for each sample and label, in the order of the model's labels; null becomes NaN.
 
-    `options.label_column` is the name of a column of lists of labels, which are converted as by `labels_of`; or the
-    names, separated by commas, of one column of 0 and 1 per label (see `column_order`). A model with one logit needs
-    only one such column.
+    `options.label_column` is the name of a column of lists of labels, which are converted as by `labels_of`, or of
+    lists with a 0 or 1 for each label of the model (see `multi_hot_lists`); or the names, separated by commas, of one
+    column of 0 and 1 per label (see `column_order`). A model with one logit needs only one such column.
     """
     columns = options.label_column.split(",")
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
+        hot = multi_hot_lists(config, source, split, options)
+        if hot is not None:
+            return hot
         sets = tags_of(config, source, split, options, "label_column")
         return [[float(label in own) for label in range(config.num_labels)] for own in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
@@ -149,6 +152,56 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
     if not (np.isnan(values) | (values == 0) | (values == 1)).all():
         raise ValueError(wrong)
     return values.tolist()
+
+
+def multi_hot_lists(
+    config: PreTrainedConfig, source: str, split: Dataset, options: InputOptions
+) -> list[list[float]] | None:
+    """Return the lists in `options.label_column` if each has a 0 or 1 per label, or None if they hold label numbers.
+
+    The whole column decides: lists of label numbers have no repeated number and none that the model lacks; lists of 0
+    and 1 all have the model's number of labels. Raises `ValueError` for a column that can be read in both ways, unless
+    `options.label_format` says how, and for one that can be read in neither way.
+    """
+    name, size, given = options.label_column, config.num_labels, options.label_format
+    kind = split.features[name].feature
+    dtype = "" if isinstance(kind, ClassLabel) else getattr(kind, "dtype", "")
+    is_number = dtype.startswith(("int", "uint", "float", "bool"))
+    if not is_number and given != "multi_hot":
+        return None
+    if not is_number:
+        raise ValueError(f"label_format must be 'ids' for lists of {kind} in {name!r} of {source}, got {given!r}")
+    lists = split.with_format("arrow")[:].column(name).combine_chunks()
+    if lists.null_count:
+        raise ValueError(f"label_column must hold lists, got null in {name!r} of {source}")
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    values = pc.cast(lists.flatten(), "float64").to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    is_hot = lengths == size
+    is_hot[rows[~np.isin(values, (0, 1))]] = False
+    numbers_are_names = options.label_map or _has_other_integers(config)
+    is_ids = np.full(len(lengths), dtype[0] in "iu")
+    if not numbers_are_names:
+        is_ids[rows[(values < 0) | (values >= size)]] = False
+    order = np.lexsort((values, rows))
+    repeated = (np.diff(values[order]) == 0) & (np.diff(rows[order]) == 0)
+    is_ids[rows[order][1:][repeated]] = False
+    readings = {"multi_hot": is_hot, "ids": is_ids}
+    possible = [reading for reading, fits in readings.items() if fits.all() and given in (None, reading)]
+    if len(possible) > 1:
+        raise ValueError(
+            f"label_format must be given, multi_hot or ids: the lists in {name!r} of {source} can be read as both, a "
+            f"0 or 1 for each of the {size} labels, or label numbers"
+        )
+    if not possible:
+        fits = readings[given] if given else is_hot if is_hot.mean() > is_ids.mean() else is_ids
+        number = int((~fits).argmax())
+        expected = (
+            f"{size} values 0 or 1, one for each label" if fits is is_hot else f"different label numbers below {size}"
+        )
+        row = split[number][name]
+        raise ValueError(f"label_column must hold lists of {expected}, got {some_of(row)} in row {number} of {source}")
+    return values.reshape(-1, size).tolist() if possible == ["multi_hot"] else None
 
 
 def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+import torch
 import yaml
 from datasets import Dataset
 from transformers import (
@@ -151,7 +152,7 @@ class TrainedModel:
         with explained():
             self.options = InputOptions(**options)
         with explained("model", name):
-            self.config = AutoConfig.from_pretrained(name)
+            self.config = AutoConfig.from_pretrained(name, trust_remote_code=self.options.trust_remote_code)
             _check_labels(self.config)
         self.calibration = recorded_calibration(self.config)
         with explained():
@@ -176,7 +177,8 @@ class TrainedModel:
     def processor(self) -> Any:
         """The tokenizer, image processor, or feature extractor as it was saved with the model."""
         with explained("model", self.name):
-            return _PROCESSORS.get(self.task, AutoTokenizer).from_pretrained(self.name)
+            processor = _PROCESSORS.get(self.task, AutoTokenizer)
+            return processor.from_pretrained(self.name, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def encoder(self) -> Any:
@@ -185,10 +187,14 @@ class TrainedModel:
             return self.processor
         spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
         with explained("model", self.name):
-            encoder = AutoTokenizer.from_pretrained(self.name, **{"add_prefix_space": True} if spaced else {})
+            options = {"add_prefix_space": True} if spaced else {}
+            options["trust_remote_code"] = self.options.trust_remote_code
+            encoder = AutoTokenizer.from_pretrained(self.name, **options)
         if self.task == "causal-lm":  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
+        elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
+            encoder.pad_token = encoder.convert_ids_to_tokens(pad)
         if len(encoder) <= len(encoder.all_special_tokens):
             raise InputError(f"model must come with its tokenizer, got {self.name!r} without a vocabulary")
         if self.task == "token-classification" and not encoder.is_fast:
@@ -243,7 +249,8 @@ class TrainedModel:
     def max_length(self) -> int:
         """The number of tokens after which a text is truncated."""
         with explained():
-            length = input_length(self.name, self.encoder, self.options.max_length)
+            trust = self.options.trust_remote_code
+            length = input_length(self.name, self.encoder, self.options.max_length, trust_remote_code=trust)
         limited = self.generates and self.options.max_length is None
         return min(length, _LANGUAGE_MODEL_LENGTH) if limited else length
 
@@ -253,7 +260,8 @@ class TrainedModel:
             try:
                 of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
                 auto = AutoModelForNextSentencePrediction if of_pairs else _AUTO[self.task]
-                model, loaded = auto.from_pretrained(self.name, output_loading_info=True)
+                trust = self.options.trust_remote_code
+                model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
             except ValueError as error:
                 if "Unrecognized configuration class" not in str(error):
                     raise
@@ -262,7 +270,31 @@ class TrainedModel:
                 raise InputError(message) from error
         if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
             raise InputError(f"model must have a trained head for {self.task}, got {self.name!r} without {missing}")
+        if self.task == "text-classification":
+            self._match_padding(model)
         return model
+
+    def _match_padding(self, model: PreTrainedModel) -> None:
+        """Give the config of a classifier the tokenizer's padding token; refuse one whose padding changes the logits.
+
+        A decoder's head reads the last token that is not padding according to the config.
+        """
+        own, padding = _pad_token_id(model.config), self.encoder.pad_token_id
+        if padding is None or own == padding:
+            return
+        if own is None:
+            model.config.get_text_config().pad_token_id = model.config.pad_token_id = padding
+            return
+        texts, device = ["a", "a longer text, so that the first one is padded"], model.device
+        with torch.no_grad():
+            alone = model(**self.encoder(texts[:1], return_tensors="pt").to(device)).logits
+            padded = model(**self.encoder(texts, return_tensors="pt", padding=True).to(device)).logits[:1]
+        if not torch.allclose(alone, padded, rtol=1e-2, atol=1e-2):
+            raise InputError(
+                f"model must have the padding token of its tokenizer, got {self.name!r}, whose config has "
+                f"pad_token_id {own} and whose tokenizer has {padding}: its logits change with the "
+                "padding, so set the config's to that with which it was trained"
+            )
 
     @cached_property
     def trainer(self) -> FocalTrainer:
@@ -386,6 +418,10 @@ class TrainedModel:
         if folded_temperature(self.calibration, self.generates) is not None:
             return [f"the model is already calibrated ({value} is folded into its weights){if_folded}"]
         return [f"the model's config has {value}, which is not folded into its weights{if_not_folded}"]
+
+
+def _pad_token_id(config: PreTrainedConfig) -> int | None:
+    return getattr(config.get_text_config(), "pad_token_id", None)
 
 
 def _check_labels(config: PreTrainedConfig) -> None:

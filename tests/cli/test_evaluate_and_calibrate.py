@@ -1,6 +1,7 @@
 """Every kind of model against its own logits, as plain Transformers gives them row by row."""
 
 import errno
+import io
 import json
 import re
 from types import SimpleNamespace
@@ -26,6 +27,8 @@ from transformers import (
     AutoTokenizer,
     Gemma2Config,
     Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     PreTrainedModel,
     XLMConfig,
     XLMForSequenceClassification,
@@ -414,3 +417,63 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "vector scaling, cross-fitted on" in summary(result) and "refinement" in summary(result)
     with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
         calibrate_model(case.folder, **data, calibration="platt", **case.options)
+
+
+def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):
+    case, shown = cases["texts"], []
+    options = {"threshold_dataset": str(case.validation), "output": tmp_path / "out", "on_result": shown.append}
+    pattern = "precision must be one .* got 0.9999.*; a precision of .*% can be shown, at a coverage of .*%"
+    with pytest.raises(NotPublishedError, match=pattern) as error:
+        evaluate_model(case.folder, str(case.test), precision=0.9999, **options, **case.options)
+    assert shown == [error.value.result]
+    saved = json.loads((tmp_path / "out" / "report" / "metrics.json").read_text())
+    assert saved["pre"]["ece"] == error.value.result.pre["ece"]
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    """A classifier whose head reads the last token that is no padding, its tokenizer, and texts of many lengths."""
+    texts = [" ".join(["sun", "rain", "wind"][: 1 + i % 3] * (1 + i % 4)) for i in range(24)]
+    tokenizer = train_word_tokenizer(texts, vocab_size=50)
+    tokenizer.save_pretrained(tmp_path / "model")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"vocab_size": 60, "num_key_value_heads": 2, "num_labels": 2, "initializer_range": 0.5}
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(LlamaConfig(pad_token_id=tokenizer.pad_token_id, **sizes)).eval()
+    Dataset.from_dict({"text": texts, "label": [i % 2 for i in range(24)]}).to_parquet(tmp_path / "data.parquet")
+    return model, tmp_path / "model", str(tmp_path / "data.parquet")
+
+
+def test_a_decoder_without_a_padding_token_gets_that_of_its_tokenizer(decoder):
+    model, folder, data = decoder
+    model.save_pretrained(folder)
+    expected = evaluate_model(folder, data, batch_size=1)
+    model.config.pad_token_id = None
+    model.save_pretrained(folder)
+    assert evaluate_model(folder, data, batch_size=8).pre["nll"] == pytest.approx(expected.pre["nll"], rel=1e-6)
+
+
+def test_a_decoder_with_another_padding_token_is_refused(decoder):
+    model, folder, data = decoder
+    padding = model.config.pad_token_id
+    model.config.pad_token_id = 40
+    model.save_pretrained(folder)
+    with pytest.raises(InputError, match=f"pad_token_id 40 and whose tokenizer has {padding}"):
+        evaluate_model(folder, data, batch_size=8)
+
+
+def test_code_of_a_model_is_not_run_unless_that_is_asked_for(tmp_path, monkeypatch):
+    config = {"model_type": "mine", "auto_map": {"AutoConfig": "configuration_mine.MineConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "configuration_mine.py").write_text(
+        "from pathlib import Path\nfrom transformers import PreTrainedConfig\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "class MineConfig(PreTrainedConfig):\n    model_type = 'mine'\n"
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    with pytest.raises(InputError, match="trust_remote_code"):
+        evaluate_model(tmp_path, "data.csv")
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(InputError, match="model must classify"):
+        evaluate_model(tmp_path, "data.csv", trust_remote_code=True)
+    assert (tmp_path / "ran").exists()

@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -11,6 +13,8 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 from hf_focal import Temperature
 from hf_focal.cli.evaluate_and_calibrate import calibrate_model, evaluate_model
 from hf_focal.cli.input_errors import InputError
+from hf_focal.cli.input_options import InputOptions
+from hf_focal.cli.labeled_inputs import label_sets_of
 from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
 
@@ -131,3 +135,42 @@ def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, o
     BertConfig(**names, problem_type=problem_type).save_pretrained(tmp_path / "model")
     with pytest.raises(InputError, match=message):
         calibrate_model(tmp_path / "model", str(tmp_path / "no.csv"), **options)
+
+
+@pytest.mark.parametrize("kind", ["int64", "float32", "bool"])
+def test_lists_of_0_and_1_are_one_value_for_each_label(kind, tmp_path):
+    model, data = made(tmp_path, 4)
+    rows = pd.read_parquet(data)
+    rows["hot"] = [np.array(values, dtype=kind) for values in rows[WORDS].to_numpy()]
+    rows.to_parquet(data)
+    expected = evaluate_model(model, data, label_column=",".join(WORDS)).pre
+    assert evaluate_model(model, data, label_column="hot").pre == expected
+
+
+def labels_read(lists, num_labels=3, **options):
+    config = BertConfig(num_labels=num_labels, problem_type="multi_label_classification")
+    return label_sets_of(config, "data", Dataset.from_dict({"label": lists}), InputOptions(**options))
+
+
+def test_the_whole_column_says_what_its_lists_hold():
+    assert labels_read([[0, 1, 0], [1, 1, 1]]) == [[0, 1, 0], [1, 1, 1]]
+    assert labels_read([[0, 1, 2], [1, 0], []]) == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+    assert labels_read([[0, 1], [1, 0], [1, 1]], 2) == [[0, 1], [1, 0], [1, 1]]
+    with pytest.raises(ValueError, match="label_format must be given, multi_hot or ids"):
+        labels_read([[0, 1], [1, 0]], 2)
+    assert labels_read([[0, 1], [1, 0]], 2, label_format="multi_hot") == [[0, 1], [1, 0]]
+    assert labels_read([[0, 1], [1, 0]], 2, label_format="ids") == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("lists", "options", "message"),
+    [
+        ([[2, 0], [2, 2]], {}, "different label numbers below 3, got 2, 2 in row 1"),
+        ([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0]], {}, "3 values 0 or 1, one for each label, got 0.5, 0.0, 0.0 in row 1"),
+        ([[0, 1, 0], [0, 1]], {"label_format": "multi_hot"}, "3 values 0 or 1, one for each label, got 0, 1 in row 1"),
+        ([[0, 1, 1], [0, 2]], {}, "got 0, 1, 1 in row 0"),
+    ],
+)
+def test_lists_that_can_be_read_in_no_way(lists, options, message):
+    with pytest.raises(ValueError, match=message):
+        labels_read(lists, **options)
