@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-# Their tables are written from docs/results/runs, which other tests repeat.
+# Their tables are written from recipes/papers/records, which other tests repeat.
 WRITTEN = ("cifar10_overfit", "fine_tuning", "multi_label", "newsgroups", "sft", "sst")
 # Numbers of the setting: millions of parameters, the choice of the learning rate, weight decay, the grid of T. And
 # p-values.

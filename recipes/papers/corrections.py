@@ -4,8 +4,8 @@
 
 Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
 set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
-measured on the test set. For each logits.npz, the script writes one JSON file to `runs/corrections/` in the results
-folder. The page `corrections.md` shows all JSON files in `runs/corrections/`.
+measured on the test set. For each logits.npz, the script writes one JSON file to recipes/papers/records/corrections, and
+corrections.md in the results folder shows all files there.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def page(results: list[dict]) -> str:
             "by a temperature (by NLL), by [vector and matrix scaling](../guides/decisions.md), and by what "
             "`fit_calibration` chooses by cross-fitting on the validation set. All are fitted on the validation set "
             "and measured on the test set; the best of each row is bold. `recipes/papers/corrections.py` makes this "
-            "page from saved logits, and `runs/corrections/` has the numbers.",
+            "page from saved logits, and `recipes/papers/records/corrections` has the numbers.",
             120,
         ),
         "",
@@ -125,9 +125,9 @@ def page(results: list[dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("logits", nargs="*", type=Path, help="logits.npz files; without any, only the page is written")
-    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="folder of the page and of runs/")
+    parser.add_argument("--results", type=Path, default=Path("docs/results"), help="folder of the page")
     arguments = parser.parse_args()
-    folder = arguments.results / "runs" / "corrections"
+    folder = Path(__file__).parent / "records" / "corrections"
     folder.mkdir(parents=True, exist_ok=True)
     for path, run in zip(arguments.logits, names_of(arguments.logits), strict=True):
         result = measure(path, run)

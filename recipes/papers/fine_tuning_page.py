@@ -1,7 +1,7 @@
 """Write the tables and figures of docs/results/fine_tuning.md from the runs of recipes/papers/fine_tuning.py.
 
     python recipes/papers/fine_tuning_page.py --collect out/fine_tuning    # run.json and logits.npz to one small file
-    python recipes/papers/fine_tuning_page.py    # the page, from docs/results/runs/fine_tuning
+    python recipes/papers/fine_tuning_page.py    # the page, from recipes/papers/records/fine_tuning
 
 The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
 """
@@ -24,7 +24,7 @@ from hf_focal.metrics import ece_from_confidences
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS = ROOT / "runs" / "fine_tuning"
+RUNS = Path(__file__).parent / "records" / "fine_tuning"
 PAGE = ROOT / "fine_tuning.md"
 MARK = "<!-- What follows is written by recipes/papers/fine_tuning_page.py. -->\n"
 SIZES = (25, 50, 100, 200, 500, 1000)
@@ -369,7 +369,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to docs/results/runs/fine_tuning")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/fine_tuning")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

@@ -1,7 +1,7 @@
 """Write the tables of docs/results/multi_label.md: 20 Newsgroups with several labels per post.
 
     python recipes/papers/multi_label_page.py --collect out/multi_label    # finished runs, to one small file each
-    python recipes/papers/multi_label_page.py    # the page, from docs/results/runs/multi_label
+    python recipes/papers/multi_label_page.py    # the page, from recipes/papers/records/multi_label
 
 The text of the page above the comment "What follows is written by ..." may be edited by hand and is kept.
 """
@@ -20,7 +20,7 @@ from papers.figures.run_records import record_of, write_record
 from papers.runs.output_folders import folder_of
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS, PAGE = ROOT / "runs" / "multi_label", ROOT / "multi_label.md"
+RUNS, PAGE = Path(__file__).parent / "records" / "multi_label", ROOT / "multi_label.md"
 MARK = "<!-- What follows is written by recipes/papers/multi_label_page.py. -->\n"
 ABOVE = """# 20 Newsgroups with several labels per post
 
@@ -44,7 +44,7 @@ STAGES = {"before": "before T", "one_temperature": "one T", "after": "one T per 
 
 
 def collect(folder: Path) -> None:
-    """Write a record of each finished run below a folder to docs/results/runs/multi_label."""
+    """Write a record of each finished run below a folder to recipes/papers/records/multi_label."""
     for path in sorted(folder.rglob("report/metrics.json")):
         details = RunResult.load(path).details
         record = record_of(path.parents[1]) | {key: details[key] for key in ("labels", "one_temperature")}
@@ -106,7 +106,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to docs/results/runs/multi_label")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/multi_label")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

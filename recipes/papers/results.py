@@ -2,7 +2,7 @@
 
     python recipes/papers/results.py [--record 20_newsgroups out/reproduce/20_newsgroups]
 
-This takes seconds. The numbers of each run are in docs/results/runs/TASK/LOSS_sSEED.json. `--record` adds the finished
+This takes seconds. The numbers of each run are in recipes/papers/records/TASK/LOSS_sSEED.json. `--record` adds the finished
 runs below the given folders to the runs of a task. The papers' printed tables are in `recipes/papers/tables`.
 """
 
@@ -22,8 +22,8 @@ from papers.figures.paper_tables import Runs, beside_the_paper, read_paper_table
 from papers.figures.run_records import bins_of, record_of, write_record
 from papers.runs import published_mmce  # noqa: F401 (registers the loss)
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS, TABLES = ROOT / "docs" / "results", ROOT / "recipes" / "papers" / "tables"
+PAPERS = Path(__file__).resolve().parent
+DOCS, TABLES, RECORDS = PAPERS.parents[1] / "docs" / "results", PAPERS / "tables", PAPERS / "records"
 
 # Task -> its title, its row in the papers' tables, and the page with its tables.
 CLASSIFICATION = {
@@ -87,9 +87,9 @@ def record_runs(task: str, folder: Path) -> None:
     """Write a record of each finished run below a folder to the runs of a task."""
     for result in sorted(folder.rglob("report/metrics.json")):
         record = record_of(result.parents[1])
-        path = DOCS / "runs" / task / f"{name_of(task, record)}_s{record['seed']}.json"
+        path = RECORDS / task / f"{name_of(task, record)}_s{record['seed']}.json"
         write_record(record, path)
-        print(path.relative_to(ROOT))
+        print(path)
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> None:
     tasks: dict[str, Runs] = {}
     for task, (title, row, page) in TASKS.items():
         runs: dict = {}
-        for file in sorted((DOCS / "runs" / task).glob("*.json")):
+        for file in sorted((RECORDS / task).glob("*.json")):
             record = json.loads(file.read_text(encoding="utf-8"))
             runs.setdefault(name_of(task, record), {})[record["seed"]] = record
         if task in CLASSIFICATION:
@@ -151,11 +151,11 @@ def main(argv: list[str] | None = None) -> None:
             panels = {name: bins_of(runs[loss][seed]) for loss, name in COMPARED[task].items()}
             draw_panels(panels, (DOCS / page).with_suffix(".png"))
     replace_section(DOCS / "reproduction.md", "tests", claims_table(tasks))
-    calibrated = RunResult.load(DOCS / "runs" / "calibrate_existing" / "metrics.json")
+    calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")
     usual, focal = (
-        RunResult.load(DOCS / "runs" / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53")
+        RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53")
     )
     panels = {"cross-entropy": usual.pre_bins, "cross-ent., T": usual.post_bins, "FLSD-53, T": focal.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "csv_to_hub.png")

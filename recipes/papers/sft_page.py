@@ -1,6 +1,6 @@
 """Write the table of docs/results/sft.md from the runs of recipes/papers/sft.py.
 
-    python recipes/papers/sft_page.py --collect out/sft    # copy each run.json to docs/results/runs/sft
+    python recipes/papers/sft_page.py --collect out/sft    # copy each run.json to recipes/papers/records/sft
     python recipes/papers/sft_page.py    # the page
 
 The text of the page above the comment "What follows is written by ..." is written by hand and is kept.
@@ -13,7 +13,7 @@ from shutil import copyfile
 from statistics import mean, stdev
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
-RUNS = ROOT / "runs" / "sft"
+RUNS = Path(__file__).parent / "records" / "sft"
 PAGE = ROOT / "sft.md"
 MARK = "<!-- What follows is written by recipes/papers/sft_page.py. -->\n"
 # For each column: its title, the keys in a run's file, a factor, and the number of decimals.
@@ -72,7 +72,7 @@ def write_page() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collect", type=Path, help="a folder of runs to add to docs/results/runs/sft")
+    parser.add_argument("--collect", type=Path, help="a folder of runs to add to recipes/papers/records/sft")
     options = parser.parse_args()
     if options.collect:
         collect(options.collect)

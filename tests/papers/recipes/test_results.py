@@ -9,42 +9,40 @@ from recipe_modules import import_recipe
 
 corrections = import_recipe("corrections")
 results = import_recipe("results")
+ROOT = Path(__file__).parents[3]
 PAGES = ["docs/results/newsgroups.md", "docs/results/sst.md", "docs/results/cifar10_overfit.md"]
 PAGES += ["docs/results/multi30k.md", "docs/results/reproduction.md"]
 
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A copy of the pages and runs, for the script to write into."""
+    """A copy of the pages for the script to write into."""
     for page in PAGES:
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(results.ROOT / page, tmp_path / page)
+        shutil.copy(ROOT / page, tmp_path / page)
     (tmp_path / "docs" / "guides").mkdir()
-    shutil.copytree(results.DOCS / "runs", tmp_path / "docs" / "results" / "runs")
-    monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(results, "DOCS", tmp_path / "docs" / "results")
     return tmp_path
 
 
 def test_the_pages_are_those_of_the_committed_runs(copy):
-    root = Path(__file__).parents[3]
     results.main([])
     for page in PAGES:
-        assert (copy / page).read_text(encoding="utf-8") == (root / page).read_text(encoding="utf-8"), page
+        assert (copy / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8"), page
     drawn = ("results/newsgroups.png", "results/sst.png", "guides/calibrate_existing.png", "guides/csv_to_hub.png")
     for figure in drawn:
         assert (copy / "docs" / figure).stat().st_size > 10_000
 
 
-def test_every_committed_run_is_in_its_file(copy):
+def test_every_committed_run_is_in_its_file():
     for task in results.TASKS:
-        for file in (results.DOCS / "runs" / task).glob("*.json"):
+        for file in (results.RECORDS / task).glob("*.json"):
             record = json.loads(file.read_text(encoding="utf-8"))
             assert file.name == f"{results.name_of(task, record)}_s{record['seed']}.json"
     # Their pages have scripts of their own, and one run in bfloat16 is in no table that is written.
     others = {"fine_tuning", "corrections", "multi_label", "calibrate_existing", "csv_to_hub", "sft"}
     others.add("20_newsgroups_bfloat16")
-    assert {path.name for path in (results.DOCS / "runs").iterdir()} <= {*results.TASKS, *others}
+    assert {path.name for path in (results.RECORDS).iterdir()} <= {*results.TASKS, *others}
 
 
 def test_a_page_must_have_the_section(tmp_path):
@@ -68,7 +66,7 @@ def test_a_page_must_have_the_section(tmp_path):
 
 
 def test_the_page_of_corrections_is_that_of_the_committed_runs():
-    files = sorted((results.DOCS / "runs" / "corrections").glob("*.json"))
+    files = sorted((results.RECORDS / "corrections").glob("*.json"))
     page = corrections.page([json.loads(file.read_text(encoding="utf-8")) for file in files])
     assert (results.DOCS / "corrections.md").read_text(encoding="utf-8") == page
 
