@@ -13,7 +13,7 @@ from hf_focal.cli.main import main
 from hf_focal.reports import RunResult
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS, RECORDS = ROOT / "docs", ROOT / "recipes" / "papers" / "records"
 GUIDE = (DOCS / "guides" / "calibrate_existing.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n\$ hf-focal (.*?)\n\n(.*?)```", GUIDE, flags=re.DOTALL)
 
@@ -61,7 +61,7 @@ def test_the_figures_come_from_one_run():
 
 def test_the_figures_from_a_csv_to_the_hub_are_those_of_the_committed_runs():
     page = (DOCS / "guides" / "csv_to_hub.md").read_text(encoding="utf-8")
-    runs = [RunResult.load(ROOT / "recipes" / "papers" / "records" / "csv_to_hub" / f"{loss}.json") for loss in LOSSES]
+    runs = [RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in LOSSES]
     sides = [(m, i["ece"]) for run in runs for m, i in ((run.pre, run.pre_intervals), (run.post, run.post_intervals))]
     for metrics, (low, high) in sides:
         ece = f"{100 * metrics['ece']:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
@@ -72,7 +72,7 @@ def test_the_figures_from_a_csv_to_the_hub_are_those_of_the_committed_runs():
 
 def test_the_figures_of_300_rows_are_those_of_the_committed_runs():
     page = (DOCS / "guides" / "csv_to_hub.md").read_text(encoding="utf-8")
-    runs = json.loads((ROOT / "recipes" / "papers" / "records" / "csv_to_hub" / "300_rows.json").read_text(encoding="utf-8"))
+    runs = json.loads((RECORDS / "csv_to_hub" / "300_rows.json").read_text(encoding="utf-8"))
     rows = [line for line in page.partition("## With 300 rows")[2].splitlines() if re.match(r"\| \d", line)]
     assert len(rows) == len(runs) > 5
     for row, run in zip(rows, runs, strict=True):

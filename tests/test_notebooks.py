@@ -37,7 +37,7 @@ def test_committed_outputs_come_from_one_run(path):
 def test_a_run_has_the_committed_outputs(path, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'recipes'}")
     committed = kinds(read(path)[1])
     notebook, cells = read(path)
     NotebookClient(notebook, timeout=500, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()

@@ -4,8 +4,8 @@
 
 Each logits.npz has the arrays `test_logits` and `test_labels`, and the same arrays of a "validation" or "calibration"
 set. All corrections are fitted on that set, "auto" chooses among them by cross-fitting on that set, and everything is
-measured on the test set. For each logits.npz, the script writes one JSON file to recipes/papers/records/corrections, and
-corrections.md in the results folder shows all files there.
+measured on the test set. The script writes one JSON file for each logits.npz to recipes/papers/records/corrections,
+and a table of all files there to corrections.md in the results folder.
 """
 
 import argparse

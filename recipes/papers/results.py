@@ -2,8 +2,8 @@
 
     python recipes/papers/results.py [--record 20_newsgroups out/reproduce/20_newsgroups]
 
-This takes seconds. The numbers of each run are in recipes/papers/records/TASK/LOSS_sSEED.json. `--record` adds the finished
-runs below the given folders to the runs of a task. The papers' printed tables are in `recipes/papers/tables`.
+This takes seconds. The numbers of each run are in recipes/papers/records/TASK/LOSS_sSEED.json. `--record` adds the
+finished runs below the given folders to the runs of a task. The papers' printed tables are in `recipes/papers/tables`.
 """
 
 import argparse
@@ -154,9 +154,7 @@ def main(argv: list[str] | None = None) -> None:
     calibrated = RunResult.load(RECORDS / "calibrate_existing" / "metrics.json")
     panels = {"as trained": calibrated.pre_bins, f"with T = {calibrated.temperature.value:g}": calibrated.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "calibrate_existing.png")
-    usual, focal = (
-        RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53")
-    )
+    usual, focal = (RunResult.load(RECORDS / "csv_to_hub" / f"{loss}.json") for loss in ("cross_entropy", "flsd53"))
     panels = {"cross-entropy": usual.pre_bins, "cross-ent., T": usual.post_bins, "FLSD-53, T": focal.post_bins}
     draw_panels(panels, DOCS.parent / "guides" / "csv_to_hub.png")
 

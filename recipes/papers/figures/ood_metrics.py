@@ -149,7 +149,7 @@ def _sklearn_metrics() -> Any:
     try:
         from sklearn import metrics
     except ImportError as error:
-        raise ImportError("detection metrics need scikit-learn: pip install 'hf_focal[ood]'") from error
+        raise ImportError("detection metrics need scikit-learn: pip install scikit-learn") from error
     return metrics
 
 
