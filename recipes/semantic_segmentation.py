@@ -1,0 +1,143 @@
+"""Fine-tune a model that labels pixels, correct its probabilities, and measure their calibration.
+
+    python semantic_segmentation.py --model_name_or_path org/model --class_names road,sidewalk,sky \
+        --train_file train.parquet --test_file test.parquet --losses cross_entropy,focal:gamma=2 \
+        --output_dir out/pixels
+    hf-focal report out/pixels
+
+A mask is an image of class numbers, with 255 for pixels that do not count. Without --losses, the recipe trains once,
+with --loss. With --resume_from_checkpoint true, each run goes on from its last checkpoint. On several GPUs: accelerate
+launch.
+"""
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from datasets import Image
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForSemanticSegmentation,
+    default_data_collator,
+    set_seed,
+)
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_focal import FocalTrainer, FocalTrainingArguments, load_splits, parse_recipe
+
+
+@dataclass
+class RecipeArguments:
+    model_name_or_path: str = field(metadata={"help": "a Hub id or a folder: SegFormer, UperNet, BEiT, DPT, ..."})
+    class_names: str = field(metadata={"help": "the names of classes 0, 1, ...: road,sidewalk,sky"})
+    revision: str = field(default="main", metadata={"help": "branch, tag or commit of the model on the Hub"})
+    trust_remote_code: bool = field(default=False, metadata={"help": "run code that comes with the model"})
+    flip: bool = field(default=True, metadata={"help": "mirror half of the training images"})
+    smallest_crop: float = field(default=0.5, metadata={"help": "the least share of the sides of random crops"})
+    dataset_name: str | None = field(default=None, metadata={"help": "a dataset on the Hub or a folder"})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "the configuration of that dataset"})
+    test_split: str = field(default="test", metadata={"help": "the split of that dataset to test on"})
+    train_file: str | None = field(default=None, metadata={"help": "a parquet file; or csv or json with paths"})
+    validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
+    test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
+    validation_size: int | None = field(default=None, metadata={"help": "images to cut from training; default: 10%"})
+    image_column: str = field(default="image", metadata={"help": "the column of images"})
+    mask_column: str = field(default="mask", metadata={"help": "the column of masks"})
+
+
+def main() -> None:
+    recipe, runs = parse_recipe(RecipeArguments, FocalTrainingArguments, __doc__)
+    name, classes = recipe.model_name_or_path, [label.strip() for label in recipe.class_names.split(",")]
+    source = {"revision": recipe.revision, "trust_remote_code": recipe.trust_remote_code}
+
+    with runs[0].main_process_first(desc="loading the data"):
+        splits, _ = load_splits(
+            "semantic-segmentation",
+            dataset_name=recipe.dataset_name,
+            dataset_config_name=recipe.dataset_config_name,
+            train_file=recipe.train_file,
+            validation_file=recipe.validation_file,
+            test_file=recipe.test_file,
+            test_split=recipe.test_split,
+            validation_size=recipe.validation_size,
+            image_column=recipe.image_column,
+            mask_column=recipe.mask_column,
+            seed=runs[0].seed,
+        )
+    splits = splits.cast_column("image", Image()).cast_column("mask", Image())  # decoded when read
+    for part, split in splits.items():  # now, because a wrong mask in the test set would otherwise cost a training
+        for row, mask in enumerate(split["mask"]):
+            values = {value for value, count in enumerate(mask.histogram()) if count} if mask.mode in "LP" else {-1}
+            if wrong := values - {*range(len(classes)), 255}:
+                raise ValueError(
+                    f"mask_column must hold images with one channel of 8 bits, of class numbers below {len(classes)} "
+                    f"or 255, got {mask.mode if -1 in wrong else min(wrong)!r} in row {row} of {part}"
+                )
+
+    config = AutoConfig.from_pretrained(
+        name, id2label=dict(enumerate(classes)), label2id={label: i for i, label in enumerate(classes)}, **source
+    )
+    if hasattr(config, "use_auxiliary_head"):  # only the logits of the main head are trained
+        config.use_auxiliary_head = False
+    processor = AutoImageProcessor.from_pretrained(name, do_reduce_labels=False, **source)
+
+    def augment(image, mask):
+        """Cut the same random window from an image and its mask, and mirror both half of the time."""
+        width, height = (round(side * random.uniform(recipe.smallest_crop, 1)) for side in image.size)
+        left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
+        both = [part.crop((left, top, left + width, top + height)) for part in (image, mask)]
+        if recipe.flip and random.random() < 0.5:
+            both = [part.transpose(0) for part in both]  # left to right
+        return both
+
+    def transform(rows: dict, training: bool = False) -> dict:
+        pairs = [(image.convert("RGB"), mask) for image, mask in zip(rows["image"], rows["mask"], strict=True)]
+        if training:
+            pairs = [augment(image, mask) for image, mask in pairs]
+        images, masks = map(list, zip(*pairs, strict=True))
+        return dict(processor(images, segmentation_maps=masks, return_tensors="pt"))
+
+    train = splits["train"].with_transform(lambda rows: transform(rows, training=True))
+    validation, test = (splits[part].with_transform(transform) for part in ("validation", "test"))
+
+    for args in runs:
+        args.remove_unused_columns = False  # the transforms need them
+        set_seed(args.seed)
+        # In full precision, whatever the weights were saved in. A model without a head, or with a head of other
+        # classes, gets a new one: Transformers lists the new weights.
+        model = AutoModelForSemanticSegmentation.from_pretrained(
+            name, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, **source
+        )
+        trainer = FocalTrainer(
+            model=model,
+            args=args,
+            train_dataset=train,
+            eval_dataset=validation,
+            calibration_dataset=validation,
+            processing_class=processor,
+            data_collator=default_data_collator,
+        )
+        trainer.accelerator.print(f"\n{args.loss}: training on {len(train):,} images")
+        resume = args.resume_from_checkpoint and os.path.isdir(args.output_dir)
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.output_dir) if resume else None)
+        trainer.save_state()
+
+        temperature = trainer.fit_temperature()
+        result = trainer.report(test)  # also writes report.html and the folder report
+        trainer.accelerator.print(f"{temperature}\n{result.describe()}")
+        for label, iou in zip(classes, trainer.confusion.by_class()["iou"].tolist(), strict=True):
+            trainer.accelerator.print(f"{label}: IoU {100 * iou:.1f}%")
+        card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}
+        if args.push_to_hub:
+            trainer.push_to_hub(**card)
+        else:
+            trainer.save_calibrated()
+            trainer.create_model_card(**card)
+        trainer.accelerator.print(f"{args.output_dir}: the model with its correction, its card, and report.html")
+
+
+if __name__ == "__main__":
+    main()
