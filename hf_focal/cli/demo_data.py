@@ -1,4 +1,4 @@
-"""Generated data for the demos: messages to the support desk of a shop, and a small untrained encoder for them.
+"""Generated data of the demos: messages to the support desk of a shop, and a small encoder with random weights.
 
 ``python -m hf_focal.cli.demo_data DIR`` writes train.csv, validation.csv, test.csv, and the folder ``encoder`` to DIR.
 """
@@ -11,9 +11,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, set_seed
 
-LEAK = 0.1
-SIZES = {"train": 2500, "validation": 1000, "test": 2500}
-# Some words belong to two departments, as "refund" does, and so tell little.
+SIZES = {"train": 1500, "validation": 1000, "test": 2500}  # messages
+# The words of each department. Some belong to two, as "refund" does.
 _WORDS = {
     "account": "password login email username profile account code phone session link privacy settings security "
     "verification newsletter subscription membership points consent address card voucher app name language",
@@ -49,26 +48,29 @@ _SMALL_TALK = (
 
 
 def generate_messages(count: int, seed: int) -> list[dict[str, str]]:
-    """Generate messages, each with a "text" of three to seven sentences and a "label", the department that answers it.
+    """Generate messages, each with a "text" and, as its "label", the department that should answer it.
 
-    A message has two to five words from the vocabulary. Each department uses its own words most, some more often than
-    others, and other departments' words to various degrees, so that some messages are easy and some are ambiguous.
+    A message mentions two to five things, among up to two sentences of small talk. Each department's customers use its
+    own words most, some far more often than others, and words of other departments to various degrees. So most
+    messages are easy, some are ambiguous, and rare words must be learned from few examples. Whoever knows these
+    frequencies errs for 5% of the messages.
     """
-    words = {name: text.split() for name, text in _WORDS.items()}
-    vocabulary = sorted({word for own in words.values() for word in own})
-    fixed = np.random.default_rng(0)  # the same language whatever the seed
-    frequency = 1 / (3 + fixed.permutation(len(vocabulary)))
-    leaks = LEAK * fixed.random((len(words), len(vocabulary))) ** 2
-    own = np.array([[word in words[name] for word in vocabulary] for name in words])
-    weights = frequency * np.where(own, 1.0, leaks)
+    own = [text.split() for text in _WORDS.values()]
+    vocabulary = sorted({word for words in own for word in words})
+    language = np.random.default_rng(0)  # the same for each seed
+    frequency = 1 / (3 + language.permutation(len(vocabulary)))
+    elsewhere = 0.1 * language.random((len(own), len(vocabulary))) ** 2
+    weights = frequency * np.where([[word in words for word in vocabulary] for words in own], 1, elsewhere)
+    shares = weights / weights.sum(1, keepdims=True)
     rng, messages = np.random.default_rng(seed), []
-    for _ in range(count):
-        label = rng.integers(len(words))
-        size = rng.integers(2, 6)
-        used = rng.choice(vocabulary, size, p=weights[label] / weights[label].sum())
-        about = [sentence.format(word) for sentence, word in zip(rng.choice(_ABOUT, size, False), used, strict=True)]
-        small_talk = rng.choice(_SMALL_TALK, rng.integers(0, 3), False).tolist()
-        messages.append({"text": " ".join([*small_talk[:1], *about, *small_talk[1:]]), "label": list(words)[label]})
+    for label in rng.integers(len(own), size=count):
+        words = rng.choice(vocabulary, rng.integers(2, 6), p=shares[label])
+        sentences = [
+            text.format(word) for text, word in zip(rng.choice(_ABOUT, len(words), False), words, strict=True)
+        ]
+        small_talk = rng.choice(_SMALL_TALK, rng.integers(3), False).tolist()
+        text = " ".join([*small_talk[:1], *sentences, *small_talk[1:]])
+        messages.append({"text": text, "label": list(_WORDS)[label]})
     return messages
 
 
@@ -76,18 +78,16 @@ def write_demo_data(folder: str | Path, seed: int = 0) -> None:
     """Write train.csv, validation.csv, test.csv, and ``encoder``, which loads like any encoder of Transformers."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    texts: list[str] = []
-    for number, (name, size) in enumerate(SIZES.items()):
-        messages = generate_messages(size, 3 * seed + number)
+    splits = {name: generate_messages(size, 3 * seed + i) for i, (name, size) in enumerate(SIZES.items())}
+    for name, messages in splits.items():
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, ["text", "label"])
             writer.writeheader()
             writer.writerows(messages)
-        texts += [message["text"] for message in messages] if name == "train" else []
-    write_encoder(folder / "encoder", texts)
+    write_encoder(folder / "encoder", [message["text"] for message in splits["train"]])
 
 
-def write_encoder(folder: Path, texts: list[str], hidden_size: int = 64, layers: int = 2) -> None:
+def write_encoder(folder: Path, texts: list[str]) -> None:
     """Save a BERT with random weights, and a tokenizer that is trained on `texts`."""
     words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
@@ -101,15 +101,19 @@ def write_encoder(folder: Path, texts: list[str], hidden_size: int = 64, layers:
     set_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
+        hidden_size=64,
+        num_hidden_layers=2,
         num_attention_heads=4,
-        intermediate_size=2 * hidden_size,
+        intermediate_size=128,
         max_position_embeddings=128,
-        initializer_range=0.1,
+        initializer_range=0.1,  # the usual 0.02 is for wide models
     )
     BertModel(config).save_pretrained(folder)
 
 
 if __name__ == "__main__":
     write_demo_data(sys.argv[1])
+    print(
+        f"Written to {sys.argv[1]}: {', '.join(f'{name}.csv ({n:,} messages)' for name, n in SIZES.items())}, encoder"
+    )
+    print("The first: {label}: {text}".format(**generate_messages(1, 0)[0]))
