@@ -35,7 +35,9 @@ class RecipeArguments:
     train_file: str | None = field(default=None, metadata={"help": "a parquet file; or csv or json with paths"})
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(default=None, metadata={"help": "images to cut from training; default: 10%"})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "images to cut from training; default: a tenth"}
+    )
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})

@@ -43,7 +43,9 @@ class RecipeArguments:
     train_file: str | None = field(default=None, metadata={"help": "a parquet file; or csv or json with paths"})
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(default=None, metadata={"help": "images to cut from training; default: 10%"})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "images to cut from training; default: a tenth"}
+    )
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     mask_column: str = field(default="mask", metadata={"help": "the column of masks"})
 

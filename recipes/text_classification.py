@@ -33,7 +33,9 @@ class RecipeArguments:
     train_file: str | None = field(default=None, metadata={"help": "a csv, json, jsonl or parquet file"})
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(default=None, metadata={"help": "texts to cut from training; default: 10%"})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "texts to cut from training; default: a tenth"}
+    )
     text_column: str = field(default="text", metadata={"help": "the column of texts"})
     text_pair_column: str | None = field(default=None, metadata={"help": "the column of second texts, for pairs"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})

@@ -36,7 +36,7 @@ class RecipeArguments:
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
     validation_size: int | None = field(
-        default=None, metadata={"help": "sentences to cut from training; default: 10%"}
+        default=None, metadata={"help": "sentences to cut from training; default: a tenth"}
     )
     token_column: str = field(default="tokens", metadata={"help": "the column of lists of words"})
     tag_column: str = field(default="tags", metadata={"help": "the column of lists of tags"})

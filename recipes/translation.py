@@ -43,7 +43,9 @@ class RecipeArguments:
     train_file: str | None = field(default=None, metadata={"help": "a csv, json, jsonl or parquet file"})
     validation_file: str | None = field(default=None, metadata={"help": "the data for T; default: cut from training"})
     test_file: str | None = field(default=None, metadata={"help": "the data that the report is about"})
-    validation_size: int | None = field(default=None, metadata={"help": "pairs to cut from training; default: 1%"})
+    validation_size: int | None = field(
+        default=None, metadata={"help": "pairs to cut from training; default: a hundredth"}
+    )
     source_column: str = field(default="source", metadata={"help": "the column of sentences, or their key"})
     target_column: str = field(default="target", metadata={"help": "the column of translations, or their key"})
 

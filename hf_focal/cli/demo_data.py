@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, set_seed
 
 SIZES = {"train": 1500, "validation": 1000, "test": 2500}  # messages
@@ -88,12 +88,14 @@ def write_demo_data(folder: str | Path, seed: int = 0) -> None:
 
 
 def write_encoder(folder: Path, texts: list[str]) -> None:
-    """Save a BERT with random weights, and a tokenizer that is trained on `texts`."""
-    words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    words.decoder = decoders.WordPiece()
+    """Save a BERT with random weights, and a tokenizer that knows the words of `texts`."""
+    normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    known = {word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))}
+    letters = set("".join(known))  # other words are read letter by letter
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    words.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=2000, special_tokens=special))
+    entries = [*special, *sorted(known | letters | {f"##{letter}" for letter in letters})]
+    words = Tokenizer(models.WordPiece({entry: i for i, entry in enumerate(entries)}, unk_token="[UNK]"))
+    words.normalizer, words.pre_tokenizer, words.decoder = normalizer, splitter, decoders.WordPiece()
     words.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = {f"{name.strip('[]').lower()}_token": name for name in special}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=128, **names)

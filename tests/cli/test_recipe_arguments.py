@@ -33,8 +33,8 @@ def test_each_loss_is_a_run_with_a_folder_and_a_repository(tmp_path):
     _, runs = parse(tmp_path, "--model=a", f"--losses={losses}", "--hub_model_id=team/it")
     assert [run.loss for run in runs] == [
         "cross_entropy",
-        "mmce:lam=3.0,weighted=true",
-        "flsd:thresholds=0.2/0.5,gammas=5.0/3.0/2.0",
+        "mmce:lam=3,weighted=true",
+        "flsd:thresholds=0.2/0.5,gammas=5/3/2",
     ]
     assert len({run.output_dir for run in runs}) == 3
     assert all(run.output_dir.startswith(str(tmp_path / "out")) for run in runs)
