@@ -146,7 +146,7 @@ def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> f
     keys = []
     for part, gaps in samples.gaps(torch.float64):
         confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
-        keys.append(pack(confidence.cpu(), samples.correct[part].bool().cpu()))
+        keys.append(pack(1 - confidence.cpu(), samples.correct[part].bool().cpu()))
     return adaptive_error(np.concatenate(keys), num_bins)
 
 

@@ -13,11 +13,12 @@ without a finite logit (-inf in some classes means probability 0), probabilities
 to the dtype's rounding), and num_bins < 1.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..validation import Array, check_confidences, check_count
-from .equal_mass_bins import adaptive_error, grouped, pack
+from .equal_mass_bins import adaptive_error, grouped, joined, pack
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
@@ -81,7 +82,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_mass(num_bins, _top_labels(inputs, logits, labels, ignore_index))
+    return _equal_mass(num_bins, _keys(inputs, logits, labels, ignore_index))
 
 
 def classwise_calibration_error(
@@ -111,7 +112,7 @@ def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_i
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _smooth(*_top_labels(inputs, logits, labels, ignore_index))
+    return smooth_error(grouped(_keys(inputs, logits, labels, ignore_index)))
 
 
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -183,7 +184,8 @@ def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 1
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_mass(num_bins, check_confidences(confidence, correct))
+    confidence, correct = check_confidences(confidence, correct)
+    return _equal_mass(num_bins, pack(1 - confidence.double(), correct))
 
 
 def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
@@ -191,16 +193,12 @@ def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _smooth(*check_confidences(confidence, correct))
-
-
-def _smooth(confidence: Tensor, correct: Tensor) -> float:
-    return smooth_error(grouped(pack(confidence, correct)))
+    confidence, correct = check_confidences(confidence, correct)
+    return smooth_error(grouped(pack(1 - confidence.double(), correct)))
 
 
 def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
-    confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
-    return RiskCoverageCurve.of(grouped(pack(confidence, correct))).areas()[name]
+    return RiskCoverageCurve.of(grouped(_keys(inputs, scores, labels, ignore_index))).areas()[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -211,15 +209,21 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
     return torch.cat(confidence), torch.cat(correct)
 
 
+def _keys(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
+    """Return the key of each sample; see `equal_mass_bins`."""
+    _, blocks = read_samples(inputs, scores, labels, ignore_index)
+    return joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks])
+
+
 def _equal_width(name: str, num_bins: int, samples: tuple[Tensor, Tensor]) -> float:
     check_count("num_bins", num_bins)
     count, confidence, hits = bin_sums(bin_index(samples[0], num_bins).numpy(), *samples, num_bins)
     return float(equal_width_errors(count, confidence - hits)[name])
 
 
-def _equal_mass(num_bins: int, samples: tuple[Tensor, Tensor]) -> float:
+def _equal_mass(num_bins: int, keys: np.ndarray) -> float:
     check_count("num_bins", num_bins)
-    return adaptive_error(pack(*samples), num_bins)
+    return adaptive_error(keys, num_bins)
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:

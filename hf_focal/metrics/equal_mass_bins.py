@@ -1,57 +1,61 @@
 """Equal-mass bins: how samples are kept for these bins, and the adaptive calibration error (AdaECE).
 
-A sample is kept as one integer, its *key*: the bits of its confidence, shifted left by one, and its hit in the lowest
-bit. Non-negative floats sort in the same order as their bits, so sorting keys sorts by confidence. Four bytes hold a
-float32 confidence and its hit; the largest confidence, 1.0, is 0x3F800000, so the shift cannot overflow.
+Samples are sorted by their *doubt*, 1 - confidence, the probability of all classes but the predicted one. A float32
+confidence is exactly 1.0 for every sample with a doubt below 3e-8, and overconfident models have thousands of these; a
+float32 doubt tells them apart down to 1e-38.
 
-Where samples are not kept, a histogram that is finest next to confidence 1 replaces them. A cell holds the confidences
-c whose distance 1 - c has, as a float32, the same exponent and the same first ten bits of the mantissa. Cells are
-therefore no wider than 1/1024 of that distance, which separates the many pixels with a confidence of 0.9999….
+A sample is kept as one integer, its *key*: the bits of its doubt, shifted left by one, and its hit in the lowest bit.
+Non-negative floats sort in the same order as their bits, so sorting keys sorts by doubt. Four bytes hold a float32
+doubt and its hit; the largest doubt, 1.0, is 0x3F800000, so the shift cannot overflow.
+
+Where samples are not kept, a histogram that is finest next to doubt 0 replaces them. A cell holds the doubts that
+have, as a float32, the same exponent and the same first ten bits of the mantissa. Cells are therefore no wider than
+1/1024 of the doubt, which separates the many pixels with a confidence of 0.9999….
 """
 
 import numpy as np
 from torch import Tensor
 
 _DROPPED = 13  # how many of the mantissa's 23 bits
-# float32 confidences below 1 are at least 2^-24 below it. Closer ones (float64) and 1 itself share the last cell.
-_NEAREST = (int(np.float32(2.0**-24).view(np.int32)) >> _DROPPED) - 1
+# Smaller doubts share the last cell.
+_NEAREST = (int(np.float32(2.0**-64).view(np.int32)) >> _DROPPED) - 1
 _FARTHEST = int(np.float32(1).view(np.int32)) >> _DROPPED
 NUM_CELLS = _FARTHEST - _NEAREST + 1
 
 
-def pack(confidence: Tensor, correct: Tensor) -> np.ndarray:
-    """Pack confidences in [0, 1] and hits, (N,) on the CPU, into keys: int32 for float32, int64 for float64."""
-    bits = np.int32 if confidence.element_size() == 4 else np.int64
+def pack(doubt: Tensor, correct: Tensor) -> np.ndarray:
+    """Pack doubts in [0, 1] and hits, (N,) on the CPU, into keys: int32 for float32, int64 for float64."""
+    bits = np.int32 if doubt.element_size() == 4 else np.int64
     # Adding 0 turns -0.0, whose sign bit would spoil the order, into 0.0.
-    values: np.ndarray = (confidence.numpy() + 0).view(bits)
+    values: np.ndarray = (doubt.numpy() + 0).view(bits)
     return (values << 1) | correct.numpy()
 
 
 def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recover the confidences (float32 or float64) and hits (bool) from keys."""
+    """Recover the doubts (float32 or float64) and hits (bool) from keys."""
     return (keys >> 1).view(np.float32 if keys.itemsize == 4 else np.float64), (keys & 1).astype(bool)
 
 
-def gaps(keys: np.ndarray) -> np.ndarray:
-    """Return the confidence minus the hit of each key, float64."""
-    confidence, correct = unpack(keys)
-    return confidence.astype(np.float64) - correct
+def confidences(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Recover the confidences (float64) and hits (bool) from keys."""
+    doubt, correct = unpack(keys)
+    return 1 - doubt.astype(np.float64), correct
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Concatenate keys; if any part has float64 confidences, so does the result."""
+    """Concatenate keys; if any part has float64 doubts, so does the result."""
     if any(part.itemsize == 8 for part in parts):
         parts = [part if part.itemsize == 8 else _widen(part) for part in parts]
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
 def _widen(keys: np.ndarray) -> np.ndarray:
-    confidence, correct = unpack(keys)
-    return (confidence.astype(np.float64).view(np.int64) << 1) | correct
+    doubt, correct = unpack(keys)
+    return (doubt.astype(np.float64).view(np.int64) << 1) | correct
 
 
 def tie_starts(keys: np.ndarray) -> np.ndarray:
-    """Return where each group of equal confidences starts in sorted keys (N,), N > 0."""
+    """Return where each group of equal doubts starts in sorted keys (N,), N > 0."""
     return np.append(0, 1 + np.flatnonzero(np.diff(keys >> 1)))
 
 
@@ -75,13 +79,13 @@ def equal_mass_error(count: np.ndarray, gap: np.ndarray, num_bins: int) -> float
 
 
 def grouped(keys: np.ndarray) -> np.ndarray:
-    """Return (3, G): number, sum of confidences, and hits of the keys at each distinct confidence, lowest first."""
+    """Return (3, G): number, sum of confidences, and hits of the keys at each distinct doubt, largest doubt first."""
     if not len(keys):
         return np.zeros((3, 0))
-    keys = np.sort(keys)
+    keys = np.sort(keys)[::-1]
     starts = tie_starts(keys)
     count = np.diff(starts, append=len(keys)).astype(np.float64)
-    return np.stack([count, count * unpack(keys[starts])[0], np.add.reduceat(keys & 1, starts)])
+    return np.stack([count, count * confidences(keys[starts])[0], np.add.reduceat(keys & 1, starts)])
 
 
 def adaptive_error(keys: np.ndarray, num_bins: int) -> float:
@@ -95,10 +99,9 @@ def adaptive_error_of_groups(groups: np.ndarray, num_bins: int) -> float:
     return equal_mass_error(count, confidence - hits, num_bins) if len(count) else float("nan")
 
 
-def cell_index(confidence: Tensor) -> np.ndarray:
-    """Return the histogram cell, int64, of each confidence (N,) in [0, 1] on the CPU; cells ascend with confidence."""
-    distance = (1 - confidence.double().numpy()).astype(np.float32)
-    return _FARTHEST - np.maximum(distance.view(np.int32) >> _DROPPED, _NEAREST).astype(np.int64)
+def cell_index(doubt: Tensor) -> np.ndarray:
+    """Return the histogram cell, int64, of each doubt (N,) in [0, 1] on the CPU; cells ascend with confidence."""
+    return _FARTHEST - np.maximum(doubt.float().numpy().view(np.int32) >> _DROPPED, _NEAREST).astype(np.int64)
 
 
 def adaptive_error_of_cells(sums: np.ndarray, num_bins: int) -> tuple[float, float]:

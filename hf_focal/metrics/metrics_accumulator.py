@@ -14,6 +14,7 @@ from .equal_mass_bins import (
     adaptive_error_of_cells,
     adaptive_error_of_groups,
     cell_index,
+    confidences,
     grouped,
     joined,
     pack,
@@ -49,17 +50,18 @@ class ReliabilityBins:
 class CalibrationMetrics:
     """Calibration errors and scores of all samples added so far, in any number of batches and processes.
 
-    Sums are float64. For the equal-mass bins and the bootstrap, the confidence (float32) and the hit of each sample
-    are also kept, packed into four bytes (eight for float64 scores). The results depend neither on the order of the
-    samples nor on how they are batched. A pickled object takes little more than those bytes: gather the objects from
-    all ranks and `merge` them.
+    Sums are float64. For equal-mass bins, selective prediction, and the bootstrap, 1 - confidence (float32) and the hit
+    of each sample are also kept, packed into four bytes (eight for float64 logits and for probabilities). Samples are
+    ranked by this number, which tells confidences apart that are all 1.0 in float32. The results depend neither on the
+    order of the samples nor on how they are batched. A pickled object takes little more than those bytes: gather the
+    objects from all ranks and `merge` them.
 
     Args:
         num_bins: M, the number of equal-width, equal-mass, and classwise bins.
         ignore_index: samples with this label are left out.
         classwise: whether to compute classwise ECE, from K · M sums of 8 bytes; turn this off for large vocabularies.
         keep_samples: whether to keep the samples. False needs only constant memory, even for pixels: a fine histogram
-            (600 kB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
+            (1.6 MB) replaces the samples, and `compute` also returns how far AdaECE can be off. `samples`,
             `smooth_reliability`, `threshold_for`, and `bootstrap` then raise ValueError.
         link: "sigmoid" for several labels per sample or a single logit; the object is then a `LabelMetrics`.
 
@@ -133,12 +135,12 @@ class CalibrationMetrics:
                     self.label_counts = np.zeros(num_classes, np.int64)
                 add_to_cells(self._cells, block.probabilities, block.labels)
                 self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
-            confidence, correct = confidence.cpu(), correct.cpu()
+            confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
             self._bins += bin_sums(bin_index(confidence, self.num_bins).numpy(), confidence, correct, self.num_bins)
             if self.keep_samples:
-                self._keys.append(pack(confidence, correct))
+                self._keys.append(pack(doubt, correct))
             else:
-                self._histogram += bin_sums(cell_index(confidence), confidence, correct, NUM_CELLS)
+                self._histogram += bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
         if self._cells is not None:
             self._cells = self._cells.cpu()
 
@@ -203,8 +205,9 @@ class CalibrationMetrics:
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises ValueError without kept samples."""
-        confidence, correct = unpack(self._kept("samples"))
-        return torch.from_numpy(confidence.copy()), torch.from_numpy(correct)
+        keys = self._kept("samples")
+        confidence, correct = confidences(keys)
+        return torch.from_numpy(confidence.astype(unpack(keys)[0].dtype)), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
@@ -227,7 +230,7 @@ class CalibrationMetrics:
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
         """Return the smooth reliability curve with a bootstrap band; raise ValueError if samples are not kept."""
-        return smooth_reliability(*unpack(self._kept("smooth_reliability")), num_resamples, level)
+        return smooth_reliability(*confidences(self._kept("smooth_reliability")), num_resamples, level)
 
     def threshold_for(
         self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95

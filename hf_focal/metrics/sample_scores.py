@@ -80,6 +80,16 @@ class SampleBlock:
         return self.total.reciprocal().to(self.scores.dtype) if self.given_logits else self.top.squeeze(1)
 
     @cached_property
+    def doubt(self) -> Tensor:
+        """1 - confidence, without cancellation for logits: (N,), in the dtype of the scores, float64 if not logits."""
+        if not self.given_logits:
+            return 1 - self.top.squeeze(1).double()
+        # The sum of all weights but that of the prediction, which is 1 and alone is 1 if the sum is below 2.
+        others = self._sum(self.weights.masked_fill(self.weights == 1, 0))
+        others = torch.where(self.total < 1.5, others, self.total - 1)
+        return (others / self.total).to(self.scores.dtype)
+
+    @cached_property
     def nll(self) -> Tensor:
         """-log p of each sample's label, in nats: (N,)."""
         if self.given_logits:

@@ -79,6 +79,8 @@ class Threshold:
 
     Attributes:
         value: the threshold; answers are given where confidence >= value.
+        log_odds: the same threshold for the log-odds of the prediction, log(confidence / (1 - confidence)): use it for
+            logits whose largest softmax probability is 1.0 in float32.
         target, goal: the quantity that is guaranteed, "precision" or "coverage", and the value that was asked for.
         coverage, precision: the share of samples that get an answer, and the share of these answers that are right,
             on the calibration data.
@@ -88,6 +90,7 @@ class Threshold:
     """
 
     value: float
+    log_odds: float
     target: str
     goal: float
     coverage: float
@@ -105,10 +108,10 @@ class Threshold:
 
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
         """Measure coverage and precision on other data, such as a test set, given its `CalibrationMetrics`."""
-        confidence, correct = metrics.samples()
-        answered = confidence.double() >= self.value
-        coverage = float(answered.double().mean())
-        precision = float(correct[answered].double().mean())
+        confidence, log_odds, correct = _ranked(metrics._kept("measure"))
+        answered = (confidence >= self.value) & (log_odds >= self.log_odds)
+        coverage = float(answered.mean())
+        precision = float(correct[answered].mean()) if answered.any() else math.nan
         return SelectiveAccuracy(self.value, coverage, precision, len(confidence))
 
 
@@ -135,9 +138,8 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
     bound was high enough. The bisection therefore tests only about log₂ N thresholds, and each test gets an equal
     share of the error probability 1 - level (Geifman and El-Yaniv 2017, algorithm SGR).
     """
-    confidence, correct = unpack(keys)
     groups = grouped(keys)[:, ::-1]
-    values, ends, hits = np.unique(confidence)[::-1], groups[0].cumsum(), groups[2].cumsum()
+    values, ends, hits = np.unique(unpack(keys)[0]), groups[0].cumsum(), groups[2].cumsum()
     num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
     low, high, best, bound = 0, len(ends), -1, 0.0
     while low < high:
@@ -149,16 +151,16 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
             high = middle
     if best < 0:
         raise ValueError(
-            f"precision must be one that the {len(confidence):,} samples can show with {100 * level:g}% confidence, "
+            f"precision must be one that the {len(keys):,} samples can show with {100 * level:g}% confidence, "
             f"got {goal}: use more samples or a lower precision"
         )
-    return _threshold("precision", goal, values[best], confidence, correct, bound, level)
+    return _threshold("precision", goal, values[best], keys, bound, level)
 
 
 def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Threshold:
     """Return the largest threshold whose coverage is at least `goal` with probability `level`."""
-    confidence, correct = unpack(keys)
-    size = len(confidence)
+    doubt, _ = unpack(keys)
+    size = len(doubt)
     bounds = lower_bound(np.arange(size), size - 1, 1 - level)
     enough = np.flatnonzero(bounds >= goal)
     if not len(enough):
@@ -166,16 +168,29 @@ def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Thres
             f"coverage must be one that the {size:,} samples can show with {100 * level:g}% confidence, "
             f"got {goal}: use more samples or a lower coverage"
         )
-    value = np.sort(confidence)[size - 1 - enough[0]]
-    return _threshold("coverage", goal, value, confidence, correct, bounds[(confidence >= value).sum() - 1], level)
+    value = np.sort(doubt)[enough[0]]
+    return _threshold("coverage", goal, value, keys, bounds[(doubt <= value).sum() - 1], level)
 
 
 def _threshold(
-    target: str, goal: float, value: float, confidence: np.ndarray, correct: np.ndarray, bound: float, level: float
+    target: str, goal: float, largest_doubt: float, keys: np.ndarray, bound: float, level: float
 ) -> Threshold:
-    answered = confidence >= value
+    doubt, correct = unpack(keys)
+    answered, value = doubt <= largest_doubt, float(largest_doubt)
     coverage, precision = float(answered.mean()), float(correct[answered].mean())
-    return Threshold(float(value), target, goal, coverage, precision, float(bound), level, len(confidence))
+    log_odds = _log_odds(np.array([value])).item()
+    return Threshold(1 - value, log_odds, target, goal, coverage, precision, float(bound), level, len(keys))
+
+
+def _log_odds(doubt: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log1p(-doubt) - np.log(doubt)
+
+
+def _ranked(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the confidences, the log-odds, both float64, and the hits of keys."""
+    doubt, correct = unpack(keys)
+    return 1 - doubt.astype(np.float64), _log_odds(doubt.astype(np.float64)), correct
 
 
 def lower_bound(hits: np.ndarray | int, trials: np.ndarray | int, risk: float) -> np.ndarray:

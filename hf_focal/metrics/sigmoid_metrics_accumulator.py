@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bootstrap_intervals import debiased_interval, gaps_if_calibrated
-from .equal_mass_bins import adaptive_error, equal_mass_error, gaps, pack, unpack
+from .equal_mass_bins import adaptive_error, equal_mass_error, pack, unpack
 from .equal_width_bins import bin_index, bin_sums, equal_width_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
 
@@ -89,7 +89,7 @@ class LabelMetrics(CalibrationMetrics):
         metrics = {name: float(value) for name, value in equal_width_errors(pooled[0], pooled[1] - pooled[2]).items()}
         metrics |= {f"macro_{name}": _mean(labels[name]) for name in metrics}
         if self.keep_samples:
-            metrics["adaece"] = adaptive_error(self._known(), self.num_bins)
+            metrics["adaece"] = _adaptive_error(self._known(), self.num_bins)
             metrics["macro_adaece"] = _mean(labels["adaece"])
         count = pooled[0].sum()
         nll, brier, hits, false, missed = self._label_sums.sum(1)
@@ -123,7 +123,7 @@ class LabelMetrics(CalibrationMetrics):
         if not self.keep_samples:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
-        values["adaece"] = np.array([adaptive_error(column, self.num_bins) for column in columns])
+        values["adaece"] = np.array([_adaptive_error(column, self.num_bins) for column in columns])
         try:
             from sklearn.metrics import average_precision_score, roc_auc_score
         except ImportError:
@@ -176,8 +176,11 @@ class LabelMetrics(CalibrationMetrics):
         row, label = np.nonzero(keys != _UNKNOWN)
         order = np.argsort(keys[row, label])
         row, known = row[order], keys[row, label][order]
-        probability, ones = unpack(known)[0], np.ones(len(known), np.int64)
-        gap, cell = gaps(known), bin_index(torch.from_numpy(probability.copy()), self.num_bins).numpy()
+        (probability, one), ones = unpack(known), np.ones(len(known), np.int64)
+        gap, cell = (
+            probability.astype(np.float64) - one,
+            bin_index(torch.from_numpy(probability.copy()), self.num_bins).numpy(),
+        )
         generator = np.random.default_rng(seed)
         errors: dict[str, list[list[float]]] = {"ece": [], "adaece": []}
         for _ in range(num_resamples):
@@ -206,6 +209,12 @@ class LabelMetrics(CalibrationMetrics):
     def _known(self) -> np.ndarray:
         keys = self._keys_of_rows().ravel()
         return keys[keys != _UNKNOWN]
+
+
+def _adaptive_error(keys: np.ndarray, num_bins: int) -> float:
+    """Compute AdaECE from keys that hold probabilities."""
+    p, one = (torch.from_numpy(values) for values in unpack(keys))
+    return adaptive_error(pack(1 - p.double(), one), num_bins)
 
 
 def _mean(values: np.ndarray) -> float:

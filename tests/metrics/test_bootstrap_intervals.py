@@ -68,13 +68,13 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
     confidence = generator.random(300).astype(np.float32)
     confidence = np.round(confidence, 1) if ties else confidence
     correct = generator.random(300) < confidence
-    keys = np.sort(_mass.pack(torch.from_numpy(confidence), torch.from_numpy(correct)))
+    keys = np.sort(_mass.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))
     monkeypatch.setattr(_bootstrap, "_CHUNK", 1000)  # three resamples at a time
     errors = _bootstrap.resample_top_label_errors(keys, 15, 8, np.random.default_rng(5))
     replay = np.random.default_rng(5)
     draws = np.concatenate([replay.integers(300, size=(rows, 300)) for rows in (3, 3, 2)])
     for i, drawn in enumerate(draws):
-        values, hits = _mass.unpack(keys[drawn])
+        values, hits = _mass.confidences(keys[drawn])
         for name in errors:
             expected = getattr(reference, name)(values, hits, 15)
             assert errors[name][i] == pytest.approx(expected, abs=1e-12), name

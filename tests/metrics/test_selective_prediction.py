@@ -65,7 +65,7 @@ def test_ties_count_as_the_mean_over_their_orders(size, num_values, seed):
     generator = np.random.default_rng(seed)
     confidence = generator.integers(num_values, size=size) / num_values
     correct = generator.random(size) < 0.7
-    keys = pack(torch.from_numpy(confidence), torch.from_numpy(correct))
+    keys = pack(1 - torch.from_numpy(confidence), torch.from_numpy(correct))
     areas = RiskCoverageCurve.of(grouped(keys)).areas()
     assert areas == RiskCoverageCurve.of(grouped(generator.permutation(keys))).areas()
     means = [correct[confidence == value].mean() if (confidence == value).any() else 0 for value in confidence]
@@ -102,7 +102,7 @@ def test_the_promise_holds_in_95_percent_of_2000_draws(goal, size):
     for _ in range(2000):
         drawn = torch.from_numpy(generator.integers(len(order), size=size))
         draw.reset()
-        draw._keys = [pack(torch.from_numpy(confidence)[drawn], torch.from_numpy(correct)[drawn])]
+        draw._keys = [pack(1 - torch.from_numpy(confidence)[drawn].double(), torch.from_numpy(correct)[drawn])]
         try:
             threshold = draw.threshold_for(**goal)
         except ValueError:  # nothing is promised
