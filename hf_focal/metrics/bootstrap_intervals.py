@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .equal_mass_bins import confidences, equal_mass_error, tie_starts, unpack
+from .equal_mass_bins import confidences, equal_mass_error, tie_starts
 from .equal_width_bins import bin_index, equal_width_errors
 
 # How many numbers are in memory at a time: 32 MiB of float64.
@@ -21,8 +21,8 @@ def resample_top_label_errors(
     """
     keys = np.sort(keys)[::-1]
     size, ties, (confidence, hits) = len(keys), tie_starts(keys), confidences(keys)
-    gap, scores = confidence - hits, torch.from_numpy(confidence.astype(unpack(keys)[0].dtype))
-    bins = np.unique(bin_index(scores, num_bins).numpy(), return_index=True)[1]
+    gap = confidence.astype(np.float64) - hits
+    bins = np.unique(bin_index(torch.from_numpy(confidence), num_bins).numpy(), return_index=True)[1]
     step = max(1, _CHUNK // size)
     chunks = []
     for chunk in (min(step, num_resamples - start) for start in range(0, num_resamples, step)):

@@ -37,9 +37,9 @@ def unpack(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def confidences(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Recover the confidences (float64) and hits (bool) from keys."""
+    """Recover the confidences, float32 or float64 like the doubts, and hits (bool) from keys."""
     doubt, correct = unpack(keys)
-    return 1 - doubt.astype(np.float64), correct
+    return 1 - doubt, correct
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:

@@ -18,7 +18,6 @@ from .equal_mass_bins import (
     grouped,
     joined,
     pack,
-    unpack,
 )
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
 from .sample_scores import SampleBlock, read_samples
@@ -50,11 +49,11 @@ class ReliabilityBins:
 class CalibrationMetrics:
     """Calibration errors and scores of all samples added so far, in any number of batches and processes.
 
-    Sums are float64. For equal-mass bins, selective prediction, and the bootstrap, 1 - confidence (float32) and the hit
-    of each sample are also kept, packed into four bytes (eight for float64 logits and for probabilities). Samples are
-    ranked by this number, which tells confidences apart that are all 1.0 in float32. The results depend neither on the
-    order of the samples nor on how they are batched. A pickled object takes little more than those bytes: gather the
-    objects from all ranks and `merge` them.
+    Sums are float64. For equal-mass bins, selective prediction, and the bootstrap, 1 - confidence (float32) and the
+    hit of each sample are also kept, packed into four bytes (eight for float64 logits and for probabilities). Samples
+    are ranked by this number, which tells confidences apart that are all 1.0 in float32. The results depend neither on
+    the order of the samples nor on how they are batched. A pickled object takes little more than those bytes: gather
+    the objects from all ranks and `merge` them.
 
     Args:
         num_bins: M, the number of equal-width, equal-mass, and classwise bins.
@@ -205,9 +204,8 @@ class CalibrationMetrics:
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises ValueError without kept samples."""
-        keys = self._kept("samples")
-        confidence, correct = confidences(keys)
-        return torch.from_numpy(confidence.astype(unpack(keys)[0].dtype)), torch.from_numpy(correct)
+        confidence, correct = confidences(self._kept("samples"))
+        return torch.from_numpy(confidence), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""

@@ -68,7 +68,9 @@ class SampleBlock:
     @cached_property
     def total(self) -> Tensor:
         """The sum of each sample's weights: (N,), float64."""
-        return self._sum(self.weights) if self.given_logits else torch.ones_like(self.labels, dtype=torch.float64)
+        if not self.given_logits:
+            return torch.ones_like(self.labels, dtype=torch.float64)
+        return self.weights.sum(1, dtype=torch.float64)
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -77,16 +79,18 @@ class SampleBlock:
     @cached_property
     def confidence(self) -> Tensor:
         """The largest probability of each sample: (N,), in the dtype of the scores."""
-        return self.total.reciprocal().to(self.scores.dtype) if self.given_logits else self.top.squeeze(1)
+        return 1 - self.doubt if self.given_logits else self.top.squeeze(1)
 
     @cached_property
     def doubt(self) -> Tensor:
         """1 - confidence, without cancellation for logits: (N,), in the dtype of the scores, float64 if not logits."""
         if not self.given_logits:
             return 1 - self.top.squeeze(1).double()
-        # The sum of all weights but that of the prediction, which is 1 and alone is 1 if the sum is below 2.
-        others = self._sum(self.weights.masked_fill(self.weights == 1, 0))
-        others = torch.where(self.total < 1.5, others, self.total - 1)
+        others = self.total - 1  # the weight of the prediction is 1
+        """1 - confidence, without cancellation for logits: (N,), in the scores' dtype; float64 for probabilities."""
+        if len(sure := (others < 1e-7).nonzero().squeeze(1)):
+            weights = self.weights[sure]
+            others[sure] = self._sum(weights.masked_fill_(weights == 1, 0))
         return (others / self.total).to(self.scores.dtype)
 
     @cached_property

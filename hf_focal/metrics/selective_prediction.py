@@ -108,11 +108,11 @@ class Threshold:
 
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
         """Measure coverage and precision on other data, such as a test set, given its `CalibrationMetrics`."""
-        confidence, log_odds, correct = _ranked(metrics._kept("measure"))
-        answered = (confidence >= self.value) & (log_odds >= self.log_odds)
+        doubt, correct = unpack(metrics._kept("measure"))
+        answered = _log_odds(doubt.astype(np.float64)) >= self.log_odds
         coverage = float(answered.mean())
         precision = float(correct[answered].mean()) if answered.any() else math.nan
-        return SelectiveAccuracy(self.value, coverage, precision, len(confidence))
+        return SelectiveAccuracy(self.value, coverage, precision, len(doubt))
 
 
 @dataclass(frozen=True)
@@ -176,21 +176,15 @@ def _threshold(
     target: str, goal: float, largest_doubt: float, keys: np.ndarray, bound: float, level: float
 ) -> Threshold:
     doubt, correct = unpack(keys)
-    answered, value = doubt <= largest_doubt, float(largest_doubt)
+    answered, value = doubt <= largest_doubt, float(1 - largest_doubt)
     coverage, precision = float(answered.mean()), float(correct[answered].mean())
-    log_odds = _log_odds(np.array([value])).item()
-    return Threshold(1 - value, log_odds, target, goal, coverage, precision, float(bound), level, len(keys))
+    log_odds = _log_odds(np.array(largest_doubt, np.float64)).item()
+    return Threshold(value, log_odds, target, goal, coverage, precision, float(bound), level, len(keys))
 
 
 def _log_odds(doubt: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.log1p(-doubt) - np.log(doubt)
-
-
-def _ranked(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the confidences, the log-odds, both float64, and the hits of keys."""
-    doubt, correct = unpack(keys)
-    return 1 - doubt.astype(np.float64), _log_odds(doubt.astype(np.float64)), correct
 
 
 def lower_bound(hits: np.ndarray | int, trials: np.ndarray | int, risk: float) -> np.ndarray:

@@ -68,7 +68,7 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
     confidence = generator.random(300).astype(np.float32)
     confidence = np.round(confidence, 1) if ties else confidence
     correct = generator.random(300) < confidence
-    keys = np.sort(_mass.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))
+    keys = np.sort(_mass.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))[::-1]
     monkeypatch.setattr(_bootstrap, "_CHUNK", 1000)  # three resamples at a time
     errors = _bootstrap.resample_top_label_errors(keys, 15, 8, np.random.default_rng(5))
     replay = np.random.default_rng(5)

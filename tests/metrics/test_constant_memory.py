@@ -56,16 +56,14 @@ def test_fewer_samples_than_bins(size):
     assert streamed.compute()["adaece"] == pytest.approx(kept.compute()["adaece"], abs=1e-9)
 
 
-def test_cells_order_confidences_and_are_finest_next_to_1():
-    below_1 = 1 - torch.logspace(-7, -0.01, 1000, dtype=torch.float64).flip(0)
-    confidence = torch.cat([torch.zeros(1), below_1.float(), torch.ones(1)])
-    cells = cell_index(confidence)
+def test_cells_order_samples_and_are_finest_next_to_confidence_1():
+    cells = cell_index(torch.cat([torch.ones(1), torch.logspace(-0.01, -19, 1000), torch.zeros(1)]))
     assert (np.diff(cells) >= 0).all()
     assert cells[0] == 0
     assert cells[-1] == NUM_CELLS - 1
-    pairs = torch.tensor([0.9, 0.9 + 0.1 / 500, 0.999, 0.999 + 0.001 / 500, 1 - 2**-20, 1 - 2**-20 + 2**-24])
+    pairs = torch.tensor([0.1, 0.1 - 0.1 / 500, 0.001, 0.001 - 0.001 / 500, 1e-15, 1e-15 - 1e-15 / 500])
     assert len(set(cell_index(pairs).tolist())) == 6
-    nearest = torch.tensor([1 - 2**-24, 1 - 1e-12, 1.0], dtype=torch.float64)
+    nearest = torch.tensor([2.0**-64, 2.0**-65, 0.0])
     assert len(set(cell_index(nearest).tolist())) == 2
 
 

@@ -204,10 +204,10 @@ def test_probabilities_give_what_logits_give(case):
 def test_all_zero_logits():
     labels = torch.arange(3000) * 7 % 10
     logits = torch.zeros(3000, 10)
-    assert expected_calibration_error(logits, labels, 15) == pytest.approx(0, abs=1e-8)
+    assert expected_calibration_error(logits, labels, 15) == pytest.approx(0, abs=5e-8)
     labels[:300] = 1  # the first of equal scores is predicted: class 0
     accuracy = (labels == 0).double().mean().item()
-    assert expected_calibration_error(logits, labels) == pytest.approx(abs(accuracy - 0.1), abs=1e-8)
+    assert expected_calibration_error(logits, labels) == pytest.approx(abs(accuracy - 0.1), abs=5e-8)
     metrics = CalibrationMetrics()
     metrics.update(logits, labels)
     assert metrics.compute()["accuracy"] == accuracy

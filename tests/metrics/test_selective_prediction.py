@@ -51,6 +51,31 @@ def test_areas_are_those_of_the_definition(size):
     assert values["e_aurc"] == e_aurc(logits, labels)
 
 
+@pytest.mark.parametrize("keep_samples", [True, False])
+def test_confidences_of_1_are_ranked_by_their_log_odds(keep_samples):
+    """Many float32 confidences of an overconfident model are exactly 1.0; its logits still tell them apart."""
+    logits, labels = sample(5000)
+    logits = 8 * logits.float()
+    assert (logits.softmax(1).amax(1) == 1).float().mean() > 0.3
+    top, others = logits.double().topk(3).values.split([1, 2], dim=1)
+    log_odds = (top.squeeze(1) - others.logsumexp(1)).numpy()
+    correct = (logits.argmax(1) == labels).numpy()
+    risk, coverage = by_definition(log_odds, correct)
+    metrics = CalibrationMetrics(keep_samples=keep_samples)
+    metrics.update(logits, labels)
+    values, tolerance = metrics.compute(), 1e-9 if keep_samples else 1e-3
+    assert values["aurc"] == pytest.approx(area(risk, coverage), rel=tolerance)
+    assert values["augrc"] == pytest.approx(area(risk * coverage, coverage), rel=tolerance)
+    exact = metrics_of(logits.double(), labels)
+    assert values["adaece"] == pytest.approx(exact.compute()["adaece"], rel=10 * tolerance, abs=1e-7)
+    if keep_samples:
+        threshold = metrics.threshold_for(coverage=0.25)
+        assert threshold.value == 1 and threshold.log_odds > 17
+        assert threshold.coverage == pytest.approx((log_odds >= threshold.log_odds - 1e-5).mean(), abs=1e-3)
+        assert 0.25 <= threshold.coverage < 0.3
+        assert threshold.measure(exact).coverage == pytest.approx(threshold.coverage, abs=1e-3)
+
+
 def test_areas_are_those_of_torch_uncertainty():
     peer = pytest.importorskip("torch_uncertainty.metrics.classification.risk_coverage")
     logits, labels = sample(1000)

@@ -295,5 +295,5 @@ def test_too_few_points(points):
 
 def test_a_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ImportError, match=r"detection metrics need scikit-learn: pip install 'hf_focal\[ood\]'"):
+    with pytest.raises(ImportError, match=r"detection metrics need scikit-learn: pip install scikit-learn"):
         detection_metrics(np.zeros(3), np.ones(3))
