@@ -2,9 +2,16 @@
 
 from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
-from .corrections import AffineScaling, Correction, LabelTemperatures, Temperature, correction_from_dict
+from .corrections import (
+    AffineScaling,
+    Correction,
+    LabelTemperatures,
+    Temperature,
+    correction_from_dict,
+    fold_calibration,
+    fold_temperature,
+)
 from .cross_fitting import CalibrationFit, fit_calibration
-from .folding import fold_calibration, fold_temperature
 from .temperature import fit_temperature
 from .temperature_grid import TemperatureCurves, TemperatureStream
 

@@ -1,29 +1,31 @@
-"""Folding of a temperature, or of vector or matrix scaling, into the files of a PEFT adapter."""
+"""Folding of a correction into the files of a PEFT adapter."""
 
 import copy
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save
-from torch import nn
 
 from ..utils.atomic_write import write_whole
-from .folding import check_copied, fold_calibration
-from .last_layers import last_layers
+from .corrections import Correction
 
 _FILE = "adapter_model.safetensors"
 # Of the parameters in an adapter's own copy of a module, names in the model contain this; names in the file do not.
 _OF_COPY = re.compile(r"\.modules_to_save\.[^.]+\.")
 
 
-def fold_saved_adapter(model: Any, folder: str | Path, correction: Any) -> None:
+def fold_saved_adapter(
+    model: Any, folder: str | Path, correction: Correction, example: Mapping[str, Any] | None = None
+) -> None:
     """Fold a correction into the saved adapter of a PEFT classifier: into the adapter's own copy of the head.
 
-    `model`, which was just saved to `folder` and whose weights may be sharded, does not change. The record that
-    `fold_calibration` would add to a model's configuration is stored in the metadata of the adapter's weight file;
+    `model`, which was just saved to `folder`, is changed for the trial of `fold_calibration`, and then restored. The
+    record that `fold_calibration` adds to its configuration is stored in the metadata of the adapter's weight file;
     `adapter_calibration` reads the record. Raises what `fold_calibration` raises, and `TypeError` for a language model
     or an adapter not named "default".
     """
@@ -31,18 +33,23 @@ def fold_saved_adapter(model: Any, folder: str | Path, correction: Any) -> None:
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
     if model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
         raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
-    path, names = Path(folder, _FILE), {id(parameter): name for name, parameter in model.named_parameters()}
-    tensors, layers = load_file(path), last_layers(model)
-    head: Any = nn.Module()  # a model of only the last layers, with the weights from the file
-    head.config = copy.deepcopy(model.config)
-    kinds = ("classifier",) if len(layers) == 1 else ("cls_classifier", "distillation_classifier")
-    for layer, name in zip(layers, kinds, strict=True):
-        setattr(head, name, copy.deepcopy(layer).cpu())
-        for kind, parameter in layer.named_parameters():
-            check_copied(model, [names[id(parameter)]])
-            setattr(getattr(head, name), kind, nn.Parameter(tensors[_OF_COPY.sub(".", names[id(parameter)])]))
-    fold_calibration(head, correction)
-    write_whole(path, save(tensors, {"format": "pt", "calibration": json.dumps(head.config.calibration)}))
+    own = {name: tensor for name, tensor in model.named_parameters() if _OF_COPY.search(name)}
+    kept, config = {name: tensor.detach().clone() for name, tensor in own.items()}, copy.deepcopy(model.config)
+    path = Path(folder, _FILE)
+    tensors = load_file(path)
+    try:
+        correction.fold_into(model, example)
+        record = model.config.calibration
+        for name, tensor in own.items():
+            if not torch.equal(tensor, kept[name]):
+                tensors[_OF_COPY.sub(".", name)] = tensor.detach().cpu().clone()
+    finally:
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(kept[name])
+        vars(model.config).clear()
+        vars(model.config).update(vars(config))
+    write_whole(path, save(tensors, {"format": "pt", "calibration": json.dumps(record)}))
 
 
 def adapter_calibration(folder: str | Path) -> dict[str, Any] | None:

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from ..utils.atomic_write import write_whole
 from ..validation import InputError, check_positive
+from .folding import can_generate, fold
 
 ArrayT = TypeVar("ArrayT", Tensor, np.ndarray)
+ModelT = TypeVar("ModelT", bound=Any)
 
 
 class Correction(ABC):
@@ -59,6 +61,16 @@ class Correction(ABC):
         if not isinstance(made, cls):
             raise ValueError(f"the fields must be those of a {cls.__name__}, got {made.method!r}")
         return made
+
+    def fold_into(self, model: ModelT, example: Mapping[str, Any] | None = None) -> ModelT:
+        """Fold the correction into a model's weights, and return the model; see `fold_calibration`."""
+        fold(model, self, example)
+        generates = can_generate(model)
+        earlier, recorded = folded_temperature(recorded_calibration(model.config), generates), self
+        if earlier is not None and isinstance(self, Temperature):
+            recorded = Temperature(earlier * self.value)  # values per label are no longer known
+        model.config.calibration = calibration_record(recorded, True if generates else None)
+        return model
 
     def save(self, path: str | Path) -> None:
         write_whole(path, json.dumps(self.to_dict(), indent=2) + "\n")
@@ -297,6 +309,70 @@ def _check_finite(name: str, values: Any) -> None:
             _check_finite(name, part)
         elif isinstance(part, bool) or not isinstance(part, Real) or not math.isfinite(part):
             raise InputError(name, f"must be finite numbers, got {part!r}")
+
+
+def fold_temperature(
+    model: ModelT, temperature: Temperature | float, example: Mapping[str, Any] | None = None
+) -> ModelT:
+    """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` loads a calibrated model.
+
+    Predictions change only in near-ties, by rounding: hardly ever in float32, but up to about 1% of all predictions in
+    half precision with 1,000 classes. If predictions on random inputs change, a warning reports their share.
+
+    In a classifier, the weights of the last layer are divided by T; in a language model, those of the head, and
+    `final_logits_bias`. If the head is tied to the embeddings, the norm before the head is divided instead of the
+    head's weight, so that head and embeddings stay tied. Everything else is as in `fold_calibration`.
+
+    Args:
+        model, example: as for `fold_calibration`.
+        temperature: a `Temperature` or a number.
+
+    Raises:
+        InputError, TypeError: as in `fold_calibration`.
+    """
+    given = isinstance(temperature, Temperature)
+    correction: Any = temperature if given else Temperature(check_positive("temperature", temperature))
+    return correction.fold_into(model, example)
+
+
+def fold_calibration(
+    model: ModelT, correction: Correction | float, example: Mapping[str, Any] | None = None
+) -> ModelT:
+    """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
+
+    The last layers are found by running the model on a small batch. After the fold, the model runs on it again: if its
+    logits are not the correction of those before, within the precision of the weights, the weights are restored.
+
+    A temperature is folded as `fold_temperature` explains. Vector and matrix scaling are for classifiers: with A, T,
+    and b from the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the last layer's weight W becomes A' W and its bias c
+    becomes A' c + b, computed in float64. Some heads, such as Llama's, have no bias: then b is left out with a
+    warning, and it is better to fit with `bias=False`.
+
+    The correction is recorded in `model.config.calibration` with the scores of its fit; folding a second temperature
+    records only the product. If the model generates, `"folded": True` is also recorded, so `calibrated_generation`
+    does not apply T again. T replaces a temperature recorded by `apply_calibrated_generation`, which is not in the
+    weights.
+
+    Args:
+        model: a Transformers classifier (of texts, images, sounds, tokens, or pixels), whose logits are those of a
+            Linear or Conv2d layer, or the sum of two; or a causal, sequence-to-sequence, or masked language model.
+            Changed in place. In a PEFT classifier, the adapter's own copy of the head is changed; the base model does
+            not change.
+        correction: a `Correction` or, for a temperature, a number.
+        example: inputs of a classifier for the trial, such as one batch of data. By default, random ones are made from
+            the model's config, which is not possible for every model.
+
+    Raises:
+        InputError: a temperature that is not finite and positive; a correction that makes weights infinite in their
+            dtype, or that is for another number of classes; a model for regression.
+        TypeError: no config; logits that are not those of the last layers, or no batch to try; weights that are
+            shared, quantized, offloaded, or sharded; a PEFT classifier without its own copy of the head, or a language
+            model with unmerged adapters. The model is then unchanged. For a language model, use
+            `apply_calibrated_generation` instead.
+    """
+    if isinstance(correction, Correction):
+        return correction.fold_into(model, example)
+    return fold_temperature(model, correction, example)
 
 
 # The correction that a model's configuration records: `config.calibration`.

@@ -1,199 +1,193 @@
-"""Folding of a temperature, or of vector or matrix scaling, into a model's weights."""
+"""Folding of a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
+
+A fold is believed only after a trial: the model runs on a small batch before and after, and the new logits must be the
+correction of the old ones. If they are not, the weights are restored.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..validation import check_positive
-from .corrections import (
-    AffineScaling,
-    Correction,
-    Temperature,
-    calibration_record,
-    folded_temperature,
-    recorded_calibration,
-)
-from .last_layers import last_layers
+from ..validation import InputError
+from .trial_runs import Trial, close, large_power, scaled_alike
 
-Model = TypeVar("Model", bound=Any)
-
-_MULTI_LABEL = "multi_label_classification"
-# Numbers of random inputs for comparing predictions before and after T: inputs of a classifier's head, token pairs.
-_NUM_FEATURES, _NUM_PAIRS = 1024, 128
+MULTI_LABEL = "multi_label_classification"
+# Random inputs for comparing predictions before and after: of a classifier's head, and of a language model.
+_NUM_FEATURES, _NUM_TOKENS = 1024, 256
+# How far logits may be off after a fold, as a share of the largest, by bytes of a weight. Some norms of float64 models
+# compute in float32.
+_TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
 _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
-def fold_temperature(model: Model, temperature: Temperature | float) -> Model:
-    """Divide a model's logits by T by changing its weights, so that plain `from_pretrained` loads a calibrated model.
+class Foldable(Protocol):
+    """What folding needs of a correction; see `Correction`."""
 
-    Predictions change only in near-ties, by rounding: hardly ever in float32, but up to about 1% of all predictions in
-    half precision with 1,000 classes. If predictions on random inputs change, a warning reports their share.
+    method: str
 
-    In a classifier, the weights of the last layer are divided by T; in a language model, those of the head, and
-    `final_logits_bias`. If the head is tied to the embeddings, the norm before the head is divided instead of the
-    head's weight, so that head and embeddings stay tied. For a language model, a trial on two tokens first checks that
-    this divides the logits.
+    def apply(self, logits: Tensor) -> Tensor: ...
+    def fold_rows(self, tensor: Tensor) -> Tensor: ...
+    @property
+    def shift(self) -> Tensor | None: ...
 
-    T is recorded in `model.config.calibration` with the ECE and NLL of its fit; folding again records only the product
-    of the temperatures. If the model generates, `"folded": True` is also recorded, so `calibrated_generation` does not
-    apply T again. T replaces a temperature recorded by `apply_calibrated_generation`, which is not in the weights.
 
-    Args:
-        model: a Transformers classifier (of texts, images, tokens, or pixels) whose head is, or ends in, a Linear or
-            Conv2d layer; a `timm_model`; or a causal, sequence-to-sequence, or masked language model. Changed in
-            place. In a PEFT classifier, the adapter's own copy of the head is divided; the base model does not change.
-        temperature: a `Temperature` or a number.
+class _Place(NamedTuple):
+    """Where a correction goes: `tensors` of `layers`; to the first tensor, its layer adds `offset`."""
 
-    Raises:
-        ValueError: a temperature that is not finite and positive, or that makes weights infinite in their dtype (the
-            model is then unchanged); a model for regression.
-        TypeError: no config or no supported head; weights that are shared, quantized, offloaded, or sharded; a PEFT
-            classifier without its own copy of the head, or a language model with unmerged adapters; logits that are
-            not proportional to the weights (a soft cap). For such logits, use `apply_calibrated_generation`.
-    """
-    value = check_positive("temperature", temperature)
-    generates = _check_whole(model)
+    layers: list[nn.Module]
+    tensors: list[Tensor]
+    offset: int = 0
+
+
+def fold(model: Any, correction: Foldable, example: Mapping[str, Any] | None = None) -> None:
+    """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`."""
+    generates = check_whole(model)
     if generates or is_masked_language_model(model):
-        _fold_language_model(model, value)
+        if correction.method != "temperature" or hasattr(correction, "values"):
+            name = type(model).__name__
+            raise TypeError(f"model must be a classifier for {correction.method} scaling, got {name}")
+        place, trial, probe = _in_language_model(model)
     else:
-        _fold_classifier(model, value, getattr(temperature, "values", ()))
-
-    earlier = folded_temperature(recorded_calibration(model.config), generates)
-    if earlier is not None:
-        correction = Temperature(earlier * value)  # values per label are no longer known
-    else:
-        correction = temperature if isinstance(temperature, Temperature) else Temperature(value)
-    model.config.calibration = calibration_record(correction, True if generates else None)
-    return model
+        _check_classifier(model, correction)
+        place, trial, probe = _in_classifier(model, example)
+        size, shift = len(place.tensors[0]), correction.shift
+        if shift is not None and any(len(tensor) != len(shift) for tensor in place.tensors):
+            raise InputError("correction", f"must have the model's {size} classes, got one of {len(shift)}")
+    _write(place, trial, probe, correction)
 
 
-def fold_calibration(model: Model, correction: Correction | float, example: Mapping[str, Any] | None = None) -> Model:
-    """Fold a correction into a model's weights, so that plain `from_pretrained` loads a calibrated model.
+def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
+    """Return False if a classifier's last layer has no bias, into which a correction's offset could be folded."""
+    try:
+        return all(layer.bias is not None for layer in Trial(model, example).logit_layers())
+    except TypeError:  # nothing can be folded anyway
+        return True
 
-    A temperature is folded by `fold_temperature`. Vector and matrix scaling are for classifiers: with A, T, and b from
-    the `AffineScaling` and `A' = A (I - 11ᵀ/K) / T`, the last layer's weight W becomes A' W and its bias c becomes
-    A' c + b, computed in float64. The method and NLL of the fit are recorded in `model.config.calibration`. Some
-    heads, such as Llama's, have no bias: then b is left out with a warning, and it is better to fit with `bias=False`.
 
-    Args:
-        model: as for `fold_temperature`. Changed in place.
-        correction: a `Temperature`, a number, or what `fit_vector_scaling` or `fit_matrix_scaling` returned.
-
-    Raises:
-        ValueError, TypeError: as in `fold_temperature`; for vector and matrix scaling, also a language model, a model
-            without a single softmax over classes, or a model with a different number of classes than the correction.
-    """
-    if not isinstance(correction, AffineScaling):
-        assert not isinstance(correction, Correction) or isinstance(correction, Temperature)
-        return fold_temperature(model, correction)
-    if _check_whole(model):
-        raise TypeError(f"model must be a classifier for {correction.method} scaling, got {type(model).__name__}")
-    _check_classifier(model, 0)
-    if model.config.problem_type == _MULTI_LABEL or hasattr(model, "qa_outputs"):
-        raise TypeError(
-            f"model must have one softmax over classes for {correction.method} scaling, got {type(model).__name__}"
-        )
-    layers = last_layers(model)
-    tensors = [parameter for layer in layers for parameter in _parameters(layer)]
-    _check_foldable(model, tensors)
-    num_classes = len(correction.bias)
-    if any(len(tensor) != num_classes for tensor in tensors):
-        raise ValueError(f"correction must have the model's {len(tensors[0])} classes, got one of {num_classes}")
-    if len(tensors) < 2 * len(layers) and correction.bias.any():
-        warnings.warn(
-            f"the head of {type(model).__name__} has no bias, so the bias of the {correction.method} scaling is left "
-            "out: fit with bias=False",
-            stacklevel=2,
-        )
-    folded = [correction.fold_rows(tensor).to(tensor) for tensor in tensors]
-    if not all(tensor.isfinite().all() for tensor in folded):
-        raise ValueError(f"correction must keep weights finite in {tensors[0].dtype}, got {correction}")
-    _restore(tensors, folded)
-    model.config.calibration = calibration_record(correction)
-    return model
+def can_generate(model: Any) -> bool:
+    return hasattr(model, "can_generate") and model.can_generate()
 
 
 def is_masked_language_model(model: Any) -> bool:
     return any(kind.__name__.endswith("ForMaskedLM") for kind in type(model).__mro__)
 
 
-def _fold_classifier(model: Any, value: float, values: Sequence[float] = ()) -> None:
-    _check_classifier(model, len(values))
-    layers = last_layers(model)
-    parameters = [parameter for layer in layers for parameter in _parameters(layer)]
-    _check_foldable(model, parameters)
+def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction: Foldable) -> None:
+    """Correct the tensors in place, and warn if predictions change by rounding.
+
+    `probe` returns logits (..., K) of random inputs. If tensors or logits overflow, or if the trial's logits are not
+    the correction of those before, restore the tensors and raise.
+    """
+    if getattr(correction, "value", None) == 1 and not getattr(correction, "values", ()):
+        return
+    tensors, dtype = place.tensors, place.tensors[0].dtype
+    before, probed, kept = trial.logits(), probe(), [tensor.detach().clone() for tensor in tensors]
+    expected = correction.apply(before.double().cpu())
+    if correction.shift is not None and any(layer.bias is None for layer in place.layers):
+        expected -= correction.shift
+        if correction.shift.any():
+            warnings.warn(
+                f"the head of {trial.name} has no bias, so the bias of the {correction.method} scaling is left out: "
+                "fit with bias=False",
+                stacklevel=4,
+            )
+    try:
+        _change(tensors, correction.fold_rows, place.offset)
+        after, changed = trial.logits(), probe()
+        pairs = zip([probed, before, *kept], [changed, after, *tensors], strict=True)
+        if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
+            raise InputError("correction", f"must keep weights and logits finite in {dtype}, got {correction}")
+        if not close(after.double().cpu(), expected, _TOLERANCE[dtype.itemsize]):
+            raise TypeError(
+                f"model must have logits that a change of its last layers corrects, got {trial.name}, whose logits on "
+                "a trial batch were not those expected"
+            )
+    except BaseException:
+        _restore(tensors, kept)
+        raise
+    if correction.method != "temperature" or getattr(trial.model.config, "problem_type", None) == MULTI_LABEL:
+        return  # predictions are meant to change, or are the signs of the logits, which no T changes
+    moved = probed.argmax(-1) != changed.argmax(-1)
+    if moved.any():
+        share = 100 * float(moved.double().mean())
+        warnings.warn(
+            f"{correction} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
+            "inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
+            stacklevel=4,
+        )
+
+
+@torch.no_grad()
+def _change(tensors: Sequence[Tensor], rows: Callable[[Tensor], Tensor], offset: int) -> None:
+    """Replace tensors in place by their `rows`. The layer of the first one adds `offset` to it."""
+    for tensor in tensors:
+        wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        tensor.copy_(rows(wide + offset) - offset if offset else rows(wide))
+        offset = 0
+
+
+@torch.no_grad()
+def _restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    for tensor, values in zip(tensors, kept, strict=True):
+        tensor.copy_(values)
+
+
+# Classifiers
+
+
+def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Place, Trial, Callable[[], Tensor]]:
+    trial = Trial(model, example)
+    layers = trial.logit_layers()
+    tensors = [parameter for layer in layers for parameter in _parameters(layer)]
+    _check_foldable(model, tensors)
     features = [_features(layer) for layer in layers]
 
     @torch.no_grad()
-    def probe() -> torch.Tensor:
+    def probe() -> Tensor:
         logits = [layer(inputs) for layer, inputs in zip(layers, features, strict=True)]
         return torch.cat([values.flatten(2)[0].T if values.ndim > 2 else values for values in logits])
 
-    _fold(parameters, torch.tensor(values) if values else value, 0, probe, model.config)
+    return _Place(layers, tensors), trial, probe
 
 
-def _features(layer: Any) -> torch.Tensor:
+def _check_classifier(model: Any, correction: Foldable) -> None:
+    """Raise unless the model's probabilities are a softmax over at least two classes, or one sigmoid per label, and
+    the correction has as many classes or labels."""
+    problem, num_labels = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
+    values = getattr(correction, "values", ())
+    if problem == MULTI_LABEL:
+        if correction.method != "temperature":
+            name = type(model).__name__
+            raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
+        if len(values) not in (0, num_labels):
+            raise InputError("temperature", f"must have {num_labels} values, got {len(values)}")
+        return
+    if values:
+        raise InputError("temperature", f"must be one number for a softmax, got {len(values)} values")
+    if problem not in (None, "single_label_classification"):
+        raise InputError("model", f"must be a classifier, got problem_type {problem!r}")
+    if num_labels is not None and num_labels < 2:
+        raise InputError("model", f"must have at least 2 labels, got num_labels {num_labels}")
+    if correction.shift is not None and hasattr(model, "qa_outputs"):
+        name = type(model).__name__
+        raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
+
+
+def _features(layer: Any) -> Tensor:
     """Return random inputs for a layer: (N, C) if it is Linear, or an image of N pixels if it is a Conv2d."""
     size = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     features = torch.randn(_NUM_FEATURES, size, generator=torch.Generator().manual_seed(0)).to(layer.weight)
     return features if isinstance(layer, nn.Linear) else features.T.reshape(1, size, 32, -1)
 
 
-def _fold(
-    tensors: Sequence[torch.Tensor], value: Any, offset: int, probe: Callable[[], torch.Tensor], config: Any = None
-) -> None:
-    """Divide `tensors` in place as `_divide` does, and warn if predictions change.
-
-    `probe` returns the logits (..., K) of fixed inputs. If tensors or logits overflow, restore the tensors and raise.
-    """
-    if isinstance(value, float) and value == 1:
-        return
-    dtype, before, kept = tensors[0].dtype, probe(), [tensor.detach().clone() for tensor in tensors]
-    _divide(tensors, value, offset)
-    after = probe()
-    pairs = zip([before, *kept], [after, *tensors], strict=True)
-    if any((old.isfinite() & ~new.isfinite()).any() for old, new in pairs):
-        _restore(tensors, kept)
-        raise ValueError(f"temperature must keep weights and logits finite in {dtype}, got {value!r}")
-    if getattr(config, "problem_type", None) == _MULTI_LABEL:
-        return  # no T changes the signs of the logits
-    changed = before.argmax(-1) != after.argmax(-1)
-    if changed.any():
-        share = 100 * float(changed.double().mean())
-        warnings.warn(
-            f"T = {value:.4g} in {dtype} weights changes {share:.2g}% of the predictions on {changed.numel():,} "
-            "random inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
-            stacklevel=4,
-        )
+# Language models
 
 
-@torch.no_grad()
-def _restore(tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> None:
-    for tensor, values in zip(tensors, kept, strict=True):
-        tensor.copy_(values)
-
-
-def _check_classifier(model: Any, num_temperatures: int) -> None:
-    """Raise unless the model's probabilities are a softmax over at least two classes, or one sigmoid per label. With
-    sigmoids, `num_temperatures` may be the number of labels; otherwise it must be 0, which stands for a single T."""
-    problem = getattr(model.config, "problem_type", None)
-    if problem == _MULTI_LABEL:
-        if num_temperatures not in (0, model.config.num_labels):
-            raise ValueError(f"temperature must have {model.config.num_labels} values, got {num_temperatures}")
-        return
-    if num_temperatures:
-        raise ValueError(f"temperature must be one number for a softmax, got {num_temperatures} values")
-    if problem not in (None, "single_label_classification"):
-        raise ValueError(f"model must be a classifier, got problem_type {problem!r}")
-    num_labels = getattr(model.config, "num_labels", None)
-    if num_labels is not None and num_labels < 2:
-        raise ValueError(f"model must have at least 2 labels, got num_labels {num_labels}")
-
-
-def _fold_language_model(model: Any, value: float) -> None:
+def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]:
+    """Find the weights of the head or, if the embeddings share them, of the norm before the head."""
     name = type(model).__name__
     if hasattr(model, "peft_config"):
         raise TypeError(f"model must have its adapters merged, got a {name} with some: only they would be saved")
@@ -203,107 +197,70 @@ def _fold_language_model(model: Any, value: float) -> None:
             f"model must predict tokens from input_ids, by a Linear head, got {name} with {model.main_input_name} and "
             f"{type(head).__name__}: {_INSTEAD}"
         )
-    ids = torch.tensor([[0, 1]])
-    before, peak, norm = _probe(model, head, ids)
+    trial = Trial(model)
+    norm = _norm_before(trial, head)
     if len(_uses(model, [head.weight])) == 1:
+        layers: list[nn.Module] = [head]
         parameters = _parameters(head)
     elif norm is not None:
-        parameters = _parameters(norm) + _parameters(head)[1:]
+        layers, parameters = [norm, head], _parameters(norm) + _parameters(head)[1:]
     else:
         raise TypeError(f"model must have a norm before a head that shares its weight, got {name}: {_INSTEAD}")
     _check_foldable(model, parameters)
     bias = getattr(model, "final_logits_bias", None)  # a buffer of Marian, BART, and similar
-    tensors = parameters if bias is None else [*parameters, bias]
+    tensors: list[Tensor] = parameters if bias is None else [*parameters, bias]
+
+    shape = _NUM_TOKENS // (length := trial.inputs["input_ids"].shape[1]), length
+    tokens = torch.randint(head.out_features, shape, generator=torch.Generator().manual_seed(0))
+    random = {name: torch.ones_like(tokens) if "mask" in name else tokens for name in trial.inputs}
 
     # Halving is exact in every dtype, unlike dividing by T. If halving the weights halves the logits, these are the
     # right weights. The trial is repeated with large head outputs, because a soft cap hardly changes small logits.
-    large = 1e4 / peak if peak > 0 else 1.0
-    before_large, *_ = _probe(model, head, ids, large)
+    large: dict[nn.Module, float] = {head: large_power(trial.largest([head]))}
+    before, before_large = trial.logits(), trial.logits(large)
     kept = [tensor.detach().clone() for tensor in tensors]
-    pairs = torch.randint(head.out_features, (_NUM_PAIRS, 2), generator=torch.Generator().manual_seed(0))
     for offset, tolerance in ((0, 1e-5), (1, 2e-2)):  # Gemma's norms multiply by 1 + weight, which bfloat16 rounds
         try:
-            _divide(tensors, 2, offset)
-            halves = _is_half(_probe(model, head, ids)[0], before, tolerance)
-            halves = halves and _is_half(_probe(model, head, ids, large)[0], before_large, tolerance)
+            _change(tensors, lambda tensor: tensor / 2, offset)
+            halves = scaled_alike(trial.logits(), before, 0.5, tolerance)
+            halves = halves and scaled_alike(trial.logits(large), before_large, 0.5, tolerance)
         finally:
             _restore(tensors, kept)
         if halves:
-            _fold(tensors, value, offset, lambda: _probe(model, head, pairs)[0])
-            return
+            return _Place(layers, tensors, offset), trial, Trial(model, random).logits
     raise TypeError(
         f"model must have logits that are proportional to its last norm or head, got {name}, whose are not (a "
         f"soft-cap, or layers between them): {_INSTEAD}"
     )
 
 
-@torch.no_grad()
-def _probe(
-    model: Any, head: nn.Module, ids: torch.Tensor, scale: float = 1.0
-) -> tuple[torch.Tensor, float, nn.Module | None]:
-    """Return the tokens' logits, the largest absolute output of the head, and the norm before the head.
-
-    The logits are computed from the head's outputs times `scale`; the largest output is that before this scaling. The
-    norm is the last layer before the head that has a vector as its weight, or None if there is no such layer.
-    """
+def _norm_before(trial: Trial, head: nn.Module) -> nn.Module | None:
+    """Return the last layer before the head that has a vector as its weight, such as a norm, or None."""
     ran: list[nn.Module] = []
-    outputs: list[torch.Tensor] = []
-    norms: list[nn.Module | None] = []
-
-    def at_head(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
-        outputs.append(output)
-        norms.append(ran[-1] if ran else None)
-        return output * scale
-
-    vectors = [module for module in model.modules() if getattr(getattr(module, "weight", None), "ndim", 0) == 1]
-    hooks = [module.register_forward_hook(lambda module, *_: ran.append(module)) for module in vectors]
-    hooks.append(head.register_forward_hook(at_head))
-    training = [module for module in model.modules() if module.training]
-    model.eval()  # without dropout or updates of running statistics
+    vectors = [item for item in trial.model.modules() if getattr(getattr(item, "weight", None), "ndim", 0) == 1]
+    hooks = [item.register_forward_hook(lambda module, *_: ran.append(module)) for item in (*vectors, head)]
     try:
-        ids = ids.to(model.device)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if model.config.is_encoder_decoder:
-            inputs["decoder_input_ids"] = ids
-        logits = model(**inputs, return_dict=True).logits
+        trial.logits()
     finally:
         for hook in hooks:
             hook.remove()
-        for module in training:
-            module.training = True
-    if len(outputs) != 1:
-        raise TypeError(
-            f"model must call its head once, got {type(model).__name__}, which has {len(outputs)} calls: {_INSTEAD}"
-        )
-    return logits, float(outputs[0].abs().max()), norms[0]
+    if ran.count(head) != 1:
+        calls = f"{trial.name}, which has {ran.count(head)} calls"
+        raise TypeError(f"model must call its head once, got {calls}: {_INSTEAD}")
+    before = ran[: ran.index(head)]
+    return before[-1] if before else None
 
 
-def _is_half(logits: torch.Tensor, of: torch.Tensor, tolerance: float) -> bool:
-    of = of.float()
-    largest = float(of.nan_to_num(0, 0, 0).abs().max())  # tokens may be masked with -inf
-    return torch.allclose(2 * logits.float(), of, rtol=0, atol=tolerance * largest)
+# Weights
 
 
-def _parameters(layer: Any) -> list[nn.Parameter]:
+def _parameters(layer: Any) -> list[Tensor]:
     """Return a layer's weight, and its bias if it has one."""
     bias = getattr(layer, "bias", None)
     return [layer.weight] if bias is None else [layer.weight, bias]
 
 
-@torch.no_grad()
-def _divide(tensors: Sequence[torch.Tensor], value: Any, offset: int = 0) -> None:
-    """Divide tensors in place by `value`: one number, or a tensor with a number for each row.
-
-    The layer of the first tensor adds `offset` to this tensor, so the sum of the two is what is divided.
-    """
-    for tensor in tensors:
-        wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-        by = value.to(wide).view(-1, *[1] * (wide.ndim - 1)) if isinstance(value, torch.Tensor) else value
-        tensor.copy_((wide + offset) / by - offset)
-        offset = 0
-
-
-def _uses(model: Any, parameters: Sequence[torch.Tensor]) -> list[str]:
+def _uses(model: Any, parameters: Sequence[Tensor]) -> list[str]:
     """Return all names of the parameters in the model's layers. A parameter that layers share has several names.
 
     Only modules without submodules count, because BERT's head registers the bias of its last layer a second time.
@@ -323,24 +280,24 @@ def check_copied(model: Any, names: Sequence[str]) -> None:
         raise TypeError(f"the adapter must have a copy of the head (modules_to_save), got a {name} without one")
 
 
-def _check_foldable(model: Any, parameters: Sequence[torch.Tensor]) -> None:
+def _check_foldable(model: Any, parameters: Sequence[Tensor]) -> None:
     uses = _uses(model, parameters)
     if len(uses) != len(parameters):
-        raise TypeError(f"the weights that T is folded into must be their layer's own, got shared ones: {uses}")
+        raise TypeError(f"the weights to fold into must be their layer's own, got shared ones: {uses}")
     if hasattr(model, "peft_config"):
         check_copied(model, uses)
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.dtype.itemsize < 2:
-            raise TypeError(f"the weights that T is folded into must be floating, got {parameter.dtype}")
+            raise TypeError(f"the weights to fold into must be floating, got {parameter.dtype}")
         if parameter.is_meta:
-            raise TypeError("the weights that T is folded into must be in memory, got some on the meta device")
+            raise TypeError("the weights to fold into must be in memory, got some on the meta device")
 
 
-def _check_whole(model: Any) -> bool:
+def check_whole(model: Any) -> bool:
     """Return whether the model generates; raise `TypeError` if it has no config, or if FSDP or ZeRO-3 shards it."""
     if not hasattr(model, "config"):
         raise TypeError(f"model must be a Transformers model with a config, got {type(model).__name__}")
-    generates = hasattr(model, "can_generate") and model.can_generate()
+    generates = can_generate(model)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return generates
     from torch.distributed.fsdp import FSDPModule

@@ -28,7 +28,7 @@ from ..calibration import (
     fit_temperature,
 )
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
-from ..calibration.last_layers import may_have_bias
+from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma
@@ -471,7 +471,7 @@ class FocalTrainer(Trainer):
         check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
         logits, labels = self.collect(dataset, CollectedLogits())
-        options = {"num_bins": self.args.calibration_bins, "bias": may_have_bias(self.model)}
+        options = {"num_bins": self.args.calibration_bins, "bias": has_bias(self.model)}
         self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
         self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
         self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()

@@ -92,6 +92,6 @@ def test_models_that_it_does_not_fit_are_refused():
     half.classifier.weight.data[:] = torch.tensor([6e4, -6e4, 0.0])[:, None]
     before = half.classifier.weight.clone()
     scaling.matrix.mul_(10)
-    with pytest.raises(ValueError, match=r"correction must keep weights finite in torch\.float16"):
+    with pytest.raises(ValueError, match=r"correction must keep weights and logits finite in torch\.float16"):
         fold_calibration(half, scaling)
     assert torch.equal(half.classifier.weight, before)

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import nn
 
-from hf_focal.calibration import Temperature, fold_temperature
+from hf_focal.calibration import AffineScaling, Temperature, fold_temperature
 from hf_focal.calibration.corrections import folded_temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
@@ -95,39 +95,103 @@ def test_the_fit_is_recorded_and_a_second_fold_records_the_product():
     torch.testing.assert_close(logits_of(model), before / 3, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(6, 3), nn.Conv2d(6, 3, 1)], ids=["linear", "convolution"])
-@pytest.mark.parametrize("form", ["timm", "sequential", "distilled"])
-def test_other_forms_of_heads(layer, form):
-    model = nn.Module()
-    model.config = SimpleNamespace(problem_type=None)
-    second = nn.Linear(6, 3)
-    if form == "sequential":
-        model.classifier = nn.Sequential(nn.Flatten(), nn.Linear(3, 3), layer)
-    else:
-        model.timm_model = nn.ModuleList([layer, second])
-        model.timm_model.get_classifier = lambda: layer if form == "timm" else (layer, second)
-    before = [parameter.clone() for parameter in (layer.weight, layer.bias, second.weight)]
-    fold_temperature(model, 2.0)
-    torch.testing.assert_close(layer.weight, before[0] / 2)
-    torch.testing.assert_close(layer.bias, before[1] / 2)
-    torch.testing.assert_close(second.weight, before[2] / (2 if form == "distilled" else 1))
+class Classifier(nn.Module):
+    """A classifier of 4 by 4 images, whose logits `combine` computes from the outputs of its heads."""
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, combine, num_heads=1, problem_type=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.config = SimpleNamespace(problem_type=problem_type, num_channels=3, image_size=4)
+        self.body = nn.Conv2d(3, 6, 1)
+        self.heads = nn.ModuleList(nn.Linear(6, 3) for _ in range(num_heads))
+        self.combine = combine
+
+    def forward(self, pixel_values):
+        features = self.body(pixel_values).flatten(2).mT.tanh()
+        return self.combine(*(head(features) for head in self.heads))
+
+
+COMBINED = {
+    "one head": (lambda a: a.mean(1), 1),
+    "two added, as in VOLO": (lambda a, b: a.mean(1) + 0.5 * b.amax(1), 2),
+    "two averaged, as in distilled DeiT": (lambda a, b: (a.mean(1) + b.mean(1)) / 2, 2),
+    "pixels": (lambda a: a.mT.unflatten(2, (4, 4)), 1),
+}
+IMAGES = {"pixel_values": torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(3))}
+
+
+@pytest.mark.parametrize("form", COMBINED)
+def test_all_layers_that_make_the_logits_are_found_by_running_the_model(form):
+    model = Classifier(*COMBINED[form])
+    with torch.no_grad():
+        before = model(**IMAGES)
+        torch.testing.assert_close(fold_temperature(model, 1.7)(**IMAGES), before / 1.7)
+    unused = Classifier(lambda a, b: a.mean(1) + 0 * b.mean(1), 2)
+    body, last = unused.body.weight.clone(), unused.heads[1].weight.clone()
+    fold_temperature(unused, 2.0)
+    assert torch.equal(unused.body.weight, body) and torch.equal(unused.heads[1].weight, last)
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [lambda a: 5 * torch.tanh(a.mean(1) / 5), lambda a: a.mean(1) + 0.1, lambda a: nn.functional.layer_norm(a, [3])],
+    ids=["soft cap", "constant", "norm"],
+)
+def test_logits_that_are_not_those_of_the_last_layers_are_refused(combine):
+    model = Classifier(combine)
+    state = copy.deepcopy(model.state_dict())
+    with pytest.raises(TypeError, match="proportional to the outputs of its last Linear or Conv2d layers, got Classi"):
+        fold_temperature(model, 1.7)
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert not hasattr(model.config, "calibration")
+
+
+def test_a_fold_that_does_not_give_the_corrected_logits_is_undone():
+    # Each of two added heads gets the offset, so together they get it once too often. A mean of the two is right.
+    scaling = AffineScaling("vector", 1.3, torch.tensor([1.0, -1.0, 0.5]).double(), torch.eye(3).double(), 1, 1, 9)
+    for form, folds in (("two added, as in VOLO", False), ("two averaged, as in distilled DeiT", True)):
+        model = Classifier(*COMBINED[form])
+        state = copy.deepcopy(model.state_dict())
+        with torch.no_grad():
+            expected = scaling.apply(model(**IMAGES))
+        if folds:
+            with torch.no_grad():
+                torch.testing.assert_close(scaling.fold_into(model)(**IMAGES), expected)
+            continue
+        with pytest.raises(TypeError, match="Classifier, whose logits on a trial batch were not those expected"):
+            scaling.fold_into(model)
+        assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+        assert not hasattr(model.config, "calibration")
+
+
+def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
+    model = Classifier(lambda a: a.mean(1))
+    model.main_input_name = "graphs"
+    with pytest.raises(
+        TypeError, match=r"must run on a small batch.* got Classifier: give one as `example`"
+    ):
+        fold_temperature(model, 1.7)
+    with torch.no_grad():
+        before = model(**IMAGES)
+        torch.testing.assert_close(fold_temperature(model, 1.7, example=IMAGES)(**IMAGES), before / 1.7)
 
 
 @pytest.mark.parametrize("name", ["BertForPreTraining", "T5EncoderModel"])
 def test_models_that_neither_classify_nor_generate_are_refused(name):
     model = build(name, **(TINY if name.startswith("Bert") else SMALL_T5))
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(TypeError, match=f"generate or .*classification head .*classifier.*timm_model.*got {name}"):
+    with pytest.raises(
+        TypeError, match=f"a classifier or a language model, whose output has logits, got {name}"
+    ):
         fold_temperature(model, 2.0)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert not hasattr(model.config, "calibration")
 
 
-def test_unclear_heads_are_refused():
+def test_shared_weights_are_refused():
     model = build("BertForSequenceClassification", **TINY)
-    model.classifier = nn.Sequential(nn.Linear(16, 3), nn.LayerNorm(3))
-    with pytest.raises(TypeError, match=r"end in one .*got Sequential of BertForSequenceClassification"):
-        fold_temperature(model, 2.0)
     model.classifier = nn.Linear(16, 50, bias=False)
     model.classifier.weight = model.bert.embeddings.word_embeddings.weight
     with pytest.raises(TypeError, match=r"shared.*word_embeddings"):
@@ -170,7 +234,9 @@ def test_temperature_must_be_finite_and_positive(value):
 def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
     model = build("BertForSequenceClassification", **TINY).to(dtype)
     before = model.classifier.weight.clone()
-    with pytest.raises(ValueError, match=f"temperature must keep weights and logits finite in {dtype}, got {value}"):
+    with pytest.raises(
+        ValueError, match=f"correction must keep weights and logits finite in {dtype}, got T"
+    ):
         fold_temperature(model, value)
     assert torch.equal(model.classifier.weight, before) and not hasattr(model.config, "calibration")
 
@@ -180,7 +246,7 @@ def share_that_changes(before, after, features):
         return (before(features).argmax(-1) != after(features).argmax(-1)).double().mean().item()
 
 
-@pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1e7), (torch.bfloat16, 1.3)])
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1.3), (torch.bfloat16, 1.3)])
 def test_predictions_that_rounding_changes_are_counted(dtype, value):
     model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
     before = copy.deepcopy(model.classifier)

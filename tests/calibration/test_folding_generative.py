@@ -305,7 +305,7 @@ def test_tokens_that_rounding_changes_are_counted():
     ):
         fold_temperature(model, 1.3)
     before = model.transformer.ln_f.weight.clone()
-    with pytest.raises(ValueError, match="temperature must keep weights and logits finite"):
+    with pytest.raises(ValueError, match="correction must keep weights and logits finite"):
         fold_temperature(model, 1e-39)
     assert torch.equal(model.transformer.ln_f.weight, before)
     assert model.config.calibration == {"temperature": 1.3, "folded": True}

@@ -172,6 +172,13 @@ class TreeLSTMForSequenceClassification(PreTrainedModel):
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
 
+    @property
+    def dummy_inputs(self) -> dict[str, Tensor]:
+        """Two trees, each of a root with two words."""
+        trees = {"left": [0, 0, 0], "right": [0, 0, 1], "height": [0, 0, 1]}
+        words = torch.tensor([[1, 2], [3, 4]]) % self.config.vocab_size
+        return {name: torch.tensor([values, values]) for name, values in trees.items()} | {"input_ids": words}
+
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings
 

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from hf_focal.calibration.last_layers import last_layers
+from hf_focal.calibration.trial_runs import Trial
 from hf_focal.losses import ClosedFormLoss, Loss
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.trainer.evaluation_accumulators import class_indices
@@ -268,7 +268,7 @@ class _Sums:
 
 
 def _last_linear(model: nn.Module) -> nn.Linear:
-    layers = last_layers(model)
+    layers = Trial(model).logit_layers()
     if len(layers) != 1:
         raise ValueError(f"model must have one last layer, got {type(model).__name__}, which has {len(layers)}")
     if not isinstance(layers[0], nn.Linear):
