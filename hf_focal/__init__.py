@@ -11,10 +11,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import AffineScaling as AffineScaling
     from .calibration import CalibrationFit as CalibrationFit
+    from .calibration import Correction as Correction
+    from .calibration import LabelTemperatures as LabelTemperatures
     from .calibration import Temperature as Temperature
     from .calibration import TemperatureStream as TemperatureStream
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
     from .calibration import calibrated_generation as calibrated_generation
+    from .calibration import correction_from_dict as correction_from_dict
     from .calibration import fit_calibration as fit_calibration
     from .calibration import fit_matrix_scaling as fit_matrix_scaling
     from .calibration import fit_temperature as fit_temperature
@@ -44,8 +47,9 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 
 _NAMES = {
     "calibration": (
-        *("AffineScaling", "CalibrationFit", "Temperature", "TemperatureStream"),
-        *("apply_calibrated_generation", "calibrated_generation", "fold_calibration", "fold_temperature"),
+        *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "Temperature", "TemperatureStream"),
+        *("apply_calibrated_generation", "calibrated_generation", "correction_from_dict"),
+        *("fold_calibration", "fold_temperature"),
         *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),

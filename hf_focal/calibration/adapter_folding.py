@@ -26,13 +26,10 @@ def fold_saved_adapter(
 
     `model`, which was just saved to `folder`, is changed for the trial of `fold_calibration`, and then restored. The
     record that `fold_calibration` adds to its configuration is stored in the metadata of the adapter's weight file;
-    `adapter_calibration` reads the record. Raises what `fold_calibration` raises, and `TypeError` for a language model
-    or an adapter not named "default".
+    `adapter_calibration` reads the record. Raises what `fold_calibration` raises; `TypeError` for a language model.
     """
     if hasattr(model, "can_generate") and model.can_generate():
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
-    if model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
-        raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
     own = {name: tensor for name, tensor in model.named_parameters() if _OF_COPY.search(name)}
     kept, config = {name: tensor.detach().clone() for name, tensor in own.items()}, copy.deepcopy(model.config)
     path = Path(folder, _FILE)

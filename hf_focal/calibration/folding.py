@@ -62,6 +62,7 @@ def fold(model: Any, correction: Foldable, example: Mapping[str, Any] | None = N
 def has_bias(model: Any, example: Mapping[str, Any] | None = None) -> bool:
     """Return False if a classifier's last layer has no bias, into which a correction's offset could be folded."""
     try:
+        check_whole(model)
         return all(layer.bias is not None for layer in Trial(model, example).logit_layers())
     except TypeError:  # nothing can be folded anyway
         return True
@@ -300,10 +301,11 @@ def check_whole(model: Any) -> bool:
     generates = can_generate(model)
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return generates
-    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
     # FSDP's unsharded parameters are temporary copies. ZeRO-3 marks sharded parameters with an id.
-    if isinstance(model, FSDPModule) or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+    sharded = any(isinstance(module, FSDPModule | FullyShardedDataParallel) for module in model.modules())
+    if sharded or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise TypeError(
             f"the model must be whole, got a {type(model).__name__} sharded by FSDP or ZeRO-3: save it, and "
             "fold what from_pretrained loads"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ class Trial:
 
     Args:
         model: a model of Transformers, or one with the same interface.
-        example: inputs of the model, such as a batch of the data without labels. If None, a batch is made from the
-            model's config.
+        example: inputs of the model, such as a batch of the data without labels. Without it, or if it does not run, a
+            batch is made from the model's config.
 
     Raises:
         TypeError: no batch runs, or the output has no logits.
@@ -28,7 +29,7 @@ class Trial:
         self.model, self.inputs, problem = model, dict[str, Tensor](), None
         parameter = next(model.parameters())
         self.device, dtype = (getattr(model, name, getattr(parameter, name)) for name in ("device", "dtype"))
-        for inputs in _dummy_inputs(model) if example is None else [example]:
+        for inputs in chain([] if example is None else [example], _dummy_inputs(model)):
             self.inputs = {
                 name: value.to(self.device, dtype if value.is_floating_point() else None)
                 for name, value in inputs.items()
@@ -112,6 +113,11 @@ class Trial:
             "model must have logits that are proportional to the outputs of its last Linear or Conv2d layers, got "
             f"{self.name}, whose are not"
         )
+
+
+def first_rows(batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the first two rows of a batch's tensors, without labels, on the CPU."""
+    return {name: value[:2].cpu() for name, value in batch.items() if isinstance(value, Tensor) and name != "labels"}
 
 
 def scaled_alike(logits: Tensor, before: Tensor, factor: float, tolerance: float = 1e-5) -> bool:

@@ -30,6 +30,7 @@ from ..calibration import (
 from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
 from ..calibration.folding import has_bias
 from ..calibration.temperature_grid import OBJECTIVES, STREAM_OBJECTIVES, check_objective, few_samples
+from ..calibration.trial_runs import first_rows
 from ..hub.hub_publishing import HubError, create_repository, publish, repository_of
 from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
@@ -138,6 +139,7 @@ class FocalTrainer(Trainer):
         self._calibration_when_fitted: dict[str, Any] = {}
         self.fitted_on: Any = None  # the dataset of the last fit
         self._accumulator: Any = None  # used by the current evaluation
+        self._example: dict[str, Tensor] | None = None  # two rows of an evaluation, on which a fold is tried
         self._labels_required = self._serves_update = self._measured = False
         self.checkpoint_pushes: list[Future] = []
         self.build_loss()
@@ -241,6 +243,7 @@ class FocalTrainer(Trainer):
         with deferred(self.deferred_head if model.training else None):
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self._accumulator is not None:
+            self._example = self._example or first_rows(inputs)
             own = num_measured_samples(len(labels), self.args.per_device_eval_batch_size)
             logits, targets = self.compute_loss_func.logits_and_targets(outputs, labels)
             self._accumulator.update(padded_positions(logits[:own], self.head, self.model), targets[:own])
@@ -471,7 +474,7 @@ class FocalTrainer(Trainer):
         check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
         logits, labels = self.collect(dataset, CollectedLogits())
-        options = {"num_bins": self.args.calibration_bins, "bias": has_bias(self.model)}
+        options = {"num_bins": self.args.calibration_bins, "bias": has_bias(self.model, self._example)}
         self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
         self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
         self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
@@ -519,11 +522,12 @@ class FocalTrainer(Trainer):
         self.save_model(_internal_call=True)  # without a push
         self.forget_folded_temperature()
         if self.correction is not None and self.is_world_process_zero():
-            fold_saved(self.accelerator.unwrap_model(self.model), folder, self.correction, earlier)
-            if self.temperature is not None:
+            if self.temperature is not None:  # before the fold, which may fail
                 self.temperature.save(folder / "temperature.json")
             if self.calibration_fit is not None:
                 write_json(folder / "calibration.json", self.calibration_fit.to_dict())
+            model = self.accelerator.unwrap_model(self.model)
+            fold_saved(model, folder, self.correction, earlier, self._example)
 
     def create_model_card(
         self,

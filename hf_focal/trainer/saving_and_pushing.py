@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -56,21 +57,29 @@ def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def fold_saved(model: Any, folder: Path, correction: Correction, earlier: dict[Path, tuple[int, int]]) -> None:
+def fold_saved(
+    model: Any,
+    folder: Path,
+    correction: Correction,
+    earlier: dict[Path, tuple[int, int]],
+    example: Mapping[str, Any] | None = None,
+) -> None:
     """Fold a correction into a saved model. If that fails, record the correction in the saved configuration, and warn.
 
     Only the saved files change. `model` does not, because FSDP2 and ZeRO-3 may keep only shards of it in memory.
-    `earlier` is what `weight_files` returned before the model was saved. If the model has an adapter, only the adapter
-    is saved. An adapter cannot hold the temperature of a language model, so this temperature is recorded in the saved
-    generation configuration instead.
+    `earlier` is what `weight_files` returned before the model was saved, and `example` is a batch for the trial of
+    `fold_calibration`. If the model has an adapter, only the adapter is saved. An adapter cannot hold the temperature
+    of a language model, so this temperature is recorded in the saved generation configuration instead.
     """
     model_class, adapter = type(model), without_adapter(model) is not model
     try:
+        if adapter and model.active_adapters != ["default"]:  # PEFT saves other adapters in subfolders
+            raise TypeError(f"the active adapter must be 'default', got {model.active_adapters}")
         # FSDP's sharded state dicts and ZeRO-3's checkpoints are saved in other kinds of files.
         if weight_files(folder) == earlier:
             raise TypeError("the model must be saved unsharded, got an FSDP or ZeRO-3 plugin that shards it")
         if adapter:
-            return fold_saved_adapter(model, folder, correction)
+            return fold_saved_adapter(model, folder, correction, example)
         name = model_class.__name__.removeprefix("FSDP")
         model_class = next(parent for parent in model_class.__mro__ if parent.__name__ == name)
         if not issubclass(model_class, PreTrainedModel):
@@ -79,8 +88,8 @@ def fold_saved(model: Any, folder: Path, correction: Correction, earlier: dict[P
             from transformers.integrations import HfDeepSpeedConfig
 
             unsharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 0}})  # noqa: F841 (in force while referenced)
-        fold_calibration(model_class.from_pretrained(folder), correction).save_pretrained(folder)
-    except (TypeError, OSError, ImportError) as error:
+        fold_calibration(model_class.from_pretrained(folder), correction, example).save_pretrained(folder)
+    except Exception as error:  # a model's own code raises anything
         config = folder / "config.json"
         if config.is_file():  # as JSON, which works for the configuration of any class
             values = json.loads(config.read_text(encoding="utf-8"))

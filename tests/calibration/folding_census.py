@@ -10,7 +10,9 @@ from hf_focal.calibration.trial_runs import Trial, close
 
 T = 1.7
 SMALL = {
-    **dict.fromkeys(["hidden_size", "d_model", "n_embd", "emb_dim", "dim", "embed_dim", "embedding_size", "n_embed"], 16),
+    **dict.fromkeys(
+        ["hidden_size", "d_model", "n_embd", "emb_dim", "dim", "embed_dim", "embedding_size", "n_embed"], 16
+    ),
     **dict.fromkeys(["num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"], 2),
     **dict.fromkeys(["num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"], 2),
     **dict.fromkeys(["decoder_attention_heads", "num_key_value_heads", "num_decoder_layers", "attention_heads"], 2),
@@ -21,7 +23,15 @@ SMALL = {
     **dict.fromkeys(["num_experts_per_tok", "moe_top_k", "moe_k"], 1),
     **dict.fromkeys(["vocab_size", "entity_vocab_size"], 60),
     **dict.fromkeys(["max_position_embeddings", "n_positions", "max_source_positions"], 64),
-    **{"decoder_ffn_dim": 24, "image_size": 32, "num_labels": 3, "d_embed": 16, "kv_lora_rank": 8, "q_lora_rank": 8},
+    **{
+        "decoder_ffn_dim": 24,
+        "image_size": 32,
+        "num_labels": 3,
+        "d_embed": 16,
+        "n_embed": 16,
+        "kv_lora_rank": 8,
+        "q_lora_rank": 8,
+    },
     **{"num_codevectors_per_group": 8, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2},
     **{"num_latents": 8, "d_latents": 16, "max_length": 32, "num_mel_bins": 16},
 }
@@ -31,7 +41,11 @@ SUB_CONFIGS = ("text_config", "vision_config", "backbone_config", "encoder", "de
 
 def small_options(config, special=True):
     """The options that make a config of this class small, for all names in `SMALL` that it has."""
-    names = {*vars(config), *getattr(config, "attribute_map", {}), *inspect.signature(type(config).__init__).parameters}
+    names = {
+        *vars(config),
+        *getattr(config, "attribute_map", {}),
+        *inspect.signature(type(config).__init__).parameters,
+    }
     options = {name: value for name, value in SMALL.items() if name in names}
     mapped = getattr(config, "attribute_map", {})
     options = {name: value for name, value in options.items() if mapped.get(name, name) == name}

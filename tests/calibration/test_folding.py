@@ -169,9 +169,7 @@ def test_a_fold_that_does_not_give_the_corrected_logits_is_undone():
 def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
     model = Classifier(lambda a: a.mean(1))
     model.main_input_name = "graphs"
-    with pytest.raises(
-        TypeError, match=r"must run on a small batch.* got Classifier: give one as `example`"
-    ):
+    with pytest.raises(TypeError, match=r"must run on a small batch.* got Classifier: give one as `example`"):
         fold_temperature(model, 1.7)
     with torch.no_grad():
         before = model(**IMAGES)
@@ -182,9 +180,7 @@ def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
 def test_models_that_neither_classify_nor_generate_are_refused(name):
     model = build(name, **(TINY if name.startswith("Bert") else SMALL_T5))
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(
-        TypeError, match=f"a classifier or a language model, whose output has logits, got {name}"
-    ):
+    with pytest.raises(TypeError, match=f"a classifier or a language model, whose output has logits, got {name}"):
         fold_temperature(model, 2.0)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert not hasattr(model.config, "calibration")
@@ -234,9 +230,7 @@ def test_temperature_must_be_finite_and_positive(value):
 def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
     model = build("BertForSequenceClassification", **TINY).to(dtype)
     before = model.classifier.weight.clone()
-    with pytest.raises(
-        ValueError, match=f"correction must keep weights and logits finite in {dtype}, got T"
-    ):
+    with pytest.raises(ValueError, match=f"correction must keep weights and logits finite in {dtype}, got T"):
         fold_temperature(model, value)
     assert torch.equal(model.classifier.weight, before) and not hasattr(model.config, "calibration")
 

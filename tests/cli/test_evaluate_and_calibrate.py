@@ -1,6 +1,7 @@
 """Every kind of model against its own logits, as plain Transformers gives them row by row."""
 
 import errno
+import functools
 import io
 import json
 import re
@@ -285,14 +286,23 @@ def test_a_model_that_cannot_be_folded_carries_its_temperature(soft_capped, tmp_
     assert again.pre["nll"] == result.pre["nll"] and "is evaluated without T" in summary(again)
 
 
-def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path):
+def test_a_head_that_takes_no_temperature_is_told_before_anything_is_measured(tmp_path, monkeypatch):
+    forward = XLMForSequenceClassification.forward
+
+    @functools.wraps(forward)
+    def capped(self, *args, **kwargs):
+        output = forward(self, *args, **kwargs)
+        output.logits = output.logits.tanh()
+        return output
+
+    monkeypatch.setattr(XLMForSequenceClassification, "forward", capped)
     tokenizer = train_word_tokenizer(["good fine", "bad poor"])
     model = XLMForSequenceClassification(XLMConfig(vocab_size=len(tokenizer), emb_dim=8, n_layers=1, n_heads=2))
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
     file = tmp_path / "data.csv"
     file.write_text("text,label\n" + "good fine,1\nbad poor,0\nbad fine,0\n" * 4)
-    with pytest.raises(InputError, match=r"cannot be folded into this model: .*classification head .*got XLMForSeq"):
+    with pytest.raises(InputError, match=r"cannot be folded into this model: .*proportional to .*got XLMForSeq"):
         calibrate_model(tmp_path / "model", str(file), output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert calibrate_model(tmp_path / "model", str(file)).temperature.is_fitted  # which saves nothing

@@ -374,7 +374,8 @@ def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     capsys.readouterr()
     folders = [str(tmp_path / name) for name in ("run", "calibrated", "evaluated")]
     assert main(["report", *folders, "--output", str(tmp_path / "page.html")]) == 0
-    assert capsys.readouterr().out == f"Written to {tmp_path / 'page.html'}\n"
+    table, *_, written = capsys.readouterr().out.splitlines()
+    assert table.startswith("| Model | ") and written == f"Written to {tmp_path / 'page.html'}"
     page = html.unescape((tmp_path / "page.html").read_text(encoding="utf-8").replace("<wbr>", ""))
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
     assert names == ["flsd53", "(majority class)", "model (calibrated)", "model (evaluated)", "(majority class)"]

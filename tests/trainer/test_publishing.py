@@ -26,10 +26,11 @@ from transformers import (
     Trainer,
 )
 
-from hf_focal import apply_calibrated_generation, calibrated_generation, fold_temperature
+from hf_focal import Temperature, apply_calibrated_generation, calibrated_generation, fold_temperature
+from hf_focal.calibration import correction_from_dict
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
-from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
+from hf_focal.trainer import FocalTrainer, FocalTrainingArguments, saving_and_pushing
 from hf_focal.trainer.saving_and_pushing import weight_files
 
 LOAD_FROM_HUB = """
@@ -193,12 +194,23 @@ def test_the_card_of_a_training_that_was_stopped_says_how_long_it_was(planned, s
     assert f"| {setting}|" in card_in(tmp_path / "model").text
 
 
-def test_a_temperature_with_which_folding_fails_is_not_written(tmp_path):
+def test_the_fit_is_kept_whatever_fails_in_folding(tmp_path, caplog, monkeypatch):
     trainer = trainer_of(tmp_path / "model")
-    trainer.temperature = replace(trainer.fit_temperature(), value=1e-310)
-    with pytest.raises(ValueError, match="temperature must keep weights and logits finite"):
-        trainer.save_calibrated()
-    assert not (tmp_path / "model" / "temperature.json").exists()
+    trainer.temperature = fitted = replace(trainer.fit_temperature(), value=1e-310)
+    trainer.save_calibrated()
+    assert "T = 1e-310 is not in the saved weights" in caplog.text and "weights and logits finite" in caplog.text
+    assert Temperature.load(tmp_path / "model" / "temperature.json") == fitted
+
+    def fail(*args):
+        raise RuntimeError("of the model's own code")
+
+    monkeypatch.setattr(saving_and_pushing, "fold_calibration", fail)
+    trainer.temperature = fitted = replace(fitted, value=1.5)
+    trainer.save_calibrated()
+    assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["calibration"]["folded"] is False and correction_from_dict(config["calibration"]) == fitted
+    assert Temperature.load(tmp_path / "model" / "temperature.json") == fitted
 
 
 def test_saving_the_model_without_its_temperature_is_told(tmp_path, caplog):
