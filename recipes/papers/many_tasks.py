@@ -1,0 +1,269 @@
+"""Fine-tune pretrained encoders on many tasks with several losses, and save the logits of each model.
+
+    python recipes/papers/many_tasks.py --data ../shared/data --encoders ENCODERS --blocks a b c d --output_dir OUT
+
+`ENCODERS` is a folder with the folders of the encoders, by the names in `ENCODERS` below. The blocks are the plan that
+`plan` lists, in its order. Each finished run has a folder with `run.json` (settings and test measures) and
+`logits.npz` (float16: held-out pool, test set, and, if the task has one, a set from another distribution). Several
+processes can share one output folder: each takes the next run that nobody has begun. After a kill, give `--take_over`
+once to run again what was begun and not finished.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import transformers
+from datasets import Dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    TrainerCallback,
+    set_seed,
+)
+
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+
+SPLIT_SEED = 0  # of the test subset, which is the same for all runs
+POOL, TEST, ADAFOCAL = 1000, 2000, 500  # samples: held out in all, measured at most, of AdaFocal's updates
+ENCODERS = {"minilm": ("all-MiniLM-L6-v2", 1e-4), "mpnet": ("all-mpnet-base-v2", 5e-5)}  # folder, learning rate
+LOSSES = [
+    *("cross_entropy", "flsd53", "focal:gamma=1", "adafocal", "label_smoothing:alpha=0.05", "dual_focal"),
+    *("focal:gamma=2", "adafocal@10"),  # @10: update γ every 10 steps instead of every epoch
+]
+FEW = {"clinc150": 1500, "banking77": 1000}  # training samples of the small size, where not 500
+TASKS = [
+    *("tweet_emotion", "banking77", "sst", "tweet_offensive", "clinc150", "newsgroups", "custrev", "tweet_irony"),
+    *("goemotions", "trec_qa", "mpqa", "sst5", "newsgroups_by_date"),
+]
+LARGE = ["clinc150", "banking77", "tweet_offensive", "goemotions", "sst", "newsgroups"]
+NOISY, LONG = ["sst", "banking77"], ["sst", "banking77", "tweet_emotion", "newsgroups"]
+
+
+def plan(block: str) -> Iterator[dict]:
+    """List the runs of a block in order; a stop at any point leaves each task with about the same runs."""
+
+    def runs(tasks: list[str], losses: list[str], seed: int, **settings: object) -> Iterator[dict]:
+        for task in tasks:
+            for loss in losses:
+                if not (task == "goemotions" and loss.startswith("dual_focal")):  # has no sigmoid form
+                    yield {"task": task, "loss": loss, "seed": seed, "size": "few", "encoder": "minilm", "epochs": 3,
+                           "noise": 0.0} | settings  # fmt: skip
+
+    if block == "a":
+        for seed in (1, 2, 3):
+            yield from runs(TASKS, LOSSES[:4], seed)
+            yield from runs(TASKS, LOSSES[4:], seed)
+    elif block in "bc":
+        for seed in (1, 2):
+            yield from runs(LARGE, LOSSES[:4], seed, **({"size": "5000"} if block == "b" else {"encoder": "mpnet"}))
+    else:
+        for seed in (1, 2):
+            yield from runs(LONG, LOSSES[:4], seed, epochs=10)
+            yield from runs(NOISY, LOSSES[:4], seed, noise=0.2)
+
+
+def body(post: str) -> str:
+    return post.partition("\n\n")[2]
+
+
+def read(data: Path, task: str) -> dict[str, pd.DataFrame]:
+    """Read the tables "train", "test", and, for some tasks, "shift", with the columns text, label, and maybe pair."""
+
+    def table(name: str, split: str) -> pd.DataFrame:
+        return pd.read_parquet(data / name / f"{split}.parquet")
+
+    def sst(split: str, column: str) -> pd.DataFrame:
+        rows = table("sst", split)
+        return rows.assign(label=rows[column])[rows[column] >= 0]
+
+    if task == "sst":
+        return {"train": sst("train", "label"), "test": sst("test", "label"), "shift": table("custrev", "test")}
+    if task == "sst5":
+        return {"train": sst("train", "label5"), "test": sst("test", "label5")}
+    if task.startswith("newsgroups"):
+        splits = {split: table("newsgroups", split) for split in ("train", "test")}
+        splits = {split: rows.assign(text=rows["text"].map(body)) for split, rows in splits.items()}
+        if task == "newsgroups":  # the random split of the papers
+            rows = pd.concat(splits.values(), ignore_index=True)
+            rows = rows.iloc[np.random.default_rng(0).permutation(len(rows))]
+            splits = {"train": rows[3999:], "test": rows[:3999]}
+        return splits
+    splits = {split: table(task, split) for split in ("train", "test")}
+    if task == "clinc150":
+        splits["shift"] = table(task, "out_of_scope_test").assign(label=0)  # no class is right
+    if task == "goemotions":
+        splits = {split: rows.rename(columns={"labels": "label"}) for split, rows in splits.items()}
+    if task == "trec_qa":
+        splits = {split: rows.rename(columns={"question": "text", "answer": "pair"}) for split, rows in splits.items()}
+    return splits
+
+
+def load_splits(data: Path, run: dict) -> tuple[dict[str, Dataset], int]:
+    """Return the splits "train", "pool" (held out), "test", and maybe "shift", and the number of classes."""
+    tables, rng = read(data, run["task"]), np.random.default_rng(run["seed"])
+    rows = tables.pop("train")
+    if run["task"] == "trec_qa":  # the samples of a question stay together
+        questions = rng.permutation(rows["text"].unique())
+        pooled = rows["text"].isin(questions[: len(questions) // 5])
+        pool, train = rows[pooled].sample(frac=1, random_state=run["seed"])[:POOL], rows[~pooled]
+        train = train.sample(frac=1, random_state=run["seed"])
+    else:
+        rows = rows.iloc[rng.permutation(len(rows))]
+        pool, train = rows[:POOL], rows[POOL:]
+    train = train[: FEW.get(run["task"], 500) if run["size"] == "few" else int(run["size"])]
+    tables = {"train": train, "pool": pool, **tables}
+    several = run["task"] == "goemotions"
+    num_classes = 28 if several else int(rows["label"].max()) + 1
+    splits = {}
+    for name, part in tables.items():
+        if name in ("test", "shift") and len(part) > TEST:
+            part = part.sample(TEST, random_state=SPLIT_SEED)
+        labels = np.stack(part["label"].map(lambda ids: np.isin(np.arange(28), ids)).tolist()).astype(np.float32) \
+            if several else part["label"].to_numpy()  # fmt: skip
+        if name == "train" and run["noise"]:
+            wrong = rng.random(len(labels)) < run["noise"]
+            labels[wrong] = (labels[wrong] + rng.integers(1, num_classes, wrong.sum())) % num_classes
+        columns = {"text": part["text"].tolist(), "labels": labels.tolist()}
+        splits[name] = Dataset.from_dict(columns | ({"pair": part["pair"].tolist()} if "pair" in part else {}))
+    return splits, num_classes
+
+
+def encode(samples: Dataset, tokenizer, sort: bool) -> Dataset:
+    def tokens(batch):
+        return tokenizer(batch["text"], batch.get("pair"), truncation=True, max_length=128)
+
+    encoded = samples.map(
+        tokens, batched=True, remove_columns=[name for name in samples.column_names if name != "labels"]
+    )
+    if sort:  # batches of similar lengths are faster
+        encoded = encoded.select(np.argsort([len(ids) for ids in encoded["input_ids"]], kind="stable"))
+    return encoded
+
+
+@torch.no_grad()
+def logits_of(model, samples: Dataset, collate) -> np.ndarray:
+    was_training = model.training
+    model.eval()
+    batches = (samples.select(range(i, min(i + 64, len(samples)))) for i in range(0, len(samples), 64))
+    logits = []
+    for batch in batches:
+        inputs = collate(list(batch.remove_columns("labels")))
+        logits.append(model(**inputs).logits.float())
+    model.train(was_training)
+    return torch.cat(logits).numpy().astype(np.float16)
+
+
+def measure(logits: np.ndarray, labels: np.ndarray, several: bool) -> dict[str, float]:
+    metrics = CalibrationMetrics(link="sigmoid" if several else "softmax")
+    metrics.update(torch.from_numpy(logits).float(), torch.from_numpy(labels))
+    values = metrics.compute()
+    return {name: float(f"{values[name]:.6g}") for name in ("error", "nll", "brier", "ece") if name in values}
+
+
+class LogitsOfEpochs(TrainerCallback):
+    def __init__(self, splits: dict[str, Dataset], collate) -> None:
+        self.splits, self.collate, self.arrays = splits, collate, {}
+
+    def on_epoch_end(self, args, state, control, model=None, **kwargs) -> None:
+        for name, samples in self.splits.items():
+            self.arrays[f"{name}_logits_epoch{round(state.epoch)}"] = logits_of(model, samples, self.collate)
+
+
+def train_one(run: dict, data: Path, encoders: Path, folder: Path, bf16: bool) -> None:
+    path, learning_rate = encoders / ENCODERS[run["encoder"]][0], ENCODERS[run["encoder"]][1]
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    splits, num_classes = load_splits(data, run)
+    encoded = {name: encode(part, tokenizer, sort=name in ("test", "shift")) for name, part in splits.items()}
+    several = run["task"] == "goemotions"
+    loss, _, interval = run["loss"].partition("@")
+    args = FocalTrainingArguments(
+        output_dir=str(folder),
+        loss=loss,
+        gamma_update_steps=int(interval) if interval else None,
+        seed=run["seed"],
+        num_train_epochs=run["epochs"],
+        learning_rate=learning_rate,
+        lr_scheduler_type="linear",
+        warmup_steps=0.1,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        bf16=bf16,
+        use_cpu=True,
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=64,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    set_seed(run["seed"])  # the head's initial weights
+    problem = "multi_label_classification" if several else "single_label_classification"
+    model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=num_classes, problem_type=problem)
+    collate = DataCollatorWithPadding(tokenizer)
+    epochs = LogitsOfEpochs({name: encoded[name] for name in ("pool", "test")}, collate)
+    trainer = FocalTrainer(
+        model=model,
+        args=args,
+        train_dataset=encoded["train"],
+        calibration_dataset=encoded["pool"].select(range(min(ADAFOCAL, len(encoded["pool"])))),
+        processing_class=tokenizer,
+        data_collator=collate,
+        callbacks=[epochs] if run["epochs"] > 3 else [],
+    )
+    started = time.time()
+    trainer.train()
+    seconds = time.time() - started
+    arrays, record = epochs.arrays, {**run, "num_classes": num_classes, "learning_rate": learning_rate, "bf16": bf16}
+    record |= {f"{name}_samples": len(part) for name, part in encoded.items()}
+    for name in ("pool", "test", "shift"):
+        if name in encoded:
+            arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate)
+            arrays[f"{name}_labels"] = np.asarray(encoded[name]["labels"])
+    record["test"] = measure(arrays["test_logits"], arrays["test_labels"], several)
+    record["seconds"] = {"training": round(seconds, 1), "all": round(time.time() - started, 1)}
+    record["versions"] = {"torch": torch.__version__, "transformers": transformers.__version__}
+    np.savez_compressed(folder / "logits.npz", **arrays)
+    (folder / "run.json.part").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "run.json.part").rename(folder / "run.json")
+    print(f"{time.strftime('%H:%M:%S')} {folder.name} {record['seconds']} {record['test']}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the datasets")
+    parser.add_argument("--encoders", type=Path, required=True, help="the folder of the encoders")
+    parser.add_argument("--blocks", nargs="+", default=["a", "b", "c", "d"])
+    parser.add_argument("--output_dir", type=Path, required=True)
+    parser.add_argument("--bf16", action="store_true", help="train in bfloat16 autocast")
+    parser.add_argument("--take_over", action="store_true", help="run again what was begun and not finished")
+    options = parser.parse_args()
+    for block in options.blocks:
+        for run in plan(block):
+            name = f"{block}_{run['task']}_{run['loss'].replace(':', '_').replace('=', '')}_s{run['seed']}"
+            name += "_noise" if run["noise"] else ""
+            folder = options.output_dir / name
+            if (folder / "run.json").exists():
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            if options.take_over:
+                (folder / "begun").unlink(missing_ok=True)
+            try:
+                os.close(os.open(folder / "begun", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            try:
+                train_one(run, options.data, options.encoders, folder, options.bf16)
+            except Exception as error:
+                print(f"{name} failed: {error!r}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
