@@ -200,7 +200,9 @@ def _with_label_sets(
                     f"must hold lists of {len(names)} zeros and ones, got others in {column!r} of {sources[name]}",
                 )
         else:
-            sets = label_sets_of(config, sources[name], split, InputOptions(label_column=column))
+            # `_is_multi_hot` has decided for all splits; the option does not concern other columns.
+            options = InputOptions(label_column=column, label_format="ids")
+            sets = label_sets_of(config, sources[name], split, options)
         splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
     return splits, names
 

@@ -17,7 +17,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from hf_focal.calibration.trial_runs import Trial
 from hf_focal.losses import ClosedFormLoss, Loss
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.trainer.evaluation_accumulators import class_indices
@@ -268,12 +267,17 @@ class _Sums:
 
 
 def _last_linear(model: nn.Module) -> nn.Linear:
-    layers = Trial(model).logit_layers()
-    if len(layers) != 1:
-        raise ValueError(f"model must have one last layer, got {type(model).__name__}, which has {len(layers)}")
-    if not isinstance(layers[0], nn.Linear):
-        raise TypeError(f"model must end in a linear layer, got {type(layers[0]).__name__} in {type(model).__name__}")
-    return layers[0]
+    name = type(model).__name__
+    if hasattr(model, "distillation_classifier"):
+        raise ValueError(f"model must have one last layer, got {name}, which has 2")
+    heads = ("classifier", "classification_head", "score")
+    head = next((getattr(model, head) for head in heads if hasattr(model, head)), None)
+    if isinstance(head, nn.Sequential):
+        head = head[-1]
+    layer = next((getattr(head, part) for part in ("out_proj", "out") if hasattr(head, part)), head)
+    if not isinstance(layer, nn.Linear):
+        raise TypeError(f"the head must be a Linear layer, or end in one, got {type(layer).__name__} in {name}")
+    return layer
 
 
 def _sample(dataset: Any, size: int, seed: int) -> Dataset:

@@ -114,7 +114,7 @@ def test_name_of_text_files_may_have_dots(write, tmp_path):
 def test_blank_pairs_are_dropped_from_train_alone(write, caplog):
     train = write("corpus/train", en=["", "a", "b", " \u2028\xa0", "c"], de=["x", "", "y", "z", "w"])
     rest = write("corpus/rest", en=["", "a"], de=["x", " "])
-    with caplog.at_level(logging.INFO, "hf_focal"):
+    with caplog.at_level(logging.INFO, "papers"):
         splits = load_parallel(
             train_file=train,
             validation_file=rest,
@@ -131,7 +131,7 @@ def test_blank_pairs_are_dropped_from_train_alone(write, caplog):
 
 
 def test_nothing_is_dropped_or_logged_without_blank_pairs(write, caplog):
-    with caplog.at_level(logging.INFO, "hf_focal"):
+    with caplog.at_level(logging.INFO, "papers"):
         splits = load_parallel(
             train_file=write("train.csv", en=EN, de=DE),
             validation_file=write("v.csv", en=["a"], de=["b"]),

@@ -291,7 +291,7 @@ class TwoLayers(BagOfWords):
         ({}, {"num_samples": 0}, ValueError, "num_samples must be an integer of at least 1, got 0"),
         ({}, {"num_samples": 2.5}, ValueError, "num_samples must be an integer of at least 1, got 2.5"),
         ({"torch_compile": True}, {}, ValueError, "args.torch_compile must be False, got True"),
-        ({"model": TwoLayers()}, {}, TypeError, "the head must be a Linear or Conv2d layer, or end in one"),
+        ({"model": TwoLayers()}, {}, TypeError, "the head must be a Linear layer, or end in one"),
         ({}, {"test_dataset": []}, ValueError, "test_dataset must hold at least one sample, got an empty dataset"),
         (
             {},
