@@ -1,10 +1,9 @@
 """Losses of the focal family and the baselines that they are compared with."""
 
 from .base_loss import LOSSES, Loss, option, register
-from .class_statistics import class_balanced_weights, hits_and_counts
+from .batch_statistics import class_balanced_weights, hits_and_counts, mmce
 from .class_weighted_losses import ClassBalanced, RecallLoss
-from .closed_form_gradients import ClosedForm, ClosedFormLoss, SampleStatistics
-from .focal_formula import focal_from_cross_entropy, soft_target_focal
+from .formulas import focal_from_cross_entropy, soft_target_focal
 from .functional import brier, cross_entropy, focal, label_smoothing
 from .gamma_policies import (
     AdaFocalGamma,
@@ -18,7 +17,7 @@ from .gamma_policies import (
 from .linear_head_loss import linear_loss
 from .loss_config import LossConfig, build_loss
 from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing
-from .mmce import mmce
+from .margin import Form, MarginLoss
 from .sigmoid_loss import SigmoidLoss
 
 __all__ = [
@@ -27,17 +26,16 @@ __all__ = [
     "AdaFocalGamma",
     "Brier",
     "ClassBalanced",
-    "ClosedForm",
-    "ClosedFormLoss",
     "ConstantGamma",
     "CrossEntropyFamily",
+    "Form",
     "GammaPolicy",
     "LabelSmoothing",
     "Loss",
     "LossConfig",
+    "MarginLoss",
     "RecallLoss",
     "SampleDependentGamma",
-    "SampleStatistics",
     "ScheduledGamma",
     "SigmoidLoss",
     "adafocal_update",

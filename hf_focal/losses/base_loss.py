@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_trans
 
 from torch import Tensor, nn
 
-from .number_checks import at_least_0, require
+from .checks import at_least_0, require
 
 IGNORE_INDEX = -100
 

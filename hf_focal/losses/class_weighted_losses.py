@@ -1,17 +1,17 @@
 """Losses that weight samples by their class: by the recall of the class, or by how rare it is."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .base_loss import Loss, option, register
-from .class_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
-from .closed_form_gradients import Entries
-from .dtypes_and_label_checks import accumulation_dtype, constant, is_transformed, sum_dtype
-from .focal_formula import focal_sigmoid_form
+from .batch_statistics import class_balanced_weights, hits_and_counts, recall_of, sum_over_processes
+from .checks import accumulation_dtype, at_least_0, constant, finite, is_transformed, require, sum_dtype, within_0_1
+from .formulas import focal_form
 from .loss_modules import focal_losses
-from .number_checks import at_least_0, finite, require, within_0_1
+from .margin import Form
 
 
 @register
@@ -116,8 +116,9 @@ class ClassBalanced(Loss):
             return focal_losses(logits, labels, self.gamma)
         return _weighted_focal(logits, labels, self.gamma, weights)
 
-    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        return focal_sigmoid_form(entries, self.gamma)  # `SigmoidLoss` multiplies the results by the weights
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+        """Return the form of the unweighted loss, for `SigmoidLoss`, which multiplies it by the weights."""
+        return focal_form(u, self.gamma)
 
     def weights_of_classes(self, logits: Tensor) -> Tensor | None:
         """Return the weights (K,) of the K classes of `logits`, or None if all classes have weight 1."""

@@ -11,10 +11,10 @@ shapes that do not match, labels out of range, and options out of range.
 
 from torch import Tensor
 
-from .closed_form_gradients import elementwise_losses
+from .checks import finite
 from .gamma_policies import GammaPolicy
 from .loss_modules import Brier, LabelSmoothing, focal_losses
-from .number_checks import finite
+from .margin import elementwise_losses
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
@@ -42,9 +42,9 @@ def label_smoothing(
     the label gets α/(K-1). Unless α is 0, every target is positive, so a sample with a masked class has loss +inf.
     """
     loss = LabelSmoothing(alpha, convention)  # type: ignore[arg-type]
-    return elementwise_losses(logits, labels, loss.closed_form, loss.moment, ignore_index)
+    return elementwise_losses(logits, labels, loss.form, loss.second, ignore_index)
 
 
 def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = -100) -> Tensor:
     """Brier score ``Σ_k (softmax_k - onehot_k)²``."""
-    return elementwise_losses(logits, labels, Brier().closed_form, Brier.moment, ignore_index)
+    return elementwise_losses(logits, labels, Brier().form, Brier.second, ignore_index)

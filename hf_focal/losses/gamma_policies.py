@@ -11,8 +11,7 @@ import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from .dtypes_and_label_checks import constant
-from .number_checks import at_least_0, finite, increasing, require
+from .checks import at_least_0, constant, finite, increasing, require
 
 
 class GammaPolicy:

@@ -14,16 +14,8 @@ import torch
 from torch import Tensor
 
 from .base_loss import Loss, check_reduction, divide
-from .closed_form_gradients import (
-    ClosedForm,
-    ClosedFormLoss,
-    needed_again,
-    refuse_second_derivative,
-    sample_statistics,
-    turn_into_gradient,
-)
-from .dtypes_and_label_checks import accumulation_dtype, check_labels, check_logits, is_transformed
-from .number_checks import finite, require
+from .checks import accumulation_dtype, check_labels, check_logits, finite, is_transformed, require
+from .margin import Form, MarginLoss, Statistics, statistics, turn_into_gradient
 
 # Number of logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk
 # reads and writes the whole accumulated gradient of the weight.
@@ -52,7 +44,8 @@ def linear_loss(
     weight is summed over the chunks in float32. Under `torch.compile`, this function causes a graph break.
 
     Args:
-        loss: a `ClosedFormLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, label smoothing, or Brier.
+        loss: a `MarginLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, dual focal, label
+            smoothing, or Brier.
         hidden: (..., H), any floating dtype: the hidden states, which are the input of the head.
         weight: (K, H), the weight of the head, which may be shared with an embedding. Except under autocast, its
             dtype must be that of `hidden`.
@@ -69,15 +62,15 @@ def linear_loss(
         A scalar, or for "none" a tensor with the shape of `labels`: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range; a loss without a
-            closed-form gradient, such as MMCE.
+        TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range; a loss that is no
+            `MarginLoss`, such as MMCE.
         RuntimeError: in backward, if a second derivative is requested.
         NotImplementedError: under a transform of `torch.func`.
     """
     if not isinstance(loss, Loss):
         raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
-    if not isinstance(loss, ClosedFormLoss):
-        raise ValueError(f"loss must have a closed-form gradient, got {loss}: use it on the logits")
+    if not isinstance(loss, MarginLoss):
+        raise ValueError(f"loss must depend on one sample at a time (a MarginLoss), got {loss}: use it on the logits")
     check_reduction(reduction, num_items)
     logit_scale = finite("logit_scale", logit_scale)
     require(soft_cap is None or finite("soft_cap", soft_cap) > 0, f"soft_cap must be above 0, got {soft_cap}")
@@ -102,10 +95,10 @@ def linear_loss(
     )
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
     in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
-    apply = _Sum.apply if in_forward else _Elementwise.apply
+    apply = _Linear.apply
     if torch.compiler.is_compiling():  # a decorator would import the compiler with this module
         apply = torch.compiler.disable(apply)
-    values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head)
+    values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head, in_forward)
     if reduction == "none":
         return values.reshape(labels.shape)
     total = values.sum()
@@ -150,7 +143,7 @@ class _Chunk(NamedTuple):
 class _Head(NamedTuple):
     """Everything that the losses depend on except the hidden states, weight, and bias."""
 
-    loss: ClosedFormLoss
+    loss: MarginLoss
     kept: Tensor  # (R,): indices of the hidden states whose labels are not ignored
     labels: Tensor  # (R, 1)
     dtype: torch.dtype  # of the matrix products
@@ -181,13 +174,26 @@ class _Head(NamedTuple):
             yield _Chunk(kept, labels, inputs, logits, cap_slope)
 
     def add_gradients(
-        self, gradients: list[Tensor | None], chunk: _Chunk, form: ClosedForm, grad: Tensor, weight: Tensor
+        self,
+        gradients: list[Tensor | None],
+        chunk: _Chunk,
+        of_chunk: tuple[Statistics, Form],
+        grad: Tensor | float,
+        weight: Tensor,
+        kept: bool,
     ) -> None:
         """Add the chunk's gradients of the hidden states, weight, and bias to `gradients`.
 
-        `grad` is the gradient with respect to the chunk's losses. The e_k in `chunk.logits` are overwritten.
+        `grad` is the gradient with respect to the chunk's losses. `chunk.logits`, which hold the e_k if `kept`, are
+        overwritten.
         """
-        turn_into_gradient(chunk.logits, chunk.labels, form, grad * self.logit_scale)
+        sample, form = of_chunk
+        grad = grad * self.logit_scale
+        of_second = None if form.of_second is None else form.of_second * grad
+        logits = None if kept else chunk.logits
+        turn_into_gradient(
+            chunk.logits, chunk.labels, sample, form.of_margin * grad, of_second, self.loss.second, logits
+        )
         if chunk.cap_slope is not None:
             chunk.logits.mul_(chunk.cap_slope)
         of_hidden, of_weight, of_bias = gradients
@@ -202,63 +208,54 @@ class _Head(NamedTuple):
             of_bias.add_(chunk.logits.sum(0, dtype=of_bias.dtype))
 
 
-class _Sum(torch.autograd.Function):
-    """The sum of the losses. Forward also computes the gradients."""
+class _Linear(torch.autograd.Function):
+    """The losses (N,), 0 for ignored labels; or, if `summed`, their sum, whose gradients forward also computes.
+
+    The first backward of the sum uses these gradients up. Other backward passes compute the logits again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
-        ctx.gradients = _zeros(ctx, hidden, weight, bias)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head, summed: bool) -> Tensor:
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.head, ctx.summed, ctx.samples = head, summed, []
+        ctx.gradients = _zeros(ctx, hidden, weight, bias) if summed else None
         values = []
         with torch.autocast(hidden.device.type, enabled=False):
             weight = weight.to(head.dtype)
             for chunk in head.chunks(hidden, weight, bias):
-                statistics = sample_statistics(chunk.logits, chunk.labels, chunk.logits, head.loss.moment)
-                form = head.loss.closed_form(statistics)
-                head.add_gradients(ctx.gradients, chunk, form, torch.ones_like(form.value), weight)
+                sample = statistics(chunk.logits, chunk.labels, chunk.logits if summed else None, head.loss.second)
+                form = head.loss.form(sample.u, sample.second, len(weight))
+                if summed:
+                    head.add_gradients(ctx.gradients, chunk, (sample, form), 1.0, weight, kept=True)
                 values.append(form.value)
-        return torch.cat(values).sum()
+                # γ may change before backward, so it uses these derivatives.
+                ctx.samples.append((sample, form._replace(value=form.value[:0])))
+        total = torch.cat(values)
+        return total.sum() if summed else total.new_zeros(len(hidden)).index_copy_(0, head.kept, total)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
-        gradients = ctx.gradients
-        if needed_again(gradients):
-            gradients = [None if gradient is None else gradient.clone() for gradient in gradients]
-        else:
-            ctx.gradients = None
-        for gradient in gradients:
-            if gradient is not None:
-                gradient.mul_(grad)
-        return *gradients, None
-
-
-class _Elementwise(torch.autograd.Function):
-    """Elementwise losses, 0 for ignored labels. Backward computes the logits again."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: _Head) -> Tensor:
-        ctx.save_for_backward(hidden, weight, bias)
-        ctx.head, ctx.forms = head, []
-        with torch.autocast(hidden.device.type, enabled=False):
-            for chunk in head.chunks(hidden, weight.to(head.dtype), bias):
-                statistics = sample_statistics(chunk.logits, chunk.labels, None, head.loss.moment)
-                ctx.forms.append(head.loss.closed_form(statistics))
-        values = torch.cat([form.value for form in ctx.forms])
-        return values.new_zeros(len(hidden)).index_copy_(0, head.kept, values)
-
-    @staticmethod
-    def backward(ctx: Any, grad_values: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
+        if torch.is_grad_enabled():
+            # With PyTorch's decorator `once_differentiable`, the gradient would silently be treated as a constant.
+            raise RuntimeError(
+                "the gradient of linear_loss cannot be differentiated again (create_graph=True): use the loss on "
+                "logits"
+            )
         hidden, weight, bias = ctx.saved_tensors
-        head = ctx.head
-        gradients = _zeros(ctx, hidden, weight, bias)
-        with torch.autocast(hidden.device.type, enabled=False):
-            weight = weight.to(head.dtype)
-            # γ may have changed since forward, so use the coefficients of the losses that forward returned.
-            for chunk, form in zip(head.chunks(hidden, weight, bias), ctx.forms, strict=True):
-                sample_statistics(chunk.logits, chunk.labels, chunk.logits, None)
-                head.add_gradients(gradients, chunk, form, grad_values[chunk.kept], weight)
-        return *gradients, None
+        head: _Head = ctx.head
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            gradients = _zeros(ctx, hidden, weight, bias)
+            with torch.autocast(hidden.device.type, enabled=False):
+                weight = weight.to(head.dtype)
+                for chunk, of_chunk in zip(head.chunks(hidden, weight, bias), ctx.samples, strict=True):
+                    of_losses = 1.0 if ctx.summed else grad[chunk.kept]
+                    head.add_gradients(gradients, chunk, of_chunk, of_losses, weight, kept=False)
+        if ctx.summed:
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(grad)
+        return *gradients, None, None
 
 
 def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from .base_loss import LOSSES, Loss, Option
-from .number_checks import finite
+from .checks import finite
 from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 
 

@@ -1,16 +1,15 @@
 """Losses that do not weight the classes, each as a module."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from .base_loss import IGNORE_INDEX, Loss, option, register
-from .class_statistics import num_processes
-from .closed_form_gradients import ClosedForm, ClosedFormLoss, Entries, SampleStatistics, elementwise_losses
-from .dtypes_and_label_checks import accumulation_dtype, check_labels, check_soft_targets
-from .focal_formula import cross_entropy_of_targets, focal_closed_form, focal_sigmoid_form, soft_target_focal
+from .batch_statistics import mmce, mmce_of_all_processes, num_processes
+from .checks import at_least_0, check_soft_targets, finite, increasing, require
+from .formulas import cross_entropy_of_targets, focal_form, policy_form, soft_target_focal
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -19,8 +18,7 @@ from .gamma_policies import (
     ScheduledGamma,
     gamma_for_threshold,
 )
-from .mmce import mmce, mmce_of_all_processes
-from .number_checks import at_least_0, finite, increasing, require
+from .margin import Form, MarginLoss, elementwise_losses, softplus
 
 Numbers = tuple[float, ...]
 _MUKHOTI = "Mukhoti et al. 2020"
@@ -29,20 +27,19 @@ _MUKHOTI = "Mukhoti et al. 2020"
 def focal_losses(
     logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, ignore_index: int = IGNORE_INDEX
 ) -> Tensor:
-    return elementwise_losses(logits, labels, partial(focal_closed_form, gamma=gamma), ignore_index=ignore_index)
+    """Return the focal losses (...) for logits (..., K) and labels (...); `gamma` is γ or a policy that chooses γ."""
+    form = partial(policy_form, policy=gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma))
+    return elementwise_losses(logits, labels, form, ignore_index=ignore_index)
 
 
-class CrossEntropyFamily(ClosedFormLoss):
-    """Losses ``φ(ce; γ)`` that depend on the cross-entropy ce of a sample and on γ, which a policy chooses."""
+class CrossEntropyFamily(MarginLoss):
+    """Focal losses, inverse focal losses, and cross-entropy: a policy chooses γ."""
 
     def __init__(self, policy: GammaPolicy):
         self.policy = policy
 
-    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        return focal_closed_form(sample, self.policy)
-
-    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        return focal_sigmoid_form(entries, self.policy)
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+        return policy_form(u, second, num_classes, self.policy)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         gamma = self.policy(targets)
@@ -85,13 +82,13 @@ class CrossEntropy(CrossEntropyFamily):
 
 
 @register
-class LabelSmoothing(ClosedFormLoss):
+class LabelSmoothing(MarginLoss):
     """Cross-entropy against a target that takes the share `alpha` from the label and spreads it over the classes
     (Szegedy et al. 2016). See `functional.label_smoothing` for the conventions."""
 
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
-    moment = "sum"
+    second: ClassVar[str | None] = "mean"
     alpha: float = option(
         0.05, "share of the target that is spread over the classes, within [0, 1)", always_shown=True
     )
@@ -102,20 +99,11 @@ class LabelSmoothing(ClosedFormLoss):
         known = self.convention in ("torch", "paper")
         require(known, f"convention must be 'torch' or 'paper', got {self.convention!r}")
 
-    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         if self.alpha == 0:  # avoids 0 · inf where classes are masked
-            return focal_closed_form(sample, 0.0)
-        other_target = self._other_target(sample.num_classes)
-        label_target = 1 - other_target * (sample.num_classes - 1)
-        # Three terms of the same sign: log Z, and the sums of target · (max z - z_k) over the label and over the rest.
-        value = torch.sub(sample.normalizer.log(), sample.label_logit, alpha=label_target)
-        value = torch.sub(value, sample.moment, alpha=other_target)
-        return ClosedForm(
-            value,
-            linear=sample.normalizer.reciprocal(),
-            label=1 - label_target - sample.one_minus_p,
-            constant=torch.full_like(value, -other_target),
-        )
+            return focal_form(u, 0.0)
+        share = self._other_target(num_classes) * (num_classes - 1)
+        return Form(torch.sub(softplus(u), second, alpha=share), torch.sigmoid(u), torch.full_like(u, -share))
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         targets, ignored = check_soft_targets(logits, targets)
@@ -128,45 +116,24 @@ class LabelSmoothing(ClosedFormLoss):
     def _other_target(self, num_classes: int) -> float:
         return self.alpha / (num_classes if self.convention == "torch" else num_classes - 1)
 
-    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        other_target = self._other_target(2)
-        return entries.ce - other_target * entries.u, entries.one_minus_p - other_target
-
 
 @register
-class Brier(ClosedFormLoss):
+class Brier(MarginLoss):
     """The squared distance between the probabilities and the one-hot label, summed over the classes (Brier 1950)."""
 
     name, summary, source = "brier", "Σ (softmax - onehot)²", "Brier 1950"
-    moment = "squares"
+    second: ClassVar[str | None] = "squares"
 
-    def closed_form(self, sample: SampleStatistics) -> ClosedForm:
-        largest = sample.normalizer.reciprocal()
-        twice_largest = largest + largest
-        other_squares, spread = (sample.moment * largest.square().unsqueeze(-1)).unbind(-1)
-        value = sample.one_minus_p.square() + other_squares
-        # The gradient is 2 p_k (p_k - c). If c is close to p_max, the largest p_k, which then belongs to a wrong
-        # class, the difference cancels. So p_k is then measured from p_max, and p_max - c is a sum of positive terms.
-        c = other_squares - sample.p * sample.one_minus_p  # ‖softmax‖² - p
-        confident = c + c > largest
-        below_largest = torch.expm1(sample.label_logit) * largest  # p - p_max
-        to_largest = torch.addcmul(spread + sample.p, sample.p, below_largest, value=-1)
-        return ClosedForm(
-            value,
-            linear=twice_largest * torch.where(confident, to_largest, -c),
-            label=-2 * sample.p * value,
-            quadratic=twice_largest * largest,
-            pivot=confident.to(c.dtype),
-        )
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+        # Of a sigmoid head, `second` is 0: (σ(z) - y)² is half of the softmax's sum over two classes.
+        per_square = torch.sigmoid(u).square()
+        value = torch.addcmul(per_square, per_square, second)
+        return Form(value, 2 * torch.sigmoid(-u) * value, per_square)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         targets, ignored = check_soft_targets(logits, targets)
         p = torch.softmax(logits, dim=-1, dtype=targets.dtype)
         return (p - targets).square().sum(-1).masked_fill(ignored, 0.0)
-
-    def sigmoid_form(self, entries: Entries) -> tuple[Tensor, Tensor]:
-        value = entries.one_minus_p.square()  # (σ(z) - y)², half of the softmax's sum over two classes
-        return value, 2 * entries.p * value
 
 
 @register
@@ -277,7 +244,7 @@ class InverseFocal(CrossEntropyFamily):
 
 
 @register
-class DualFocal(Loss):
+class DualFocal(MarginLoss):
     """Dual focal loss -(1 - p + p_j)^γ log p, with p_j the largest class probability that is below p, or else 0.
 
     The gradient flows through p_j as well, as in the authors' code. It is therefore large where another class is
@@ -286,23 +253,20 @@ class DualFocal(Loss):
 
     name, summary = "dual_focal", "(1-p+p_j)^γ · -log p, p_j the largest probability below p"
     source = "Tao et al. 2023"
+    second: ClassVar[str | None] = "below"
     gamma: float = option(5.0, "γ, at least 0", always_shown=True)
 
     def __post_init__(self) -> None:
         self.gamma = at_least_0("gamma", self.gamma)
 
-    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        index, ignored = check_labels(logits, labels)
-        # An ignored sample may mask class 0, which stands in for its label; the gradient would then be NaN.
-        shifted = logits.to(accumulation_dtype(logits)).masked_fill(ignored.unsqueeze(-1), 0.0)
-        shifted = shifted - shifted.detach().amax(-1, keepdim=True)
-        label_logit, e = shifted.gather(-1, index.unsqueeze(-1)), shifted.exp()
-        others = e.scatter(-1, index.unsqueeze(-1), 0.0).sum(-1)
-        sample = SampleStatistics.of(label_logit.squeeze(-1), others, None, logits.shape[-1])
-        p_j = e.masked_fill(shifted >= label_logit, 0.0).max(-1).values / sample.normalizer
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+        ce, p, wrong = softplus(u), torch.sigmoid(-u), torch.sigmoid(u)
+        p_j = p * second.exp()
         # Where 1 - p is 0, the loss is 0 too, but a power below 1 would have an infinite slope.
-        distance = (sample.one_minus_p + p_j).clamp(min=torch.finfo(e.dtype).tiny)
-        return (distance**self.gamma * sample.ce).masked_fill(ignored, 0.0)
+        distance = (wrong + p_j).clamp_min(torch.finfo(u.dtype).tiny)
+        scale = distance**self.gamma
+        rate = self.gamma * scale / distance * ce.clamp_max(1000.0)
+        return Form(scale * ce, wrong * torch.addcmul(scale, rate, p - p_j), rate * p_j)
 
 
 @register

@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 
 from .base_loss import Loss, Option, divide
-from .class_weighted_losses import ClassBalanced
-from .closed_form_gradients import LOG2_E, Entries, blocks, needed_again, refuse_second_derivative, with_gradient
-from .dtypes_and_label_checks import (
+from .checks import (
     accumulation_dtype,
+    at_least_0,
     check_logits,
     constant,
+    finite,
     is_readable,
     is_transformed,
     raise_unless,
+    require,
 )
+from .class_weighted_losses import ClassBalanced
 from .loss_modules import CrossEntropy
-from .number_checks import at_least_0, finite, require
+from .margin import LOG2_E, blocks, with_gradient
 
 SIGMOID_OPTIONS = {
     "alpha": Option(float | None, None, "sigmoid heads: the weight of ones, in (0, 1); zeros have weight 1 - α"),
@@ -36,7 +38,7 @@ _NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoi
 
 
 def has_sigmoid(loss: type[Loss]) -> bool:
-    return hasattr(loss, "sigmoid_form")
+    return hasattr(loss, "form") and getattr(loss, "second", None) != "below"
 
 
 class SigmoidLoss(Loss):
@@ -48,14 +50,14 @@ class SigmoidLoss(Loss):
     "mean" divides by the number of known labels.
 
     Args:
-        of_entries: the loss of each entry (a logit with its label); it must have a `sigmoid_form`. With
+        of_entries: the loss of each entry (a logit with its label); a `MarginLoss` or `ClassBalanced`. With
             `ClassBalanced`, each of the L labels has one weight, for its ones and its zeros alike, which depends on
             its number of ones (Cui et al. 2019).
         alpha: α in (0, 1), the weight of entries with label 1; those with label 0 have weight 1 - α (Lin et al. 2017).
         pos_weight: a factor for the loss of entries with label 1: one number for all L labels, or a number for each,
             as in `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Raises ValueError without a `sigmoid_form`: recall, MMCE, and dual focal loss need exactly one label per sample.
+    Raises ValueError for recall, MMCE, and dual focal loss, which need exactly one label per sample.
     """
 
     name: ClassVar[str] = "sigmoid"
@@ -88,8 +90,8 @@ class SigmoidLoss(Loss):
             return _InPlace.apply(logits, labels, self, weights, summed)
 
         def formula(column: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            values, gradient, sign, _ = self.entries(column.squeeze(-1), labels, weights)
-            return values, (gradient * sign).unsqueeze(-1)
+            values, gradient, _ = self.entries(column.squeeze(-1), labels, weights)
+            return values, gradient.unsqueeze(-1)
 
         losses = with_gradient(formula, logits.unsqueeze(-1), labels)
         num_known = ((labels == 1) | (labels == 0)).sum()
@@ -113,20 +115,22 @@ class SigmoidLoss(Loss):
         return (zeros, difference) if of_label is None else (zeros * of_label, difference * of_label)
 
     def entries(
-        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None, with_graph: bool = True
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return losses, their gradient with respect to u (see `Entries`), and du/dz and the mask of `read_labels`."""
+        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the losses, their gradient with respect to the logits, and the mask of `read_labels`."""
         z = logits.to(accumulation_dtype(logits))
         y, sign, unknown = read_labels(labels, z.dtype)
-        entries = Entries.of(z * sign) if with_graph else Entries.without_graph(z * sign)
-        value, gradient = self.of_entries.sigmoid_form(entries)
+        u = z * sign
+        kind = getattr(self.of_entries, "second", None)
+        second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
+        value, of_margin, of_second = self.of_entries.form(u, second, 2)
+        gradient = (of_margin + of_second if kind == "mean" and of_second is not None else of_margin) * sign
         if weights is not None:
             factor = (y * weights[1]).add_(weights[0])
-            multiply: Any = Tensor.mul if with_graph else Tensor.mul_
-            value, gradient = multiply(value, factor), multiply(gradient, factor)
+            value, gradient = value * factor, gradient * factor
         if unknown is not None:
             value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
-        return value, gradient, sign, unknown
+        return value, gradient, unknown
 
     def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
         total, num_known = self._losses(logits, labels, summed=True)
@@ -209,9 +213,9 @@ class _InPlace(torch.autograd.Function):
             total = _cross_entropy_sum(z, y, into) if only_sum else None
             if total is not None:
                 return total, none
-            value, of_u, sign, unknown = loss.entries(z, y, weights, with_graph=not on_cpu)
+            value, of_logits, unknown = loss.entries(z, y, weights)
             if into is not None:
-                torch.mul(of_u, sign, out=into) if into.dtype == dtype else into.copy_(of_u.mul_(sign))
+                into.copy_(of_logits)
             if losses is not None:
                 losses.copy_(value)
             return none if losses is not None else value.sum(), none if unknown is None else unknown.sum()
@@ -221,23 +225,18 @@ class _InPlace(torch.autograd.Function):
         total, num_unknown = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
-        ctx.gradient, ctx.dtype, ctx.given = gradient, logits.dtype, (loss, weights)
-        if gradient is not None and logits.numel() <= _BLOCK_ELEMENTS[0]:  # larger logits are not kept
+        ctx.gradient, ctx.given = gradient, (loss, weights)
+        if gradient is not None:
             ctx.save_for_backward(logits, labels)
         return total if values is None else values, num_known
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None, None, None]:
-        if torch.is_grad_enabled() and ctx.saved_tensors:  # create_graph=True
+        logits, labels = ctx.saved_tensors
+        gradient, ctx.gradient = ctx.gradient, None
+        if torch.is_grad_enabled() or gradient is None:  # create_graph=True, or a backward after the first
             loss, weights = ctx.given
-            logits, labels = ctx.saved_tensors
-            _, of_u, sign, _ = loss.entries(logits, labels, weights)
-            return (grad * of_u * sign).to(ctx.dtype), None, None, None, None
-        refuse_second_derivative()
-        gradient = ctx.gradient
-        if needed_again(gradient):
-            gradient = gradient * grad
+            gradient = grad * loss.entries(logits, labels, weights)[1]
         else:
-            ctx.gradient = None
             gradient.mul_(grad)
-        return gradient.to(ctx.dtype), None, None, None, None
+        return gradient.to(logits.dtype), None, None, None, None

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from ..losses import ClosedFormLoss, Loss, linear_loss
+from ..losses import Loss, MarginLoss, linear_loss
 from .training_arguments import FocalTrainingArguments
 
 
@@ -209,7 +209,7 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
     distributed = args.distributed_state.distributed_type
     if distributed is DistributedType.FSDP and isinstance(model, PreTrainedModel) and not _is_sharded(model):
         return None  # until training begins, when FSDP shards the model
-    if not isinstance(loss, ClosedFormLoss):
+    if not isinstance(loss, MarginLoss):
         obstacle = f"the loss {args.loss} needs the logits of all tokens at once"
     elif not _is_plain_linear(head) or "forward" in vars(head):
         obstacle = f"the head of {type(model).__name__} is not a plain nn.Linear"

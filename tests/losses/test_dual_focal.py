@@ -28,6 +28,15 @@ def test_value_and_gradient_are_those_of_the_definition(gamma, dtype, tolerance)
         np.testing.assert_allclose(slopes.double(), expected_slopes.astype(float), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("gamma", [0.5, 5.0])
+@pytest.mark.parametrize("gap", [8.0, 15.0, 20.0, 40.0])
+def test_the_gradient_of_a_saturated_row_keeps_its_digits(gap, gamma):
+    logits = torch.tensor([[gap, 0.0, -1.0, 0.5]], requires_grad=True)
+    build_loss(f"dual_focal:gamma={gamma}")(logits, torch.tensor([0])).backward()
+    _, expected = reference.dual_focal(logits[0].detach().double().numpy(), 0, gamma)
+    np.testing.assert_allclose(logits.grad[0].double(), expected.astype(float), rtol=1e-5, atol=1e-37)
+
+
 def test_its_gradient_is_that_of_finite_differences():
     logits, labels = sample(6)
     loss = build_loss("dual_focal:gamma=3")

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from hf_focal.losses import LOSSES as REGISTERED
-from hf_focal.losses import brier, build_loss, cross_entropy, dtypes_and_label_checks, focal, label_smoothing, mmce
+from hf_focal.losses import brier, build_loss, checks, cross_entropy, focal, label_smoothing, mmce
 
 from . import reference
 from .test_functional import LOSSES, MECHANISMS, every_mechanism, expected, rows_and_gradient
@@ -279,7 +279,7 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
         return results
 
     expected = two_steps()
-    monkeypatch.setattr(dtypes_and_label_checks, "_APPLE", ("mps", "cpu"))
+    monkeypatch.setattr(checks, "_APPLE", ("mps", "cpu"))
     with NoFloat64():
         torch.testing.assert_close(two_steps(), expected, rtol=1e-5, atol=1e-7)
 
@@ -287,7 +287,7 @@ def test_a_device_without_float64_computes_the_same_in_float32(config, monkeypat
 def test_labels_are_read_at_once_where_a_device_has_no_asynchronous_assertion(monkeypatch):
     logits, labels = torch.empty(3, 4, device="meta"), torch.empty(3, dtype=torch.long, device="meta")
     cross_entropy(logits, labels)
-    monkeypatch.setattr(dtypes_and_label_checks, "_APPLE", ("mps", "meta"))
+    monkeypatch.setattr(checks, "_APPLE", ("mps", "meta"))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):  # which has no values to read
         cross_entropy(logits, labels)
 
@@ -295,7 +295,7 @@ def test_labels_are_read_at_once_where_a_device_has_no_asynchronous_assertion(mo
 def test_every_mechanism_has_a_case_here():
     def mechanisms(configs):
         losses = [type(build_loss(config)) for config in configs]
-        return {(loss.elementwise, getattr(loss, "closed_form", None)) for loss in losses}
+        return {(loss.elementwise, getattr(loss, "form", None)) for loss in losses}
 
     # Recipes register others.
     product = [name for name, loss in REGISTERED.items() if loss.__module__.startswith("hf_focal.losses.")]

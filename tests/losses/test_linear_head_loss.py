@@ -379,8 +379,8 @@ class OwnLoss(Loss):
     ("change", "error", "message"),
     [
         ({"loss": F.cross_entropy}, TypeError, "loss must be a Loss, got function"),
-        ({"loss": MMCE()}, ValueError, r"loss must have a closed-form gradient, got MMCE\(lam=2.0"),
-        ({"loss": OwnLoss()}, ValueError, r"loss must have a closed-form gradient, got OwnLoss\(\)"),
+        ({"loss": MMCE()}, ValueError, r"loss must depend on one sample at a time .a MarginLoss., got MMCE\(lam=2.0"),
+        ({"loss": OwnLoss()}, ValueError, r"loss must depend on one sample at a time .a MarginLoss., got OwnLoss\(\)"),
         ({"hidden": torch.ones(2, 3).long()}, TypeError, "hidden must be floating, got torch.int64"),
         ({"weight": torch.ones(5, 4)}, ValueError, r"weight must be .* got weight \(5, 4\) for hidden \(2, 3\)"),
         ({"weight": torch.ones(3)}, ValueError, r"weight must be .* got weight \(3,\) for hidden \(2, 3\)"),

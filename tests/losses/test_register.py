@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from hf_focal.cli.main import describe_losses
-from hf_focal.losses import LOSSES, ClosedForm, ClosedFormLoss, LossConfig, build_loss, linear_loss, option, register
+from hf_focal.losses import LOSSES, Form, LossConfig, MarginLoss, build_loss, linear_loss, option, register
 
 
-class Poly1(ClosedFormLoss):
+class Poly1(MarginLoss):
     name, summary, source = "outside_poly1", "-log p + ε (1 - p)", "Leng et al. 2022"
     epsilon: float = option(1.0, "ε, the weight of 1 - p")
 
-    def closed_form(self, sample):
-        slope = 1 + self.epsilon * sample.p
-        value = sample.ce + self.epsilon * sample.one_minus_p
-        return ClosedForm(value, linear=slope / sample.normalizer, label=-slope * sample.one_minus_p)
+    def form(self, u, second, num_classes):
+        wrong = torch.sigmoid(u)
+        value = torch.nn.functional.softplus(u) + self.epsilon * wrong
+        return Form(value, wrong * (1 + self.epsilon * torch.sigmoid(-u)))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,7 +63,7 @@ def test_it_takes_a_linear_head():
 
 
 def test_another_class_cannot_take_the_name_of_a_loss():
-    class Focal(ClosedFormLoss):
+    class Focal(MarginLoss):
         name = "focal"
 
     with pytest.raises(ValueError, match=r"name must be new, got 'focal', the name of hf_focal\.losses"):

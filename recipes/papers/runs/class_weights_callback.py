@@ -10,8 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_focal.losses import Loss
-from hf_focal.losses.class_statistics import hits_and_counts, sum_over_processes
-from hf_focal.losses.dtypes_and_label_checks import sum_dtype
+from hf_focal.losses.batch_statistics import hits_and_counts, sum_over_processes
+from hf_focal.losses.checks import sum_dtype
 from hf_focal.trainer.focal_trainer import FocalTrainer
 from hf_focal.trainer.head_kinds import Head
 from hf_focal.trainer.training_arguments import FocalTrainingArguments

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import IntervalStrategy, has_length
 
-from hf_focal.losses import ClosedFormLoss, Loss
+from hf_focal.losses import Loss, MarginLoss
 from hf_focal.metrics import CalibrationMetrics
 from hf_focal.trainer.evaluation_accumulators import class_indices
 from hf_focal.trainer.focal_trainer import FocalTrainer
@@ -53,7 +53,7 @@ class DynamicsCallback(TrainerCallback):
     - ``weight_norm``: the L2 norm of the weight W of the last linear layer.
     - ``feature_norm``: the mean L2 norm of that layer's input h over the training samples.
     - ``gradient_norm``: the mean over the training samples of ‖∂L/∂W‖ = ‖∂L/∂z‖ · ‖h‖, where L is the training loss of
-      one sample and z its logits. This metric is left out for a loss that is not a `ClosedFormLoss`, such as MMCE,
+      one sample and z its logits. This metric is left out for a loss that is not a `MarginLoss`, such as MMCE,
       which depends on more than one sample.
 
     At the epochs in `epochs`, `trainer.state.log_history` also receives the bins of the reliability diagrams and a
@@ -198,7 +198,7 @@ class _Sums:
     """Metrics, sums of norms, and gradient-norm histogram of a split in this process or, after `gather`, in all."""
 
     def __init__(self, loss: Loss, num_bins: int):
-        self.loss, self.has_gradients = loss, isinstance(loss, ClosedFormLoss)
+        self.loss, self.has_gradients = loss, isinstance(loss, MarginLoss)
         self.metrics = CalibrationMetrics(num_bins, classwise=False)
         self.num_samples, self.feature_norm, self.gradient_norm = 0, 0.0, 0.0
         self.histogram = np.zeros(len(_EDGES) - 1, dtype=np.int64)

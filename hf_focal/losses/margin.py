@@ -1,0 +1,407 @@
+"""The margin u, on which the losses depend, and the one primitive that computes losses and gradients from it.
+
+For logits z with label y, ``u = log Σ_{k≠y} exp(z_k) - z_y`` is the log-odds of a wrong answer. So p = σ(-u),
+1 - p = σ(u), and -log p = softplus(u), each without cancellation. A loss is a `Form`: its value and its derivative as
+functions of u and, for some losses, of one more statistic of the sample (`MarginLoss.second`). With q = softmax over
+the classes other than y, this statistic is
+
+    "mean"     mean_{k≠y} z_k - z_y
+    "squares"  Σ_{k≠y} q_k²
+    "below"    max {z_k : z_k < z_y} - z_y, or -inf if no logit is below that of the label
+
+Forms work on one number per sample; the functions of this module do the work on all logits (N, K). Eager code keeps
+one buffer of the logits' size, which holds exp(z - max z) after the forward pass. The first backward pass turns it
+into the gradient in place, and later ones compute the exponentials again. Under `torch.compile`, under `torch.func`,
+and with ``create_graph=True``, plain operations compute the same, and autograd can differentiate them again.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base_loss import IGNORE_INDEX, Loss, divide
+from .checks import accumulation_dtype, index_and_ignored, is_transformed
+
+LOG2_E = 1 / math.log(2)
+
+# Number of logits in a block of samples, on CPUs and on accelerators: few enough to stay in a CPU's cache from one
+# operation to the next, but many enough that the overhead of each call is negligible.
+_BLOCK_ELEMENTS = (1 << 20, 1 << 26)
+
+
+class Form(NamedTuple):
+    """The losses and their derivatives with respect to u and the second statistic: tensors of the shape of u."""
+
+    value: Tensor
+    of_margin: Tensor
+    of_second: Tensor | None = None  # None stands for 0
+
+
+FormFunction = Callable[[Tensor, Any, int], Form]  # of u, the second statistic or None, and the number of classes
+ValueAndGradient = Callable[[Tensor, Any], tuple[Tensor, Tensor]]  # see `with_gradient`
+
+
+class MarginLoss(Loss):
+    """A loss whose value for a sample is a function of the margin u and at most one more statistic of its logits.
+
+    Subclasses define `form`. `linear_loss` accepts only such losses. Unless `second` is "below", such a loss also
+    works with sigmoid heads, where u is the logit of the wrong answer.
+
+    Attributes:
+        second: the second statistic that `form` needs: "mean", "squares", "below" (see the module), or None.
+    """
+
+    second: ClassVar[str | None] = None
+
+    def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
+        """Return the losses and their derivatives, for float32 (or float64) `u` and `second` of one shape."""
+        raise NotImplementedError
+
+    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
+        overridden = type(self).elementwise is not MarginLoss.elementwise
+        if overridden or labels.is_floating_point() or torch.compiler.is_compiling() or is_transformed(logits, labels):
+            return super().total(logits, labels, divisor)
+        # This adds one function to the autograd graph instead of three, which is noticeably faster for small batches.
+        index, ignored = index_and_ignored(logits, labels)
+        if divisor is None:
+            divisor = index.numel() if ignored is None else (~ignored).sum()
+        return _eager(logits, index, ignored, self.form, self.second, divisor)
+
+    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
+        soft = labels.is_floating_point() and labels.shape == logits.shape
+        return self.soft_elementwise(logits, labels) if soft else self._of_classes(logits, labels)
+
+    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the losses (...) for soft targets (..., K). Unless overridden, this method raises TypeError."""
+        return self._of_classes(logits, targets)
+
+    def _of_classes(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return elementwise_losses(logits, labels, self.form, self.second)
+
+
+def elementwise_losses(
+    logits: Tensor, labels: Tensor, form: FormFunction, second: str | None = None, ignore_index: int = IGNORE_INDEX
+) -> Tensor:
+    """Return the losses (...) for logits (..., K) and labels (...).
+
+    Where a label is `ignore_index`, loss and gradient are 0. `form` and `second` are as in `MarginLoss`.
+    """
+    index, ignored = index_and_ignored(logits, labels, ignore_index)
+    if torch.compiler.is_compiling() or is_transformed(logits, index):
+        values = with_gradient(partial(values_and_gradient, form=form, second=second), logits, index)
+        return values if ignored is None else values.masked_fill(ignored, 0.0)
+    return _eager(logits, index, ignored, form, second, None)
+
+
+def softplus(u: Tensor) -> Tensor:
+    """Return log(1 + e^u), the cross-entropy, with all digits."""
+    if torch.is_grad_enabled() or u.device.type != "cpu" or u.numel() < 1 << 12 or torch.compiler.is_compiling():
+        return F.softplus(u, threshold=40.0)  # above the threshold, equal to u to the last digit of float64
+    # On CPUs, this is several times faster, but autograd could not differentiate it at 0.
+    return u.clamp(min=0).sub_(u.abs().neg_().sigmoid_().neg_().log1p_())
+
+
+def _eager(logits: Tensor, index: Tensor, ignored: Tensor | None, *others: Any) -> Tensor:
+    """Apply `_Eager` to logits (..., K); return the losses (...), or, given a divisor, their sum divided by it."""
+    if logits.ndim != 2:
+        logits, shape = logits.reshape(-1, logits.shape[-1]), index.shape
+        result = _eager(logits, index.reshape(-1), None if ignored is None else ignored.reshape(-1), *others)
+        return result.view(shape) if result.ndim else result
+    return _Eager.apply(logits, index.unsqueeze(-1), ignored, *others)
+
+
+class Statistics(NamedTuple):
+    """Statistics of N samples, in the accumulation dtype (float32; float64 for float64 logits)."""
+
+    top: Tensor  # max z, (N, 1)
+    others: Tensor  # Σ_{k≠y} e_k with e_k = exp(z_k - max z), (N,), at least the smallest normal number
+    u: Tensor  # (N,)
+    second: Tensor | None  # (N,)
+    needed: Tensor | None  # by the gradient of `second`; "squares": Σ e (1 - e) / Σ² (N,); "below": its class (N, 1)
+
+
+def statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, second: str | None) -> Statistics:
+    """Compute the statistics of logits (N, K) with labels `index` (N, 1).
+
+    If `buffer` is not None, write e_k to it, with 0 at the label. It may be the same tensor as `logits`.
+    """
+    tensors = blocks(_BLOCK_ELEMENTS, logits, index, buffer)
+    parts = [_block_statistics(z, y, e, second) for z, y, e in tensors]
+    if len(parts) == 1:
+        return parts[0]
+    columns: Any = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
+    return Statistics(*columns)
+
+
+def _block_statistics(logits: Tensor, index: Tensor, buffer: Tensor | None, second: str | None) -> Statistics:
+    of_sample, needed = _nearest_below(logits, index) if second == "below" else (None, None)
+    dtype = accumulation_dtype(logits)
+    limits = torch.finfo(dtype)
+    x = logits.to(dtype)
+    top = x.amax(-1, keepdim=True)
+    e = torch.sub(x, top, out=buffer) if x is logits else x.sub_(top)
+    label = e.gather(-1, index).squeeze(-1)
+    if second == "mean":
+        of_sample = (e.scatter_(-1, index, 0.0).sum(-1) / (logits.shape[-1] - 1)).sub_(label)
+        # If the label is masked, u is infinite too, and the loss would be inf - inf.
+        of_sample.nan_to_num_(limits.max, limits.max, -math.inf)
+    # The sum leaves out the label, which keeps all digits of 1 - p, however confident the sample is.
+    others = _exp_(e).scatter_(-1, index, 0.0).sum(-1)
+    u = others.log().sub_(label)
+    others.clamp_min_(limits.tiny)
+    if second == "squares":
+        of_sample = torch.linalg.vector_norm(e, dim=-1).div_(others).square_()
+        needed = torch.addcmul(e, e, e, value=-1).sum(-1).div_(others).div_(others)
+    if buffer is not None and e is not buffer:
+        buffer.copy_(e)
+    return Statistics(top, others, u, of_sample, needed)
+
+
+def _exp_(x: Tensor) -> Tensor:
+    # On CPUs, exp2 is several times faster than exp, which also slows down when its results underflow.
+    return x.mul_(LOG2_E).exp2_()
+
+
+def _nearest_below(logits: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return z_j - z_y (N,) and j (N, 1), where z_j is the largest logit below the label's; -inf if there is none."""
+    x = logits.to(accumulation_dtype(logits))
+    label = x.gather(-1, index)
+    # 1/d is smallest for the d just below 0; comparisons take 10 times as long as these operations on CPUs.
+    j = _argmin(torch.sub(x, label).reciprocal_())
+    nearest = x.gather(-1, j).sub_(label)
+    return nearest.where(nearest < 0, -math.inf).squeeze(-1), j
+
+
+def _argmin(x: Tensor, width: int = 64) -> Tensor:
+    """Return the index (N, 1) of the minimum of each row of `x` (N, K); on CPUs, faster than ``x.argmin(-1)``."""
+    last = x.shape[-1] - width
+    if last <= width or x.device.type != "cpu":
+        return x.argmin(-1, keepdim=True)
+    groups = x[:, : last // width * width + width].unflatten(-1, (-1, width)).amin(-1)
+    group = torch.cat([groups, x[:, last:].amin(-1, keepdim=True)], -1).argmin(-1, keepdim=True)
+    inside = group.mul_(width).clamp_(max=last) + torch.arange(width)
+    return inside.gather(-1, x.gather(-1, inside).argmin(-1, keepdim=True))
+
+
+class _Coefficients(NamedTuple):
+    """The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label.
+
+    Each is (..., 1), or None for 0.
+    """
+
+    linear: Tensor
+    label: Tensor
+    constant: Tensor | None = None
+    quadratic: Tensor | None = None
+    pivot: Tensor | None = None
+
+    @classmethod
+    def of(cls, sample: Statistics, of_margin: Tensor, of_second: Any, kind: str | None, num_classes: int) -> Any:
+        """Compute the coefficients from the derivatives (...) of the loss by u and by the second statistic.
+
+        The derivative of u is q_k = e_k / Σ e, and -1 at the label.
+        """
+        linear, label, others = of_margin / sample.others, -of_margin, sample.others
+        parts: tuple[Tensor | None, ...] = linear, label
+        if of_second is not None and kind == "mean":
+            parts = linear, label - of_second, of_second / (num_classes - 1)
+        elif of_second is not None and kind == "below":  # `scatter_add` adds the gradient of the class below
+            parts = linear, label - of_second
+        elif of_second is not None:
+            # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
+            # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
+            squares: Any = sample.second
+            spread: Any = sample.needed
+            factor, dominated = 2 * of_second / others, squares + squares > 1 / others
+            linear = linear + factor * torch.where(dominated, spread, -squares)
+            parts = linear, label, None, factor / others, dominated.to(others.dtype)
+        columns: Any = (None if part is None else part.unsqueeze(-1) for part in parts)
+        return cls(*columns)
+
+
+def turn_into_gradient(
+    buffer: Tensor,
+    index: Tensor,
+    sample: Statistics,
+    of_margin: Tensor,
+    of_second: Tensor | None,
+    kind: str | None,
+    logits: Tensor | None = None,
+) -> None:
+    """Replace the e_k in `buffer` (N, K) with the gradient with respect to the logits.
+
+    `of_margin` and `of_second` (N,) are the derivatives of the result by u and by the second statistic, whose name is
+    `kind`. If `logits` are given, which may be `buffer`, compute the e_k from them.
+    """
+    coefficients = _Coefficients.of(sample, of_margin, of_second, kind, buffer.shape[-1])
+    below, of_below = None, None
+    if kind == "below" and of_second is not None:
+        below, of_below = sample.needed, of_second.unsqueeze(-1)
+    dtype = sample.top.dtype
+    tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, below, of_below, *coefficients)
+    for target, y, z, top, j, of_j, linear, label, constant, quadratic, pivot in tensors:
+        if z is None:
+            e = target.to(dtype)
+        else:
+            e = _exp_(torch.sub(z, top, out=target) if target.dtype == dtype else z.to(dtype).sub_(top))
+            if target.dtype == torch.bfloat16:  # as a kept buffer rounds it
+                e = target.copy_(e).to(dtype)
+        if quadratic is None:
+            e.mul_(linear)
+        else:  # not addcmul, because addcmul is several times slower when it broadcasts
+            e.mul_(torch.sub(e, pivot).mul_(quadratic).add_(linear))
+        if constant is not None:
+            e.add_(constant)
+        e.scatter_(-1, y, label)
+        if j is not None:
+            e.scatter_add_(-1, j, of_j)
+        if e is not target:
+            target.copy_(e)
+
+
+class _Eager(torch.autograd.Function):
+    """Losses that keep one buffer of the size of the logits (N, K), which backward turns into the logits' gradient.
+
+    The output is the losses (N,), or, if `divisor` is not None, their sum divided by `divisor`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        index: Tensor,
+        ignored: Tensor | None,
+        form: FormFunction,
+        second: str | None,
+        divisor: float | Tensor | None,
+    ) -> Tensor:
+        needs_grad = ctx.needs_input_grad[0]
+        buffer = None
+        # float16 has too few digits for small e_k, which a gradient scaler's factor makes large: compute them again.
+        if needs_grad and logits.dtype != torch.float16:
+            buffer = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        sample = statistics(logits, index, buffer, second)
+        values, of_margin, of_second = form(sample.u, sample.second, logits.shape[-1])
+        if needs_grad:
+            ctx.buffer, ctx.given = buffer, (form, second, divisor)
+            ctx.save_for_backward(logits, index, ignored, of_margin, of_second, *sample)
+        values = values if ignored is None else values.masked_fill(ignored, 0.0)
+        return values if divisor is None else divide(values.sum(), divisor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        logits, index, ignored, of_margin, of_second, *sample = ctx.saved_tensors
+        form, second, divisor = ctx.given
+        if divisor is not None:
+            grad = divide(grad, divisor).expand(len(index))
+        grad = grad if ignored is None else grad.masked_fill(ignored, 0.0)
+        if torch.is_grad_enabled():  # create_graph=True
+            gradient = grad.unsqueeze(-1) * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
+            return gradient.to(logits.dtype), None, None, None, None, None
+        gradient, ctx.buffer = ctx.buffer, None
+        again = gradient is None
+        if again:
+            gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        of_second = None if of_second is None else of_second * grad
+        given = logits if again else None
+        turn_into_gradient(gradient, index, Statistics(*sample), of_margin * grad, of_second, second, given)
+        return gradient, None, None, None, None, None
+
+
+def values_and_gradient(
+    logits: Tensor, index: Tensor, form: FormFunction, second: str | None
+) -> tuple[Tensor, Tensor]:
+    """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations.
+
+    `index` (...) has the labels, all of them within [0, K). `form` and `second` are as in `MarginLoss`.
+    """
+    z, index, num_classes = logits.to(accumulation_dtype(logits)), index.unsqueeze(-1), logits.shape[-1]
+    limits = torch.finfo(z.dtype)
+    shifted = z - z.detach().amax(-1, keepdim=True)
+    label = shifted.gather(-1, index)
+    e = shifted.exp().scatter(-1, index, 0.0)
+    others = e.sum(-1).clamp_min(limits.tiny)
+    u = others.log() - label.squeeze(-1)
+    of_sample = needed = None
+    if second == "mean":
+        of_sample = shifted.scatter(-1, index, 0.0).sum(-1) / (num_classes - 1) - label.squeeze(-1)
+        of_sample = of_sample.clamp_max(limits.max)
+    elif second == "squares":
+        of_sample = (e / others.unsqueeze(-1)).square().sum(-1)
+        needed = (e - e * e).sum(-1) / others / others
+    elif second == "below":
+        below = shifted < label
+        needed = shifted.masked_fill(~below, -math.inf).argmax(-1, keepdim=True)
+        nearest = (shifted.gather(-1, needed) - label).squeeze(-1)
+        of_sample = torch.where(below.any(-1), nearest, -math.inf)
+    # A plain tuple, because PyTorch 2.7 cannot compile a slice of a named tuple.
+    outputs: Any = tuple(form(u, of_sample, num_classes))
+    value, of_margin, of_second = outputs
+    sample = Statistics(label, others, u, of_sample, needed)
+    coefficients = _Coefficients.of(sample, of_margin, of_second, second, num_classes)
+    linear, at_label, constant, quadratic, pivot = tuple(coefficients)
+    gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
+    gradient = gradient if constant is None else gradient + constant
+    gradient = gradient.scatter(-1, index, at_label)
+    if second == "below" and of_second is not None:
+        gradient = gradient.scatter_add(-1, needed, of_second.unsqueeze(-1))
+    return value, gradient
+
+
+def with_gradient(formula: ValueAndGradient, x: Tensor, given: Any) -> Tensor:
+    """Return `value` of ``value, gradient = formula(x, given)``, with `gradient` as its derivative with respect to x.
+
+    `value` is (...), and `x` and `gradient` are (..., K); `given` gets no gradient. `formula` must consist of plain
+    operations. Then `torch.compile` can trace this function, transforms of `torch.func` can be nested, and the
+    gradient can be differentiated again.
+    """
+    function = _WithGradient if torch.compiler.is_compiling() else _WithGradientAndJvp
+    return function.apply(x, given, formula)
+
+
+class _WithGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, given: Any, formula: ValueAndGradient) -> Tensor:
+        return formula(x, given)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, given, ctx.formula = inputs
+        ctx.save_for_backward(x, given)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        x, given = ctx.saved_tensors
+        return (grad.unsqueeze(-1) * ctx.formula(x, given)[1]).to(x.dtype), None, None
+
+
+class _WithGradientAndJvp(_WithGradient):  # torch.compile does not support an autograd function that defines jvp
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _WithGradient.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return (ctx.formula(*ctx.saved_tensors)[1] * tangent).sum(-1)
+
+
+def blocks(elements: tuple[int, int], logits: Tensor, *others: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """Split the tensors (..., K) that are not None into blocks of samples (n, K), or into one block if they are small.
+
+    `elements` is the number of elements in a block on CPUs and on accelerators. One block may be empty.
+    """
+    limit = elements[logits.device.type != "cpu"]
+    if logits.numel() <= limit or logits.ndim < 2:
+        return [(logits, *others)]
+    size, tensors = max(1, limit // logits.shape[-1]), (logits, *others)
+    parts = (repeat(None) if tensor is None else tensor.flatten(0, -2).split(size) for tensor in tensors)
+    return zip(*parts, strict=False)
