@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fold_calibration as fold_calibration
     from .calibration import fold_temperature as fold_temperature
     from .cli.recipe_arguments import parse_recipe as parse_recipe
+    from .evaluation import calibrate_model as calibrate_model
+    from .evaluation import evaluate_model as evaluate_model
     from .losses import LossConfig as LossConfig
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
@@ -35,8 +37,8 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import expected_calibration_error as expected_calibration_error
     from .metrics import smooth_ece as smooth_ece
     from .reports import reliability_diagram as reliability_diagram
-    from .tasks import input_length as input_length
-    from .tasks import load_splits as load_splits
+    from .tasks.input_encoding import input_length as input_length
+    from .tasks.splits import load_splits as load_splits
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
     from .trainer import FocalSeq2SeqTrainingArguments as FocalSeq2SeqTrainingArguments
     from .trainer import FocalTrainer as FocalTrainer
@@ -53,10 +55,12 @@ _NAMES = {
         *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
+    "evaluation": ("calibrate_model", "evaluate_model"),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
     "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "expected_calibration_error", "smooth_ece"),
     "reports": ("reliability_diagram",),
-    "tasks": ("input_length", "load_splits"),
+    "tasks.input_encoding": ("input_length",),
+    "tasks.splits": ("load_splits",),
     "trainer": (
         *("FocalSeq2SeqTrainer", "FocalSeq2SeqTrainingArguments", "FocalTrainer", "FocalTrainingArguments"),
         "loss_func",

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from hf_focal import fold_temperature
+from hf_focal.cli.main import main
 
 KINDS = ("texts", "images", "sounds", "sentence pairs", "choices", "words", "causal", "seq2seq")
 OVERCONFIDENCE = 3.0
@@ -197,3 +198,14 @@ def _draw_numbers(model: PreTrainedModel, inputs) -> torch.Tensor:
 
 def _generate(model: PreTrainedModel, **inputs) -> torch.Tensor:
     return model.generate(**inputs, do_sample=True, top_k=0, suppress_tokens=_SPECIAL)
+
+
+def error_of(capsys, arguments: list[str]) -> str:
+    """The one line that a command ends in, with exit code 2."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = [line for line in err.splitlines() if line.startswith("hf-focal ")]
+    assert len(lines) == 1 and err.endswith(f"{lines[0]}\n") and "Traceback" not in err
+    return lines[0]

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from .. import __version__
-from .input_options import TASKS, InputOptions
+from ..tasks.input_options import TASKS, InputOptions
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             _run(command, arguments)
     except (ValueError, OSError) as error:
         if command in ("evaluate", "calibrate"):
-            from .input_errors import InputError
+            from ..tasks.input_errors import InputError
 
             if not isinstance(error, InputError):  # a bug, which keeps its traceback
                 raise
@@ -78,7 +78,7 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         print("\n".join(run.describe() for run in runs))
         print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
     else:
-        from .evaluate_and_calibrate import calibrate_model, evaluate_model
+        from ..evaluation import calibrate_model, evaluate_model
 
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
 
@@ -114,7 +114,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
     from ..reports.text_summary import summary
-    from .input_errors import InputError
+    from ..tasks.input_errors import InputError
 
     logging.set_verbosity_error()  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:

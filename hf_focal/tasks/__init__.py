@@ -1,6 +1,1 @@
-"""What the tasks of models need: their data."""
-
-from ..cli.input_encoding import input_length
-from .splits import load_splits
-
-__all__ = ["input_length", "load_splits"]
+"""What the tasks of models need: their heads, and their data as inputs and labels."""

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from transformers import PreTrainedConfig
 
-from ..cli.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
-from ..cli.dataset_loading import load_file, load_id_or_folder
-from ..cli.input_options import InputOptions
-from ..cli.labeled_inputs import check_tags, label_sets_of
 from ..validation import InputError
+from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from .dataset_loading import load_file, load_id_or_folder
+from .input_options import InputOptions
+from .labeled_inputs import check_tags, label_sets_of
 
 # Task -> for each column of inputs, the argument that names the column, its name in the splits, and what it holds.
 _INPUTS = {

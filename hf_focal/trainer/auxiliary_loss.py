@@ -9,7 +9,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from ..losses.base_loss import divide
-from .head_kinds import without_adapter
+from ..tasks.heads import without_adapter
 
 # Field of a model's output -> names under which the model or its configuration may hold the field's coefficient.
 _FIELDS = {

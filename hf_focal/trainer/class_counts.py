@@ -15,7 +15,7 @@ from transformers import Trainer
 from transformers.trainer_utils import has_length
 
 from ..losses import ClassBalanced
-from .head_kinds import Head
+from ..tasks.heads import Head
 from .setup_and_dataset_checks import labels_of
 
 _logger = logging.getLogger(__name__)

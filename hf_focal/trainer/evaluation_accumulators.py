@@ -16,7 +16,7 @@ from torch import Tensor
 from ..calibration import Correction, Temperature, TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
-from .head_kinds import Head
+from ..tasks.heads import Head
 
 # Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30

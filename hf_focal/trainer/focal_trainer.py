@@ -36,12 +36,12 @@ from ..losses import LossConfig, ScheduledGamma
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
+from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
 from .auxiliary_loss import AuxiliaryLoss
 from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .head_kinds import Head, check_correction, check_model, head_of, without_adapter
 from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
 from .loss_function import LossFunction, loss_of_head
 from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card

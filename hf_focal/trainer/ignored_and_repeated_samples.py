@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader
 from transformers.trainer_utils import has_length
 
-from .head_kinds import Head
+from ..tasks.heads import Head
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
+from ..tasks.heads import Head
 from .auxiliary_loss import auxiliary_fields
 from .deferred_logits import DeferredLogits
-from .head_kinds import Head
 
 
 class LossFunction:

@@ -21,11 +21,11 @@ from ..calibration.adapter_folding import adapter_calibration, fold_saved_adapte
 from ..calibration.corrections import calibration_record, is_folded
 from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
-from ..hub.pipeline_tasks import PIPELINES, classifier_task
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
+from ..tasks.heads import Head, head_of, without_adapter
+from ..tasks.pipeline_tasks import PIPELINES, classifier_task
 from ..utils.atomic_write import write_whole
-from .head_kinds import Head, head_of, without_adapter
 from .setup_and_dataset_checks import evaluation_set, same_data
 from .training_callbacks import gamma_history
 

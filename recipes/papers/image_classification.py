@@ -24,7 +24,7 @@ from datasets import DatasetDict
 from transformers import AutoModelForImageClassification, PreTrainedModel, set_seed
 
 from hf_focal import FocalTrainingArguments
-from hf_focal.cli.dataset_loading import load_digits
+from hf_focal.tasks.dataset_loading import load_digits
 from papers.data.dataset_splits import label_names
 from papers.data.image_batches import ImageDataset, load_image_splits
 from papers.data.long_tails import long_tailed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from datasets import DatasetDict, List, Value
 
-from hf_focal.cli.dataset_loading import load_file
+from hf_focal.tasks.dataset_loading import load_file
 from papers.data.newsgroups import strip_posts
 
 

@@ -38,12 +38,12 @@ from transformers import (
 import papers.models  # noqa: F401 (registers the models that the recipes train)
 from hf_focal import CalibrationMetrics
 from hf_focal.calibration.corrections import folded_temperature
-from hf_focal.cli.dataset_loading import load_one_split
-from hf_focal.cli.input_encoding import input_length, model_positions
-from hf_focal.cli.input_errors import check_id_or_folder
-from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import labels_of
-from hf_focal.cli.model_loading import loss_of
+from hf_focal.evaluation.trained_model import loss_of
+from hf_focal.tasks.dataset_loading import load_one_split
+from hf_focal.tasks.input_encoding import input_length, model_positions
+from hf_focal.tasks.input_errors import check_id_or_folder
+from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.labeled_inputs import labels_of
 from papers.data.corruptions import CORRUPTIONS, corrupt
 from papers.data.image_batches import decode_images, prepare_batch
 from papers.data.pixel_format import PixelFormat

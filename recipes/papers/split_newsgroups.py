@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from datasets import concatenate_datasets
 
-from hf_focal.cli.dataset_loading import load_file
+from hf_focal.tasks.dataset_loading import load_file
 
 NUM_TEST, NUM_VALIDATION = 3999, 900
 

@@ -29,8 +29,8 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.cli.input_encoding import input_length
 from hf_focal.reports import RunResult
+from hf_focal.tasks.input_encoding import input_length
 from papers.data.dataset_splits import label_names
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics

@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.cli.input_encoding import input_length
 from hf_focal.reports import RunResult
+from hf_focal.tasks.input_encoding import input_length
 from papers.data.generated_tags import generate_tags
 from papers.data.pretrained_models import label_options
 from papers.data.tokenizer_training import train_tag_tokenizer

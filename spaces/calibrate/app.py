@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from hf_focal import fit_temperature, reliability_diagram
-from hf_focal.cli.evaluate_and_calibrate import calibrate_model
+from hf_focal import calibrate_model, fit_temperature, reliability_diagram
 from hf_focal.reports import RunResult
 from hf_focal.reports.text_summary import summary
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 import trained_models
 from hub_server import READER
+from trained_models import error_of
 
 import hf_focal
 from hf_focal import Temperature
@@ -88,17 +89,6 @@ ERROR = "hf-focal evaluate: error: "
 def texts(tmp_path_factory):
     """A text classifier of red, green and blue, with its files."""
     return trained_models.build("texts", tmp_path_factory.mktemp("texts"))
-
-
-def error_of(capsys, arguments: list[str]) -> str:
-    """The one line that a command ends in, with exit code 2."""
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = [line for line in err.splitlines() if line.startswith("hf-focal ")]
-    assert len(lines) == 1 and err.endswith(f"{lines[0]}\n") and "Traceback" not in err
-    return lines[0]
 
 
 def test_evaluate_prints_a_table(capsys, texts, tmp_path):
@@ -255,7 +245,7 @@ def test_a_command_sees_one_gpu(monkeypatch, shown, expected):
 
 
 def test_a_bug_has_its_traceback(texts, monkeypatch):
-    monkeypatch.setattr("hf_focal.cli.model_loading.encode_inputs", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.evaluation.trained_model.encode_inputs", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["evaluate", str(texts.folder), "--dataset", str(texts.test), *texts.arguments])
 
@@ -344,7 +334,7 @@ def test_a_card_names_the_whole_id(texts, hub):
 @pytest.mark.usefixtures("reached")
 def test_a_token_that_may_not_write_is_found_before_anything_is_measured(capsys, texts, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr("hf_focal.cli.model_loading.TrainedModel.fit", lambda *_: 1 / 0)
+    monkeypatch.setattr("hf_focal.evaluation.trained_model.TrainedModel.fit", lambda *_: 1 / 0)
     line = ["calibrate", texts.folder, "--dataset", texts.validation, *texts.arguments, "--push_to_hub", "me/other"]
     assert "the token has no permission to write there" in error_of(capsys, line)
 

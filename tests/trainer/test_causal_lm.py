@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, fit_temperature
-from hf_focal.trainer.head_kinds import Head, head_of
+from hf_focal.tasks.heads import Head, head_of
 
 FAMILIES = ("gpt2", "llama")
 TRAIN, EVAL = texts(11), texts(13, seed=1)

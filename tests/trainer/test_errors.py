@@ -10,7 +10,7 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.head_kinds import check_model
+from hf_focal.tasks.heads import check_model
 
 
 def arguments(folder, **options):

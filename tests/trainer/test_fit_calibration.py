@@ -8,7 +8,7 @@ from test_focal_trainer import EVAL, trainer_of
 from tiny_models import logits_of, rows, tensors, tiny_bert
 
 from hf_focal import fit_vector_scaling, fold_calibration
-from hf_focal.trainer.head_kinds import Head
+from hf_focal.tasks.heads import Head
 
 MANY = rows(200, seed=3)
 

@@ -12,8 +12,8 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal.tasks.heads import check_model
 from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, loss_func
-from hf_focal.trainer.head_kinds import check_model
 
 WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)

@@ -23,7 +23,7 @@ from transformers import BertForTokenClassification
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
 from hf_focal.losses import class_balanced_weights
-from hf_focal.trainer.head_kinds import Head, head_of
+from hf_focal.tasks.heads import Head, head_of
 
 EVAL = pictures(7, seed=1)
 # Of networks that have learnt next to nothing.

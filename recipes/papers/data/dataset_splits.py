@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 
-from hf_focal.cli.column_selection import Column, drop_unlabelled, sample_keys, select_columns, some_of
-from hf_focal.cli.dataset_loading import load_file, load_id_or_folder
+from hf_focal.tasks.column_selection import Column, drop_unlabelled, sample_keys, select_columns, some_of
+from hf_focal.tasks.dataset_loading import load_file, load_id_or_folder
 
 _logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from datasets import ClassLabel, Dataset, DatasetDict, Value
 from transformers import PreTrainedConfig
 
-from hf_focal.cli.column_selection import Column, select_columns
-from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import label_sets_of
+from hf_focal.tasks.column_selection import Column, select_columns
+from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.labeled_inputs import label_sets_of
 
 from .dataset_splits import check_disjoint, cut_validation
 

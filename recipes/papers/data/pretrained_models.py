@@ -5,9 +5,9 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_focal.cli.input_encoding import model_positions
-from hf_focal.hub.pipeline_tasks import classifier_task
-from hf_focal.trainer.head_kinds import MULTI_LABEL
+from hf_focal.tasks.heads import MULTI_LABEL
+from hf_focal.tasks.input_encoding import model_positions
+from hf_focal.tasks.pipeline_tasks import classifier_task
 
 
 def check_seq2seq_model(name: str, max_length: int) -> None:

@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_focal.cli.dataset_loading import load_file
+from hf_focal.tasks.dataset_loading import load_file
 
 # Only ASCII white space separates tokens: a no-break space is part of a word ("8 1\/2").
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
-from hf_focal.cli.column_selection import Column
-from hf_focal.cli.dataset_loading import load_file
+from hf_focal.tasks.column_selection import Column
+from hf_focal.tasks.dataset_loading import load_file
 
 from .dataset_splits import labelled_splits, read_splits
 from .label_set_splits import label_set_splits

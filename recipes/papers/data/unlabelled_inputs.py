@@ -2,8 +2,8 @@
 
 from datasets import Dataset
 
-from hf_focal.cli.column_selection import Column, select_columns
-from hf_focal.cli.dataset_loading import load_one_split
+from hf_focal.tasks.column_selection import Column, select_columns
+from hf_focal.tasks.dataset_loading import load_one_split
 
 
 def load_images(argument: str, name: str, column: str = "image", split: str = "test") -> Dataset:

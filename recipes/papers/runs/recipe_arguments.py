@@ -16,8 +16,8 @@ from hf_focal.calibration.cross_fitting import METHODS
 from hf_focal.calibration.temperature_grid import STREAM_OBJECTIVES
 from hf_focal.hub.hub_publishing import repository_of
 from hf_focal.losses import LOSSES, LossConfig
+from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.head_kinds import Head
 
 from ..runs.class_weights_callback import ClassWeightsCallback
 from ..runs.training_dynamics import DynamicsCallback

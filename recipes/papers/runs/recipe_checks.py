@@ -11,9 +11,9 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
-from hf_focal.cli.input_errors import check_id_or_folder
 from hf_focal.losses import LossConfig
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
+from hf_focal.tasks.input_errors import check_id_or_folder
 from hf_focal.trainer import FocalTrainingArguments
 
 from .yaml_arguments import overridden_config

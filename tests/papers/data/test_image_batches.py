@@ -13,7 +13,7 @@ from papers.data.pixel_format import PixelFormat
 from PIL import Image as PILImage
 from transformers import BitImageProcessorPil
 
-from hf_focal.cli.dataset_loading import load_digits
+from hf_focal.tasks.dataset_loading import load_digits
 
 MEAN, STD = (0.5, 0.25, 0.4), (0.2, 0.25, 0.5)
 RNG = np.random.default_rng(0)

@@ -39,9 +39,9 @@ from papers.runs.yaml_arguments import parse_arguments
 from processes import output_of, start
 
 from hf_focal import LossConfig, Temperature
-from hf_focal.cli.dataset_loading import load_digits
 from hf_focal.losses import class_balanced_weights
 from hf_focal.reports import RunResult
+from hf_focal.tasks.dataset_loading import load_digits
 
 # Networks that have learnt next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")

@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForImageClassification, BitImageProcessorPil
 
 from hf_focal import CalibrationMetrics, fold_temperature
-from hf_focal.cli.dataset_loading import load_digits
+from hf_focal.tasks.dataset_loading import load_digits
 
 recipe = import_recipe("ood")
 

@@ -435,8 +435,8 @@ def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
 def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
     for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
         with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.cli.input_encoding.AutoConfig.from_pretrained", lambda name, **_: None)
-            patch.setattr("hf_focal.cli.input_encoding.model_positions", lambda *_, positions=positions: positions)
+            patch.setattr("hf_focal.tasks.input_encoding.AutoConfig.from_pretrained", lambda name, **_: None)
+            patch.setattr("hf_focal.tasks.input_encoding.model_positions", lambda *_, positions=positions: positions)
             tokenizer = SimpleNamespace(model_max_length=limit)
             assert recipe.input_length("encoder", tokenizer) == expected
 

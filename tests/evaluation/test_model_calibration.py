@@ -36,14 +36,9 @@ from transformers import (
 )
 
 from hf_focal import CalibrationMetrics, Temperature, fit_temperature
-from hf_focal.cli.evaluate_and_calibrate import (
-    InputError,
-    NotPublishedError,
-    _check_foldable,
-    calibrate_model,
-    evaluate_model,
-)
-from hf_focal.cli.model_loading import loss_of
+from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
+from hf_focal.evaluation.model_calibration import _check_foldable
+from hf_focal.evaluation.trained_model import loss_of
 from hf_focal.reports import RunResult
 from hf_focal.reports.text_summary import summary
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 import trained_models
 from safetensors.torch import load_file, save_file
-from test_main import error_of
+from trained_models import error_of
 
-from hf_focal.cli import evaluate_and_calibrate as calibrate
-from hf_focal.cli import model_loading as trained
 from hf_focal.cli.main import main
+from hf_focal.evaluation import model_calibration as calibrate
+from hf_focal.evaluation import trained_model as trained
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 from datasets import Dataset, Features, Image, LargeList, List, Value
 
-from hf_focal.cli.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns
+from hf_focal.tasks.column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns
 
 TOKENS = Column("token_column", "words", "tokens", "lists of strings")
 TEXT = Column("text_column", "text", "text", "strings")

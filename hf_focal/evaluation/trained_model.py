@@ -32,22 +32,22 @@ from transformers import (
 
 from ..calibration import Temperature
 from ..calibration.corrections import folded_temperature, recorded_calibration
-from ..hub.pipeline_tasks import classifier_task
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..reports.text_summary import UNITS
+from ..tasks.column_selection import some_of
+from ..tasks.dataset_loading import dataset_location, load_one_split
+from ..tasks.heads import MULTI_LABEL
+from ..tasks.input_encoding import collator_of, encode_inputs, input_length
+from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.input_options import TASKS, InputOptions
+from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
+from ..tasks.pipeline_tasks import classifier_task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.head_kinds import MULTI_LABEL
 from ..trainer.saving_and_pushing import label_names_of
 from ..validation import InputError as ScoreError
-from .column_selection import some_of
-from .dataset_loading import dataset_location, load_one_split
-from .input_encoding import collator_of, encode_inputs, input_length
-from .input_errors import InputError, explained, one_line
-from .input_options import TASKS, InputOptions
-from .labeled_inputs import column_order, select_inputs
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
@@ -429,3 +429,16 @@ def _check_labels(config: PreTrainedConfig) -> None:
     labels = config.id2label
     if list(labels) != list(range(len(labels))) or not all(isinstance(name, str) for name in labels.values()):
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
+
+
+def overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
+    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
+
+    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
+    `samples`, raise an `InputError` that names the argument "<kind>_dataset".
+    """
+    known = set(input_keys(task, samples))
+    shared = sum(key in known for key in input_keys(task, others))
+    if shared == len(others):
+        raise InputError(f"{kind}_dataset must hold samples that dataset does not have, got only shared ones")
+    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []

@@ -1,13 +1,13 @@
-"""Samples as the inputs of trained models; the models themselves are in test_evaluate_and_calibrate.py."""
+"""Samples as the inputs of trained models; the models themselves are in tests/evaluation."""
 
 import pytest
 from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig
 
-from hf_focal.cli.input_encoding import encode_inputs
-from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import input_keys, select_inputs
+from hf_focal.tasks.input_encoding import encode_inputs
+from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.labeled_inputs import input_keys, select_inputs
 
 CONFIG = BertConfig()
 

@@ -21,9 +21,9 @@ from transformers import (
     ViTConfig,
 )
 
-from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.model_loading import TrainedModel, loss_of, public_name, task_of
+from hf_focal.evaluation.trained_model import TrainedModel, loss_of, public_name, task_of
 from hf_focal.reports.run_results import known_loss
+from hf_focal.tasks.input_errors import InputError
 
 
 @pytest.mark.parametrize(

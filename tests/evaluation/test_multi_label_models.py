@@ -11,12 +11,12 @@ from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 from hf_focal import Temperature
-from hf_focal.cli.evaluate_and_calibrate import calibrate_model, evaluate_model
-from hf_focal.cli.input_errors import InputError
-from hf_focal.cli.input_options import InputOptions
-from hf_focal.cli.labeled_inputs import label_sets_of
 from hf_focal.cli.main import main
+from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult
+from hf_focal.tasks.input_errors import InputError
+from hf_focal.tasks.input_options import InputOptions
+from hf_focal.tasks.labeled_inputs import label_sets_of
 
 WORDS = ["sun", "rain", "wind", "snow"]
 

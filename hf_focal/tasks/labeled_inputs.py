@@ -10,8 +10,8 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
-from ..trainer.head_kinds import MULTI_LABEL
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
+from .heads import MULTI_LABEL
 from .input_options import InputOptions
 
 _DEFAULTS = InputOptions()

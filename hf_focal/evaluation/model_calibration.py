@@ -1,144 +1,25 @@
-"""Evaluation and calibration of trained models, and saving and publishing of the results."""
+"""Calibration of trained models, and saving and publishing of the corrected ones."""
 
-import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-
-from datasets import Dataset
 
 from ..calibration import apply_calibrated_generation, fold_calibration, fold_temperature
 from ..calibration.cross_fitting import METHODS
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
-from ..hub.pipeline_tasks import PIPELINES
-from ..metrics import CalibrationMetrics
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
-from ..trainer.head_kinds import MULTI_LABEL
-from ..utils.atomic_write import full_disk
-from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
-from .dataset_loading import DatasetLocation, dataset_location
-from .input_errors import InputError, explained, one_line
-from .labeled_inputs import input_keys
-from .model_loading import TrainedModel
-from .multiple_choice import ChoiceModel
-
-
-class NotPublishedError(InputError):
-    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
-
-    def __init__(self, message: str, result: RunResult):
-        super().__init__(message)
-        self.result = result
-
-
-def evaluate_model(
-    model: str | Path,
-    dataset: str,
-    split: str | None = None,
-    *,
-    task: str | None = None,
-    batch_size: int = 16,
-    num_bins: int = 15,
-    output: str | Path | None = None,
-    precision: float | None = None,
-    coverage: float | None = None,
-    threshold_dataset: str | None = None,
-    threshold_split: str | None = None,
-    on_result: Callable[[RunResult], None] | None = None,
-    **options: Any,
-) -> RunResult:
-    """Measure the calibration of a trained model, and return the result. With several processes, each must call this.
-
-    Args:
-        model: a Hub id or a folder.
-        dataset: a file, a folder, or a Hub dataset, named as for `load_one_split`.
-        split: the split of a dataset; "test" by default.
-        task: one of `TASKS`; needed only if the model's config does not determine the task.
-        batch_size: samples per batch on each device.
-        num_bins: bins of the calibration errors.
-        output: a new or empty folder; the report is written to its subfolder ``report``.
-        precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
-            least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
-        threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
-        on_result: a function that every process calls with the result before anything is written.
-        **options: the fields of `InputOptions`.
-
-    Raises:
-        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
-            error's `result` holds the measurements.
-        InputError: any other error that the user can correct; its message is one line.
-    """
-    wants_threshold = (precision, coverage) != (None, None)
-    threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
-    if wants_threshold:
-        with explained():
-            if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
-                raise InputError("threshold_dataset must hold different samples from dataset, got the same ones")
-    elif given := threshold_dataset or threshold_split:
-        argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(f"{argument} must come with precision or coverage, got {given!r} alone")
-    with _new_folder(output):
-        trained = _trained(model, task, batch_size, num_bins, options)
-        if wants_threshold and trained.config.problem_type == MULTI_LABEL:
-            raise InputError(
-                f"precision and coverage must be absent for {trained.name!r}: its labels have no single confidence"
-            )
-        source, samples = trained.load("dataset", dataset, split, "test")
-        details: dict[str, Any] = {}
-        unreached = ""
-        notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without T")
-        if wants_threshold:
-            chosen_on, held_out = trained.load(*threshold_data)
-            notes += _overlap_notes(trained.task, samples, held_out, "threshold", "test")
-        before, _ = trained.measure(trained.encode(source, samples))
-        if wants_threshold:
-            chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
-            try:
-                threshold = chosen.threshold_for(precision=precision, coverage=coverage)
-            except ValueError as error:
-                unreached = f"{one_line(error)}{_reachable(chosen, precision)}"
-            else:
-                reached = threshold.measure(before)
-                details["threshold"] = asdict(threshold) | {
-                    "chosen_on": chosen_on,
-                    "test_coverage": reached.coverage,
-                    "test_precision": reached.precision,
-                }
-        notes = [*trained.data_notes, *notes]
-        result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
-        if on_result is not None:
-            on_result(result)
-        if output is not None and trained.args.process_index == 0:
-            with _disk_errors(output, result):
-                write_report(Path(output) / "report", result)
-        if unreached:
-            raise NotPublishedError(unreached, result)
-    return result
-
-
-def _reachable(metrics: CalibrationMetrics, precision: float | None) -> str:
-    """Say which precision below `precision` a threshold can reach, and at what coverage; "" if it can reach none."""
-    best, low, high = None, 0.0, precision or 0.0
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        try:
-            best, low = metrics.threshold_for(precision=middle), middle
-        except ValueError:
-            high = middle
-    if best is None:
-        return ""
-    return (
-        f"; a precision of {100 * best.bound:.1f}% can be shown, at a coverage of {100 * best.coverage:.1f}% "
-        f"(confidence {best.value:.3g} and above)"
-    )
+from ..tasks.dataset_loading import DatasetLocation, dataset_location
+from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.pipeline_tasks import PIPELINES
+from .choice_model import load_trained
+from .output_folder import NotPublishedError, disk_errors, new_folder
+from .trained_model import TrainedModel, overlap_notes
 
 
 def calibrate_model(
@@ -202,13 +83,13 @@ def calibrate_model(
         locations = dataset_location(*fit_data), dataset_location(*test_data)
     if has_test and locations[0] == locations[1]:
         raise InputError(f"test_dataset must hold different samples from dataset, got the same ones of {dataset!r}")
-    with _new_folder(output):
-        trained = _trained(model, task, batch_size, num_bins, options)
+    with new_folder(output):
+        trained = load_trained(model, task, batch_size, num_bins, options)
         trained.check_fit(calibration, per_label)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
-        notes = _overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
+        notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task == "multiple-choice" and trained.options.score == "text":
             raise InputError(
                 "output and push_to_hub must be absent if score is 'text': no weights can hold the T of texts"
@@ -239,7 +120,7 @@ def calibrate_model(
                 on_result(result)
         if saves and is_main:
             folder = Path(mkdtemp(prefix="hf-focal-")) if output is None else Path(output)
-            with _disk_errors(folder, result):
+            with disk_errors(folder, result):
                 _save(folder, trained, result, repository or folder.resolve().name, locations, folded)
             if repository is not None:
                 try:
@@ -249,62 +130,6 @@ def calibrate_model(
                 if output is None:
                     shutil.rmtree(folder)
     return result
-
-
-def _trained(*arguments: Any) -> TrainedModel:
-    trained = TrainedModel(*arguments)
-    scores_options = trained.options.question_column is not None and trained.task != "multiple-choice-head"
-    return ChoiceModel(*arguments) if scores_options else trained
-
-
-@contextmanager
-def _new_folder(output: str | Path | None) -> Iterator[None]:
-    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable."""
-    if output is None:
-        yield
-        return
-    folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
-    is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
-    with explained():
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"output must be a new folder, got the file {str(output)!r}")
-        if is_main:
-            lock_folder(folder, "output")
-    try:
-        if any(path.name != LOCK for path in folder.glob("*")):
-            raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
-        yield
-    finally:
-        if is_main:
-            unlock_folder(folder)
-            if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
-                folder.rmdir()
-
-
-@contextmanager
-def _disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
-    """Turn disk errors, such as a full disk, into a `NotPublishedError`."""
-    try:
-        yield
-    except Exception as error:  # safetensors and tokenizers raise types of their own
-        cause = error if isinstance(error, OSError) else full_disk(error)
-        if cause is None:
-            raise
-        message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
-        raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
-
-
-def _overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
-    """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
-
-    The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in
-    `samples`, raise an `InputError` that names the argument "<kind>_dataset".
-    """
-    known = set(input_keys(task, samples))
-    shared = sum(key in known for key in input_keys(task, others))
-    if shared == len(others):
-        raise InputError(f"{kind}_dataset must hold samples that dataset does not have, got only shared ones")
-    return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []
 
 
 def _check_foldable(trained: TrainedModel) -> None:

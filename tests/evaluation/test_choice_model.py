@@ -10,8 +10,8 @@ from trained_models import build
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from hf_focal import CalibrationMetrics, FocalTrainingArguments
-from hf_focal.cli.evaluate_and_calibrate import InputError, calibrate_model, evaluate_model
 from hf_focal.cli.main import main
+from hf_focal.evaluation import InputError, calibrate_model, evaluate_model
 from hf_focal.reports.text_summary import summary
 
 COLUMNS = {"question_column": "q", "choices_column": "options"}

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..calibration import Temperature, fit_temperature
 from ..choices.option_scores import SCORES, answer_indices, encode_choices
 from ..metrics import CalibrationMetrics
-from .input_errors import InputError, explained
-from .model_loading import TrainedModel
+from ..tasks.input_errors import InputError, explained
+from .trained_model import TrainedModel
 
 
 @dataclass
@@ -88,3 +88,10 @@ class ChoiceModel(TrainedModel):
             questions = encode_choices(model, self.encoder, *given)
         size = self.args.per_device_eval_batch_size
         return Questions(labels, partial(questions.score, model, size, options.scores_folder))
+
+
+def load_trained(*arguments: Any) -> TrainedModel:
+    """Return a `ChoiceModel` if there are questions for a language model to answer, or else a `TrainedModel`."""
+    trained = TrainedModel(*arguments)
+    scores_options = trained.options.question_column is not None and trained.task != "multiple-choice-head"
+    return ChoiceModel(*arguments) if scores_options else trained

@@ -1,0 +1,117 @@
+"""Evaluation of trained models, and choice of a confidence threshold."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..metrics import CalibrationMetrics
+from ..reports import RunResult, write_report
+from ..tasks.dataset_loading import dataset_location
+from ..tasks.heads import MULTI_LABEL
+from ..tasks.input_errors import InputError, explained, one_line
+from .choice_model import load_trained
+from .output_folder import NotPublishedError, disk_errors, new_folder
+from .trained_model import overlap_notes
+
+
+def evaluate_model(
+    model: str | Path,
+    dataset: str,
+    split: str | None = None,
+    *,
+    task: str | None = None,
+    batch_size: int = 16,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    precision: float | None = None,
+    coverage: float | None = None,
+    threshold_dataset: str | None = None,
+    threshold_split: str | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Measure the calibration of a trained model, and return the result. With several processes, each must call this.
+
+    Args:
+        model: a Hub id or a folder.
+        dataset: a file, a folder, or a Hub dataset, named as for `load_one_split`.
+        split: the split of a dataset; "test" by default.
+        task: one of `TASKS`; needed only if the model's config does not determine the task.
+        batch_size: samples per batch on each device.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``.
+        precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
+            least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
+        threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
+        on_result: a function that every process calls with the result before anything is written.
+        **options: the fields of `InputOptions`.
+
+    Raises:
+        NotPublishedError: no threshold reaches `precision` or `coverage`, or the report could not be written; the
+            error's `result` holds the measurements.
+        InputError: any other error that the user can correct; its message is one line.
+    """
+    wants_threshold = (precision, coverage) != (None, None)
+    threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
+    if wants_threshold:
+        with explained():
+            if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
+                raise InputError("threshold_dataset must hold different samples from dataset, got the same ones")
+    elif given := threshold_dataset or threshold_split:
+        argument = "threshold_dataset" if threshold_dataset else "threshold_split"
+        raise InputError(f"{argument} must come with precision or coverage, got {given!r} alone")
+    with new_folder(output):
+        trained = load_trained(model, task, batch_size, num_bins, options)
+        if wants_threshold and trained.config.problem_type == MULTI_LABEL:
+            raise InputError(
+                f"precision and coverage must be absent for {trained.name!r}: its labels have no single confidence"
+            )
+        source, samples = trained.load("dataset", dataset, split, "test")
+        details: dict[str, Any] = {}
+        unreached = ""
+        notes = trained.calibration_notes("; it is evaluated as it is", "; it is evaluated without T")
+        if wants_threshold:
+            chosen_on, held_out = trained.load(*threshold_data)
+            notes += overlap_notes(trained.task, samples, held_out, "threshold", "test")
+        before, _ = trained.measure(trained.encode(source, samples))
+        if wants_threshold:
+            chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
+            try:
+                threshold = chosen.threshold_for(precision=precision, coverage=coverage)
+            except ValueError as error:
+                unreached = f"{one_line(error)}{_reachable(chosen, precision)}"
+            else:
+                reached = threshold.measure(before)
+                details["threshold"] = asdict(threshold) | {
+                    "chosen_on": chosen_on,
+                    "test_coverage": reached.coverage,
+                    "test_precision": reached.precision,
+                }
+        notes = [*trained.data_notes, *notes]
+        result = trained.result(None, before, None, measured_on=source, notes=notes, **details)
+        if on_result is not None:
+            on_result(result)
+        if output is not None and trained.args.process_index == 0:
+            with disk_errors(output, result):
+                write_report(Path(output) / "report", result)
+        if unreached:
+            raise NotPublishedError(unreached, result)
+    return result
+
+
+def _reachable(metrics: CalibrationMetrics, precision: float | None) -> str:
+    """Say which precision below `precision` a threshold can reach, and at what coverage; "" if it can reach none."""
+    best, low, high = None, 0.0, precision or 0.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        try:
+            best, low = metrics.threshold_for(precision=middle), middle
+        except ValueError:
+            high = middle
+    if best is None:
+        return ""
+    return (
+        f"; a precision of {100 * best.bound:.1f}% can be shown, at a coverage of {100 * best.coverage:.1f}% "
+        f"(confidence {best.value:.3g} and above)"
+    )

@@ -1,0 +1,56 @@
+"""The folder that a command writes to: new, locked, and with room for the results."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..reports import RunResult
+from ..tasks.input_errors import InputError, explained, one_line
+from ..utils.atomic_write import full_disk
+from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+
+
+class NotPublishedError(InputError):
+    """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
+
+    def __init__(self, message: str, result: RunResult):
+        super().__init__(message)
+        self.result = result
+
+
+@contextmanager
+def new_folder(output: str | Path | None) -> Iterator[None]:
+    """Create `output`, and lock it during the block; raise `InputError` if the folder is not empty or not writable."""
+    if output is None:
+        yield
+        return
+    folder, is_main = Path(output), int(os.environ.get("RANK", 0)) == 0
+    is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
+    with explained():
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"output must be a new folder, got the file {str(output)!r}")
+        if is_main:
+            lock_folder(folder, "output")
+    try:
+        if any(path.name != LOCK for path in folder.glob("*")):
+            raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+        yield
+    finally:
+        if is_main:
+            unlock_folder(folder)
+            if is_new and not any(folder.iterdir()):  # the command failed before it wrote anything
+                folder.rmdir()
+
+
+@contextmanager
+def disk_errors(folder: str | Path, result: RunResult) -> Iterator[None]:
+    """Turn disk errors, such as a full disk, into a `NotPublishedError`."""
+    try:
+        yield
+    except Exception as error:  # safetensors and tokenizers raise types of their own
+        cause = error if isinstance(error, OSError) else full_disk(error)
+        if cause is None:
+            raise
+        message = f"output must be a folder with room for the model and the report, got {str(folder)!r}"
+        raise NotPublishedError(f"{message}: {one_line(cause)}", result) from error
