@@ -7,7 +7,7 @@ from transformers.utils import logging
 
 from ..reports import RunResult, comparison_page, results_table
 from ..reports.markdown_tables import RESULTS_LEGEND
-from ..tasks import load_splits
+from ..tasks.splits import load_splits
 from ..trainer import FocalTrainer, FocalTrainingArguments
 from .demo_data import write_demo_data
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from trained_models import error_of
 
 from hf_focal.cli.main import main
-from hf_focal.evaluation import model_calibration as calibrate
+from hf_focal.evaluation import model_calibration, model_evaluation
 from hf_focal.evaluation import trained_model as trained
 
 
@@ -193,14 +193,15 @@ def files_of_at_most(size):
 def test_the_table_is_printed_before_the_disk_is_full(
     capsys, texts, tmp_path, monkeypatch, command, write, size, reason
 ):
-    written, printed = getattr(calibrate, write), []
+    module = model_evaluation if command == "evaluate" else model_calibration
+    written, printed = getattr(module, write), []
 
     def on_a_full_disk(*arguments):
         printed.append(capsys.readouterr().out)
         with files_of_at_most(size):
             return written(*arguments)
 
-    monkeypatch.setattr(calibrate, write, on_a_full_disk)
+    monkeypatch.setattr(module, write, on_a_full_disk)
     message = error_of(capsys, [*line_of(command, texts, texts.folder), "--output", tmp_path / "out"])
     assert "output must be a folder with room" in message and reason in message
     assert "| error %" in printed[0]
