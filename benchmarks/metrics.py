@@ -125,7 +125,7 @@ def ece_from_logits(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> 
 def ece_from_confidences(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
     confidence, correct = top_label(logits, labels)
     runs = {
-        "ours": lambda: metrics.ece_from_confidences(confidence, correct, NUM_BINS),
+        "ours": lambda: metrics.expected_calibration_error(confidence, correct, NUM_BINS, inputs="confidences"),
         "torchmetrics": lambda: binary_calibration_error(confidence, correct, NUM_BINS),
         "loop over bins": lambda: loop_ece(confidence, correct),
     }
@@ -135,7 +135,7 @@ def ece_from_confidences(logits: torch.Tensor, labels: torch.Tensor, rounds: int
 def adaece_from_confidences(logits: torch.Tensor, labels: torch.Tensor, rounds: int) -> dict:
     confidence, correct = top_label(logits, labels)
     runs = {
-        "ours": lambda: metrics.adaece_from_confidences(confidence, correct, NUM_BINS),
+        "ours": lambda: metrics.adaptive_calibration_error(confidence, correct, NUM_BINS, inputs="confidences"),
         "loop over bins": lambda: loop_adaece(confidence, correct),
     }
     return agree(compare(f"AdaECE from confidences {len(labels):,}", runs, rounds), 1e-4)

@@ -60,7 +60,7 @@ ECE_COLUMNS = {
     OURS: {
         "logits": metrics.expected_calibration_error,
         "ignore": metrics.expected_calibration_error,
-        "confidences": metrics.ece_from_confidences,
+        "confidences": partial(metrics.expected_calibration_error, inputs="confidences"),
         "stream": lambda z, y: updated(metrics.CalibrationMetrics(NUM_BINS), z, y, 16)["ece"],
     },
     "torchmetrics": {
@@ -90,7 +90,7 @@ ADAECE_COLUMNS = {
     OURS: {
         "logits": metrics.adaptive_calibration_error,
         "ignore": metrics.adaptive_calibration_error,
-        "confidences": metrics.adaece_from_confidences,
+        "confidences": partial(metrics.adaptive_calibration_error, inputs="confidences"),
     },
     "torch-uncertainty": {
         "logits": partial(uncertainty_ece, adaptive=True),

@@ -31,11 +31,19 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .losses import build_loss as build_loss
     from .losses import gamma_for_threshold as gamma_for_threshold
     from .metrics import CalibrationMetrics as CalibrationMetrics
+    from .metrics import adaptive_calibration_error as adaptive_calibration_error
     from .metrics import augrc as augrc
     from .metrics import aurc as aurc
+    from .metrics import average_calibration_error as average_calibration_error
+    from .metrics import brier_score as brier_score
+    from .metrics import classwise_calibration_error as classwise_calibration_error
     from .metrics import e_aurc as e_aurc
     from .metrics import expected_calibration_error as expected_calibration_error
-    from .metrics import smooth_ece as smooth_ece
+    from .metrics import maximum_calibration_error as maximum_calibration_error
+    from .metrics import mean_entropy as mean_entropy
+    from .metrics import negative_log_likelihood as negative_log_likelihood
+    from .metrics import root_mean_squared_calibration_error as root_mean_squared_calibration_error
+    from .metrics import smooth_calibration_error as smooth_calibration_error
     from .reports import reliability_diagram as reliability_diagram
     from .tasks.input_encoding import input_length as input_length
     from .tasks.splits import load_splits as load_splits
@@ -57,7 +65,13 @@ _NAMES = {
     "cli.recipe_arguments": ("parse_recipe",),
     "evaluation": ("calibrate_model", "evaluate_model"),
     "losses": ("LossConfig", "build_loss", "gamma_for_threshold"),
-    "metrics": ("CalibrationMetrics", "augrc", "aurc", "e_aurc", "expected_calibration_error", "smooth_ece"),
+    "metrics": (
+        "CalibrationMetrics",
+        *("adaptive_calibration_error", "average_calibration_error", "classwise_calibration_error"),
+        *("expected_calibration_error", "maximum_calibration_error", "root_mean_squared_calibration_error"),
+        *("smooth_calibration_error", "augrc", "aurc", "e_aurc"),
+        *("brier_score", "mean_entropy", "negative_log_likelihood"),
+    ),
     "reports": ("reliability_diagram",),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("load_splits",),

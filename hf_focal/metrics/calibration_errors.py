@@ -1,16 +1,17 @@
 """Calibration errors and scores, one function each.
 
-The functions named `..._from_confidences` take confidences (N,) and hits (N,). All others take logits (..., K) of any
-floating dtype and integer labels (...). Inputs are tensors on any device or arrays; the result is a Python float.
-Samples with label `ignore_index` are left out; without samples, the result is NaN. Computations are in float64 for
-float64 inputs, otherwise in float32. With `inputs="probabilities"`, the first argument holds probabilities instead of
-logits. Logits that lie in [0, 1] and sum to 1 for every sample are taken for probabilities and rejected if there are
-enough samples to rule out chance (two in float32, more in half precision).
+Every function takes logits (..., K) of any floating dtype and integer labels (...), tensors on any device or arrays,
+and returns a Python float. Samples with label `ignore_index` are left out; without samples, the result is NaN.
+Computations are in float64 for float64 inputs, otherwise in float32. With `inputs="probabilities"`, the first argument
+holds probabilities instead of logits. With `inputs="confidences"`, for metrics of the predicted label alone, it holds
+confidences (N,), and the second argument says which predictions are right: (N,), booleans or 0 and 1. Logits that lie
+in [0, 1] and sum to 1 for every sample are taken for probabilities and rejected if there are enough samples to rule
+out chance (two in float32, more in half precision).
 
 Raises InputError, a ValueError, for scores that are not floating point of at least 16 bits, labels that are not
 integers, shapes that do not match, labels out of range, probabilities given as logits, samples with NaN, with +inf, or
-without a finite logit (-inf in some classes means probability 0), probabilities outside [0, 1] or not summing to 1 (up
-to the dtype's rounding), and num_bins < 1.
+without a finite logit (-inf in some classes means probability 0), probabilities or confidences outside [0, 1],
+probabilities not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
 
 import numpy as np
@@ -20,9 +21,9 @@ from torch import Tensor
 from ..validation import Array, check_confidences, check_count
 from .equal_mass_bins import adaptive_error, grouped, joined, pack
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
+from .kernel_smoothing import smooth_error
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
-from .smooth_calibration_error import smooth_error
 
 
 def expected_calibration_error(
@@ -105,7 +106,9 @@ def classwise_calibration_error(
     return classwise_error(cells.cpu().numpy(), size)
 
 
-def smooth_ece(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
+def smooth_calibration_error(
+    logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100
+) -> float:
     """Smooth ECE: ECE with a smoothing kernel instead of bins; the width of the kernel equals the resulting error.
 
     Source: Błasiok and Nakkiran, *Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing*, ICLR 2024.
@@ -169,40 +172,14 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
-def ece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """ECE of confidences (N,); raises ValueError unless they are in [0, 1] up to rounding.
-
-    `correct` (N,), which holds booleans or integers 0 and 1, says which predictions are right.
-
-    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
-    """
-    return _equal_width("ece", num_bins, check_confidences(confidence, correct))
-
-
-def adaece_from_confidences(confidence: Array, correct: Array, num_bins: int = 15) -> float:
-    """AdaECE (see `adaptive_calibration_error`), computed from confidences and `correct`.
-
-    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
-    """
-    confidence, correct = check_confidences(confidence, correct)
-    return _equal_mass(num_bins, pack(1 - confidence.double(), correct))
-
-
-def smooth_ece_from_confidences(confidence: Array, correct: Array) -> float:
-    """Smooth ECE (see `smooth_ece`), computed from confidences and `correct`.
-
-    Returns a fraction in [0, 1]; see the module for shapes and exceptions.
-    """
-    confidence, correct = check_confidences(confidence, correct)
-    return smooth_error(grouped(pack(1 - confidence.double(), correct)))
-
-
 def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
     return RiskCoverageCurve.of(grouped(_keys(inputs, scores, labels, ignore_index))).areas()[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the confidences (N,) and hits (N,) of all samples, on the CPU."""
+    if inputs == "confidences":
+        return check_confidences(scores, labels, ignore_index)
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
     none = torch.empty(0), torch.empty(0, dtype=torch.bool)
     confidence, correct = zip(none, *((block.confidence.cpu(), block.correct.cpu()) for block in blocks), strict=True)
@@ -211,6 +188,9 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
 
 def _keys(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
     """Return the key of each sample; see `equal_mass_bins`."""
+    if inputs == "confidences":
+        confidence, correct = check_confidences(scores, labels, ignore_index)
+        return pack(1 - confidence.double(), correct)
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
     return joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks])
 

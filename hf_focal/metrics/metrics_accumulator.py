@@ -20,9 +20,9 @@ from .equal_mass_bins import (
     pack,
 )
 from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
+from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .sample_scores import SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for_coverage, threshold_for_precision
-from .smooth_calibration_error import SmoothReliability, smooth_error, smooth_reliability
 
 # What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")

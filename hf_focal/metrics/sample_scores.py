@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..validation import (
     Array,
+    InputError,
     ProbabilityEvidence,
     check_largest,
     check_probability_range,
@@ -83,11 +84,10 @@ class SampleBlock:
 
     @cached_property
     def doubt(self) -> Tensor:
-        """1 - confidence, without cancellation for logits: (N,), in the dtype of the scores, float64 if not logits."""
+        """1 - confidence, without cancellation for logits: (N,), in the scores' dtype; float64 for probabilities."""
         if not self.given_logits:
             return 1 - self.top.squeeze(1).double()
         others = self.total - 1  # the weight of the prediction is 1
-        """1 - confidence, without cancellation for logits: (N,), in the scores' dtype; float64 for probabilities."""
         if len(sure := (others < 1e-7).nonzero().squeeze(1)):
             weights = self.weights[sure]
             others[sure] = self._sum(weights.masked_fill_(weights == 1, 0))
@@ -150,7 +150,8 @@ def read_samples(
     `evidence` is None, such logits raise ValueError after the last block.
     """
     if inputs not in ("logits", "probabilities"):
-        raise ValueError(f'inputs must be "logits" or "probabilities", got {inputs!r}')
+        expected = 'must be "logits" or "probabilities", or "confidences" for metrics of the predicted label alone'
+        raise InputError("inputs", f"{expected}, got {inputs!r}")
     scores, labels = check_scores(inputs, scores, labels, ignore_index)
     return scores.shape[1], _blocks(inputs, scores, labels, ignore_index, evidence)
 

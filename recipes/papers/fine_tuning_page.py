@@ -19,8 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import log_softmax
 
-from hf_focal import CalibrationMetrics, fit_temperature
-from hf_focal.metrics import ece_from_confidences
+from hf_focal import CalibrationMetrics, expected_calibration_error, fit_temperature
 from hf_focal.reports.figure_style import COLORS, LINES, MARKERS, clean_axes, finished
 
 ROOT = Path(__file__).parents[2] / "docs" / "results"
@@ -46,7 +45,9 @@ ADAFOCAL = "adafocal, every few steps"
 def ece_and_nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> tuple[float, float]:
     log_p = log_softmax(logits / temperature, axis=1)
     correct = logits.argmax(1) == labels
-    return ece_from_confidences(np.exp(log_p.max(1)), correct), float(-log_p[np.arange(len(labels)), labels].mean())
+    return expected_calibration_error(np.exp(log_p.max(1)), correct, inputs="confidences"), float(
+        -log_p[np.arange(len(labels)), labels].mean()
+    )
 
 
 def calibration_curve(pool: tuple, test: tuple) -> dict[str, dict[int, list[float]]]:

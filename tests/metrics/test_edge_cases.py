@@ -8,10 +8,8 @@ import torch
 
 from hf_focal.metrics import (
     CalibrationMetrics,
-    adaece_from_confidences,
     adaptive_calibration_error,
     classwise_calibration_error,
-    ece_from_confidences,
     expected_calibration_error,
 )
 from hf_focal.metrics.equal_width_bins import bin_index
@@ -73,10 +71,10 @@ def test_from_confidences(case, num_bins):
     confidence, hits = CONFIDENCES[case]
     correct = hits(confidence)
     exact = confidence.double().clamp(0, 1).numpy()
-    assert ece_from_confidences(confidence, correct, num_bins) == pytest.approx(
+    assert expected_calibration_error(confidence, correct, num_bins, inputs="confidences") == pytest.approx(
         reference.ece(exact, correct.numpy(), num_bins), abs=1e-12
     )
-    assert adaece_from_confidences(confidence, correct, num_bins) == pytest.approx(
+    assert adaptive_calibration_error(confidence, correct, num_bins, inputs="confidences") == pytest.approx(
         reference.adaece(exact, correct.numpy(), num_bins), abs=1e-12
     )
 
@@ -84,8 +82,10 @@ def test_from_confidences(case, num_bins):
 def test_edges_belong_to_the_bin_below():
     # .5 is alone in (.4, .5]: its gap counts by itself. In [.5, .6) it would cancel with .55's.
     confidence, correct = torch.tensor([0.5, 0.55]), torch.tensor([True, False])
-    assert ece_from_confidences(confidence, correct, 10) == pytest.approx((0.5 + 0.55) / 2)
-    assert ece_from_confidences(torch.tensor([0.5, 0.55]), torch.tensor([False, True]), 10) == pytest.approx(0.475)
+    assert expected_calibration_error(confidence, correct, 10, inputs="confidences") == pytest.approx((0.5 + 0.55) / 2)
+    assert expected_calibration_error(
+        torch.tensor([0.5, 0.55]), torch.tensor([False, True]), 10, inputs="confidences"
+    ) == pytest.approx(0.475)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -100,8 +100,8 @@ def test_bin_index_is_the_float64_comparison(dtype):
 @pytest.mark.parametrize(("confidence", "accuracy"), [(0.7, 0.5), (1.0, 0.8)])
 def test_constant_confidence(confidence, accuracy):
     correct = torch.arange(1000) < 1000 * accuracy
-    for metric in (ece_from_confidences, adaece_from_confidences):
-        assert metric(torch.full((1000,), confidence), correct) == pytest.approx(0.2, abs=1e-7)
+    for metric in (expected_calibration_error, adaptive_calibration_error):
+        assert metric(torch.full((1000,), confidence), correct, inputs="confidences") == pytest.approx(0.2, abs=1e-7)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 3e-4), (torch.bfloat16, 3e-3)])
@@ -110,8 +110,12 @@ def test_half_precision_counts_beyond_its_range(dtype, tolerance):
     correct = draw(confidence - 0.1)
     exact = reference.ece(confidence.numpy(), correct.numpy())
     assert exact == pytest.approx(0.1, abs=5e-3)
-    assert ece_from_confidences(confidence.to(dtype), correct) == pytest.approx(exact, abs=tolerance)
-    assert adaece_from_confidences(confidence.to(dtype), correct) == pytest.approx(exact, abs=tolerance)
+    assert expected_calibration_error(confidence.to(dtype), correct, inputs="confidences") == pytest.approx(
+        exact, abs=tolerance
+    )
+    assert adaptive_calibration_error(confidence.to(dtype), correct, inputs="confidences") == pytest.approx(
+        exact, abs=tolerance
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -295,8 +299,8 @@ def test_no_samples():
     assert all(math.isnan(bound) for interval in metrics.bootstrap(5).values() for bound in interval)
     for metric in (expected_calibration_error, adaptive_calibration_error, classwise_calibration_error):
         assert math.isnan(metric(torch.empty(0, 10), torch.empty(0, dtype=torch.long)))
-    for metric in (ece_from_confidences, adaece_from_confidences):
-        assert math.isnan(metric(torch.empty(0), torch.empty(0, dtype=torch.bool)))
+        if metric is not classwise_calibration_error:
+            assert math.isnan(metric(torch.empty(0), torch.empty(0, dtype=torch.bool), inputs="confidences"))
 
 
 def test_no_incorrect_samples():

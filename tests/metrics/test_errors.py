@@ -16,7 +16,6 @@ from hf_focal.metrics import (
     adaptive_calibration_error,
     brier_score,
     classwise_calibration_error,
-    ece_from_confidences,
     evaluate_module,
     expected_calibration_error,
     negative_log_likelihood,
@@ -107,26 +106,26 @@ def test_bad_probabilities(probabilities, message):
 @pytest.mark.parametrize(
     ("confidence", "correct", "error", "message"),
     [
-        (torch.tensor([0.5, NAN]), torch.tensor([True, False]), ValueError, "confidence.*NaN"),
+        (torch.tensor([0.5, NAN]), torch.tensor([True, False]), ValueError, "confidences.*NaN"),
         (torch.tensor([0.5, 1.1]), torch.tensor([True, False]), ValueError, "confidence.*1.1"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([0, 2]), ValueError, "correct.*got 2"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([0, -1]), ValueError, "correct.*got -1"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([0.0, 0.5]), ValueError, "correct.*got 0.5"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([0, 2]), ValueError, "labels.*got 2"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([0, -1]), ValueError, "labels.*got -1"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([0.0, 0.5]), ValueError, "labels.*got 0.5"),
         (torch.tensor([1, 0]), torch.tensor([0, 1]), ValueError, "confidence.*int64"),
-        (torch.tensor([0.5, 0.6]), torch.tensor([True]), ValueError, r"correct and confidence.*\(1,\).*\(2,\)"),
+        (torch.tensor([0.5, 0.6]), torch.tensor([True]), ValueError, r"labels and confidences.*\(1,\).*\(2,\)"),
         (PROBABILITIES, PROBABILITIES > 0.5, ValueError, "one-dimensional"),
     ],
 )
 def test_bad_confidences(confidence, correct, error, message):
     with pytest.raises(error, match=message):
-        ece_from_confidences(confidence, correct)
+        expected_calibration_error(confidence, correct, inputs="confidences")
 
 
 @pytest.mark.parametrize("num_bins", [0, -3, 1.5])
 def test_bad_num_bins(num_bins):
     for make in (
         lambda: CalibrationMetrics(num_bins),
-        lambda: ece_from_confidences(torch.tensor([0.5]), torch.tensor([True]), num_bins),
+        lambda: expected_calibration_error(torch.tensor([0.5]), torch.tensor([True]), num_bins, inputs="confidences"),
         *(lambda f=f: f(LOGITS, LABELS, num_bins) for f in FUNCTIONS[:3]),
     ):
         with pytest.raises(InputError, match="num_bins"):
@@ -136,14 +135,18 @@ def test_bad_num_bins(num_bins):
 def test_help_of_each_function_says_what_it_returns_and_where_the_rest_is():
     exported = [getattr(hf_focal.metrics, name) for name in hf_focal.metrics.__all__]
     public = [value for value in exported if inspect.isfunction(value) and value is not evaluate_module]
-    assert {expected_calibration_error, ece_from_confidences} <= set(public)
+    assert {expected_calibration_error} <= set(public)
     for function in public:
         assert re.search(r"Returns .*; see the module for shapes and exceptions", function.__doc__), function.__name__
 
 
 def test_bad_inputs_and_names():
-    with pytest.raises(ValueError, match='inputs must be "logits" or "probabilities", got \'scores\''):
+    with pytest.raises(ValueError, match=r'inputs must be "logits" or "probabilities".* got \'scores\''):
         brier_score(LOGITS, LABELS, inputs="scores")
+    with pytest.raises(
+        ValueError, match="\"confidences\" for metrics of the predicted label alone, got 'confidences'"
+    ):
+        brier_score(LOGITS[:, 0].sigmoid(), LABELS < 2, inputs="confidences")
     names = "ece, adaece, classwise_ece, mce, ace, rmsce, nll, brier"
     with pytest.raises(ValueError, match=f"config_name must be one of {names}, got 'accuracy'"):
         evaluate.load(evaluate_module(), "accuracy")
@@ -243,5 +246,7 @@ def test_a_subclass_has_one_link(base, link):
 
 def test_arrays_may_run_backwards():
     confidence, correct = np.linspace(0.1, 0.9, 9), np.arange(9) % 2
-    forward = hf_focal.metrics.ece_from_confidences(confidence, correct)
-    assert hf_focal.metrics.ece_from_confidences(confidence[::-1], correct[::-1]) == pytest.approx(forward)
+    forward = hf_focal.metrics.expected_calibration_error(confidence, correct, inputs="confidences")
+    assert hf_focal.metrics.expected_calibration_error(
+        confidence[::-1], correct[::-1], inputs="confidences"
+    ) == pytest.approx(forward)

@@ -114,9 +114,9 @@ def test_any_confidences(samples, num_bins):
     confidence = torch.tensor([sample[0] for sample in samples])
     correct = torch.tensor([sample[1] for sample in samples])
     exact = confidence.double().numpy()
-    ece = hf.ece_from_confidences(confidence, correct, num_bins)
+    ece = hf.expected_calibration_error(confidence, correct, num_bins, inputs="confidences")
     assert ece == pytest.approx(reference.ece(exact, correct.numpy(), num_bins), abs=1e-12)
-    adaece = hf.adaece_from_confidences(confidence, correct, num_bins)
+    adaece = hf.adaptive_calibration_error(confidence, correct, num_bins, inputs="confidences")
     assert adaece == pytest.approx(reference.adaece(exact, correct.numpy(), num_bins), abs=1e-12)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from hf_focal import CalibrationMetrics
-from hf_focal.metrics import LabelMetrics, adaece_from_confidences, ece_from_confidences
+from hf_focal import CalibrationMetrics, adaptive_calibration_error, expected_calibration_error
+from hf_focal.metrics import LabelMetrics
 
 
 def samples(rows=300):
@@ -28,10 +28,14 @@ def test_the_metrics_are_those_of_each_label_and_of_all_entries():
     z, y = samples()
     p = torch.sigmoid(z.double())
     values = measured(z, y).compute()
-    eces = [ece_from_confidences(p[:, label], y[:, label]) for label in range(4)]
-    assert values["ece"] == pytest.approx(ece_from_confidences(p.flatten(), y.flatten()), abs=1e-12)
+    eces = [expected_calibration_error(p[:, label], y[:, label], inputs="confidences") for label in range(4)]
+    assert values["ece"] == pytest.approx(
+        expected_calibration_error(p.flatten(), y.flatten(), inputs="confidences"), abs=1e-12
+    )
     assert values["macro_ece"] == pytest.approx(np.mean(eces), abs=1e-12)
-    assert values["adaece"] == pytest.approx(adaece_from_confidences(p.flatten(), y.flatten()), abs=1e-12)
+    assert values["adaece"] == pytest.approx(
+        adaptive_calibration_error(p.flatten(), y.flatten(), inputs="confidences"), abs=1e-12
+    )
     bce = torch.nn.functional.binary_cross_entropy_with_logits(z.double(), y.double())
     assert values["nll"] == pytest.approx(float(bce), rel=1e-9)
     assert values["brier"] == pytest.approx(float((p - y).square().mean()), rel=1e-6)
