@@ -99,13 +99,13 @@ def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
 def search_objective(trainer: Any, compute_objective: Any) -> Any:
     """Return the objective of a hyperparameter search: `compute_objective`, or by default a function of the metrics.
 
-    The default returns the evaluation loss or, if the loss changes during training, the NLL. (Trainer's own default
-    would add up all metrics.) Raises ValueError without `compute_objective` for several evaluation sets or if the
-    trainer has `compute_metrics`.
+    The default returns the NLL, which compares losses, options of a loss, and a loss that changes during training.
+    (Trainer's own default would add up all metrics.) Raises ValueError without `compute_objective` for several
+    evaluation sets or if the trainer has `compute_metrics`.
     """
     if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
         raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
-    return compute_objective or itemgetter("eval_nll" if trainer.loss.changes_during_training else "eval_loss")
+    return compute_objective or itemgetter("eval_nll")
 
 
 def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
