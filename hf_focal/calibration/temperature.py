@@ -15,9 +15,8 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ..metrics import CalibrationMetrics
-from ..metrics.equal_mass_bins import adaptive_error, pack
-from ..metrics.equal_width_bins import bin_index
+from ..metrics import CalibrationMetrics, adaptive_calibration_error
+from ..metrics.bins import bin_index
 from ..validation import Array, InputError, check_count, check_sigmoid_scores
 from .corrections import LabelTemperatures, Temperature
 from .temperature_grid import (
@@ -143,11 +142,8 @@ def _screen(samples: CalibrationSamples, temperatures: np.ndarray, num_bins: int
 
 def _adaece(samples: CalibrationSamples, temperature: float, num_bins: int) -> float:
     """Return the AdaECE at a temperature, computed from float64 confidences."""
-    keys = []
-    for part, gaps in samples.gaps(torch.float64):
-        confidence = 1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1)
-        keys.append(pack(1 - confidence.cpu(), samples.correct[part].bool().cpu()))
-    return adaptive_error(np.concatenate(keys), num_bins)
+    parts = [1 / torch.exp2(gaps * (-LOG2E / temperature)).sum(1) for _, gaps in samples.gaps(torch.float64)]
+    return adaptive_calibration_error(torch.cat(parts), samples.correct, num_bins, inputs="confidences")
 
 
 def nll_temperature(samples: CalibrationSamples) -> float:

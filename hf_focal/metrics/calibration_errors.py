@@ -14,16 +14,72 @@ without a finite logit (-inf in some classes means probability 0), probabilities
 probabilities not summing to 1 (up to the dtype's rounding), and num_bins < 1.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..validation import Array, check_confidences, check_count
-from .equal_mass_bins import adaptive_error, grouped, joined, pack
-from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
+from .bins import add_to_cells, bin_index, bin_sums, grouped, joined, pack, split_points
 from .kernel_smoothing import smooth_error
 from .sample_scores import read_samples
 from .selective_prediction import RiskCoverageCurve
+
+
+def equal_width_errors(count: np.ndarray, gap: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute ECE, MCE, ACE, and RMSCE, each of shape (...), from `count` and `gap`, both of shape (..., M).
+
+    `count` is the number of samples in each bin, and `gap` the sum of their (confidence - hit). Leading dimensions are
+    bootstrap resamples or labels. Without samples, the errors are NaN.
+    """
+    size, gap = count.sum(-1), np.abs(gap)
+    bin_error = gap / np.maximum(count, 1)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return {
+            "ece": gap.sum(-1) / size,
+            "mce": np.where(size > 0, bin_error.max(-1), np.nan),
+            "ace": bin_error.sum(-1) / (count > 0).sum(-1),
+            "rmsce": np.sqrt((gap**2 / np.maximum(count, 1)).sum(-1) / size),
+        }
+
+
+def ranked_errors(count: np.ndarray, gap: np.ndarray, num_bins: int) -> dict[str, float]:
+    """Compute the errors of samples in the order of confidence from `count` and `gap`, (G,), of groups of ties.
+
+    `count` is the size of each group, and `gap` the sum of its (confidence - hit). If a bin bound cuts a group, each
+    sample of the group counts with the mean gap of the group. In other words, the cumulative gap is a linear function
+    of position within a group. Without samples, the errors are NaN.
+    """
+    ends, cumulative = np.append(0, count.cumsum()), np.append(0.0, gap.cumsum())
+    at_bounds = np.interp(split_points(int(ends[-1]), num_bins), ends, cumulative)
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return {"adaece": float(np.abs(np.diff(at_bounds)).sum() / np.float64(ends[-1]))}
+
+
+def adaptive_error_bound(groups: np.ndarray, num_bins: int) -> float:
+    """Return how far AdaECE can be off if each of the `groups`, (3, G), is a histogram cell; NaN without samples.
+
+    A cell that a bin bound cuts is treated as a group of ties. Of its n samples, which have h hits, the a samples
+    below the bound are assumed to have a·h/n hits, but may have from max(0, h - n + a) to min(a, h) hits. (This
+    neglects the differences between the confidences c in a cell, which are at most 1/1024 of 1 - c.)
+    """
+    count, _, hits = groups
+    if not len(count):
+        return float("nan")
+    ends = np.append(0, count.cumsum())
+    bounds = split_points(int(ends[-1]), num_bins)[1:-1]
+    cut = np.searchsorted(ends, bounds, "right") - 1  # the cell of the first sample above the bound
+    below, cut_count, cut_hits = bounds - ends[cut], count[cut], hits[cut]
+    taken = below * cut_hits / cut_count
+    doubt = np.maximum(np.minimum(below, cut_hits) - taken, taken - np.maximum(cut_hits - cut_count + below, 0))
+    # Doubt about a bound affects the bins on both sides.
+    return min(1.0, float(2 * doubt.sum() / ends[-1]))
+
+
+def classwise_error(gap: np.ndarray, size: int) -> float:
+    """Compute the mean ECE of the classes from the sums (K, M) of `add_to_cells`; NaN if there are no samples."""
+    return float(np.abs(gap).sum() / (size * len(gap))) if size else float("nan")
 
 
 def expected_calibration_error(
@@ -39,7 +95,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_width("ece", num_bins, _top_labels(inputs, logits, labels, ignore_index))
+    return _of_bins("ece", num_bins, inputs, logits, labels, ignore_index)
 
 
 def maximum_calibration_error(
@@ -49,7 +105,7 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_width("mce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
+    return _of_bins("mce", num_bins, inputs, logits, labels, ignore_index)
 
 
 def average_calibration_error(
@@ -59,7 +115,7 @@ def average_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_width("ace", num_bins, _top_labels(inputs, logits, labels, ignore_index))
+    return _of_bins("ace", num_bins, inputs, logits, labels, ignore_index)
 
 
 def root_mean_squared_calibration_error(
@@ -69,7 +125,7 @@ def root_mean_squared_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_width("rmsce", num_bins, _top_labels(inputs, logits, labels, ignore_index))
+    return _of_bins("rmsce", num_bins, inputs, logits, labels, ignore_index)
 
 
 def adaptive_calibration_error(
@@ -83,7 +139,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _equal_mass(num_bins, _keys(inputs, logits, labels, ignore_index))
+    return _ranked("adaece", num_bins, inputs, logits, labels, ignore_index)
 
 
 def classwise_calibration_error(
@@ -115,7 +171,7 @@ def smooth_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return smooth_error(grouped(_keys(inputs, logits, labels, ignore_index)))
+    return smooth_error(_groups(inputs, logits, labels, ignore_index))
 
 
 def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -125,7 +181,7 @@ def aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: 
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _area("aurc", inputs, logits, labels, ignore_index)
+    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["aurc"]
 
 
 def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -133,7 +189,7 @@ def e_aurc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _area("e_aurc", inputs, logits, labels, ignore_index)
+    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["e_aurc"]
 
 
 def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index: int = -100) -> float:
@@ -143,7 +199,7 @@ def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index:
 
     Returns a fraction in [0, 1/2]; see the module for shapes and exceptions.
     """
-    return _area("augrc", inputs, logits, labels, ignore_index)
+    return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["augrc"]
 
 
 def negative_log_likelihood(
@@ -172,8 +228,35 @@ def mean_entropy(logits: Array, labels: Array, *, inputs: str = "logits", ignore
     return _mean("entropy", inputs, logits, labels, ignore_index)
 
 
-def _area(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
-    return RiskCoverageCurve.of(grouped(_keys(inputs, scores, labels, ignore_index))).areas()[name]
+# Each key of `CalibrationMetrics.compute` that has a function of its own. Lower values are better, except for entropy.
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "ece": expected_calibration_error,
+    "adaece": adaptive_calibration_error,
+    "classwise_ece": classwise_calibration_error,
+    "mce": maximum_calibration_error,
+    "ace": average_calibration_error,
+    "rmsce": root_mean_squared_calibration_error,
+    "smooth_ece": smooth_calibration_error,
+    "nll": negative_log_likelihood,
+    "brier": brier_score,
+    "aurc": aurc,
+    "e_aurc": e_aurc,
+    "augrc": augrc,
+    "entropy": mean_entropy,
+}
+
+
+def _of_bins(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
+    check_count("num_bins", num_bins)
+    confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
+    count, confidence_sums, hits = bin_sums(bin_index(confidence, num_bins).numpy(), confidence, correct, num_bins)
+    return float(equal_width_errors(count, confidence_sums - hits)[name])
+
+
+def _ranked(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
+    check_count("num_bins", num_bins)
+    count, confidence, hits = _groups(inputs, scores, labels, ignore_index)
+    return ranked_errors(count, confidence - hits, num_bins)[name]
 
 
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -186,24 +269,13 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
     return torch.cat(confidence), torch.cat(correct)
 
 
-def _keys(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
-    """Return the key of each sample; see `equal_mass_bins`."""
+def _groups(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
+    """Return the sums of `grouped`."""
     if inputs == "confidences":
         confidence, correct = check_confidences(scores, labels, ignore_index)
-        return pack(1 - confidence.double(), correct)
+        return grouped(pack(1 - confidence.double(), correct))
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
-    return joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks])
-
-
-def _equal_width(name: str, num_bins: int, samples: tuple[Tensor, Tensor]) -> float:
-    check_count("num_bins", num_bins)
-    count, confidence, hits = bin_sums(bin_index(samples[0], num_bins).numpy(), *samples, num_bins)
-    return float(equal_width_errors(count, confidence - hits)[name])
-
-
-def _equal_mass(num_bins: int, keys: np.ndarray) -> float:
-    check_count("num_bins", num_bins)
-    return adaptive_error(keys, num_bins)
+    return grouped(joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks]))
 
 
 def _mean(statistic: str, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:

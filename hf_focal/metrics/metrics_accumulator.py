@@ -2,32 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from ..validation import Array, ProbabilityEvidence, check_count
-from .bootstrap_intervals import debiased_interval, resample_top_label_errors
-from .equal_mass_bins import (
+from ..validation import Array, InputError, ProbabilityEvidence, check_count, check_fraction
+from .bins import (
     NUM_CELLS,
-    adaptive_error_of_cells,
-    adaptive_error_of_groups,
+    add_to_cells,
+    bin_index,
+    bin_sums,
     cell_index,
     confidences,
     grouped,
     joined,
     pack,
+    tie_starts,
 )
-from .equal_width_bins import add_to_cells, bin_index, bin_sums, classwise_error, equal_width_errors
+from .bootstrap_intervals import resampled_errors
+from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .sample_scores import SampleBlock, read_samples
-from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for_coverage, threshold_for_precision
+from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for
 
 # What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
-# The class for each link; `LabelMetrics` adds itself.
-BY_LINK: dict[str, type["CalibrationMetrics"]] = {}
 _SETTINGS = ("num_bins", "ignore_index", "classwise", "keep_samples")
 
 
@@ -69,12 +69,13 @@ class CalibrationMetrics:
     """
 
     link = "softmax"
+    _unpack = staticmethod(confidences)
 
     def __new__(cls, *_: Any, link: str | None = None, **__: Any) -> "CalibrationMetrics":
-        if link not in (None, *(("softmax", "sigmoid") if cls is CalibrationMetrics else (cls.link,))):
-            of_class = "'softmax' or 'sigmoid'" if cls is CalibrationMetrics else f"{cls.link!r} for {cls.__name__}"
-            raise ValueError(f"link must be {of_class}, got {link!r}")
-        return super().__new__(BY_LINK.get(link or "softmax", cls) if cls is CalibrationMetrics else cls)
+        classes = BY_LINK if cls is CalibrationMetrics else {cls.link: cls}
+        if link not in (None, *classes):
+            raise InputError("link", f"must be {' or '.join(map(repr, classes))}, got {link!r}")
+        return super().__new__(classes.get(link or cls.link, cls))
 
     def __init__(
         self,
@@ -95,13 +96,13 @@ class CalibrationMetrics:
     def reset(self) -> None:
         """Forget all samples and the number of classes."""
         self.num_classes: int | None = None
-        self._scores = np.zeros((2, len(_SUMMED)))
-        self._bins = np.zeros((3, self.num_bins))
-        self._cells: torch.Tensor | None = None  # see `add_to_cells`
-        self.label_counts = np.zeros(0, np.int64)
+        self._sums: dict[str, np.ndarray] = {}
         self._keys: list[np.ndarray] = []
-        self._histogram = np.zeros((3, 0 if self.keep_samples else NUM_CELLS))
         self._evidence = ProbabilityEvidence()
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        return self._sums.get("labels", np.zeros(0, np.int64))
 
     def update(self, logits: Array, labels: Array) -> None:
         """Add logits (..., K), of any floating dtype, and integer labels (...), on any device."""
@@ -121,46 +122,46 @@ class CalibrationMetrics:
         self.merge(batch)
 
     def _add(self, blocks: Iterator[SampleBlock], num_classes: int) -> None:
+        cells = None
         for block in blocks:
             confidence, correct = block.confidence, block.correct
             columns = [torch.ones_like(block.nll), block.nll, block.brier, confidence, block.entropy]
             columns += [confidence >= 0.99, block.in_top5 if num_classes > 5 else correct]
             table = torch.stack([column.double() for column in columns])
             of_sides = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
-            self._scores += torch.stack(of_sides).cpu().numpy()
+            sums = {"scores": torch.stack(of_sides).cpu().numpy()}
             if self.classwise:
-                if self._cells is None:
-                    self._cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
-                    self.label_counts = np.zeros(num_classes, np.int64)
-                add_to_cells(self._cells, block.probabilities, block.labels)
-                self.label_counts += np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
+                if cells is None:
+                    cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
+                add_to_cells(cells, block.probabilities, block.labels)
+                sums["labels"] = np.bincount(block.labels.cpu().numpy(), minlength=num_classes)
             confidence, correct, doubt = confidence.cpu(), correct.cpu(), block.doubt.cpu()
-            self._bins += bin_sums(bin_index(confidence, self.num_bins).numpy(), confidence, correct, self.num_bins)
+            index = bin_index(confidence, self.num_bins).numpy()
+            sums["bins"] = bin_sums(index, confidence, correct, self.num_bins)
             if self.keep_samples:
                 self._keys.append(pack(doubt, correct))
             else:
-                self._histogram += bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
-        if self._cells is not None:
-            self._cells = self._cells.cpu()
+                sums["histogram"] = bin_sums(cell_index(doubt), confidence, correct, NUM_CELLS)
+            self._accumulate(sums)
+        if cells is not None:
+            self._accumulate({"cells": cells.cpu().numpy()})
 
-    def _check_mergeable(self, other: "CalibrationMetrics") -> None:
-        """Raise ValueError if arguments or numbers of classes differ; an unset number becomes that of `other`."""
+    def _accumulate(self, sums: dict[str, np.ndarray]) -> None:
+        for name, values in sums.items():
+            self._sums[name] = self._sums[name] + values if name in self._sums else values
+
+    def _sum(self, name: str, *shape: int) -> np.ndarray:
+        return self._sums.get(name, np.zeros(shape))
+
+    def merge(self, other: "CalibrationMetrics") -> Self:
+        """Add the samples of `other` and return this object; raise ValueError if arguments or classes differ."""
         for name in ("link", *_SETTINGS, "num_classes"):
             mine, others = getattr(self, name), getattr(other, name)
             if mine != others and None not in (mine, others):
                 raise ValueError(f"{name} must be the same to add samples, got {others} for {mine}")
         self.num_classes = other.num_classes if self.num_classes is None else self.num_classes
-
-    def merge(self, other: "CalibrationMetrics") -> "CalibrationMetrics":
-        """Add the samples of `other` and return this object; raise ValueError if arguments or classes differ."""
-        self._check_mergeable(other)
-        self._scores = self._scores + other._scores
-        self._bins = self._bins + other._bins
-        if other._cells is not None:
-            self.label_counts = other.label_counts + (0 if self._cells is None else self.label_counts)
-            self._cells = other._cells if self._cells is None else self._cells + other._cells
+        self._accumulate(other._sums)
         self._keys += other._keys
-        self._histogram = self._histogram + other._histogram
         self._evidence += other._evidence
         return self
 
@@ -177,10 +178,14 @@ class CalibrationMetrics:
         a confidence of at least 0.99; s99_accuracy: the accuracy of these samples. num_samples: the number of samples.
         adaece_error (only with ``keep_samples=False``): a bound on the error of adaece.
         """
-        incorrect, correct = self._scores
+        incorrect, correct = self._sum("scores", 2, len(_SUMMED))
         total = incorrect + correct
         groups = self._groups()
-        metrics = self._calibration_errors(groups) | _means(total)
+        metrics = self._binned_errors() | _means(total)
+        if self.classwise:
+            metrics["classwise_ece"] = classwise_error(self._sum("cells", 1, 1), int(total[0]))
+        if not self.keep_samples:
+            metrics["adaece_error"] = adaptive_error_bound(groups, self.num_bins)
         metrics |= {"smooth_ece": smooth_error(groups), **RiskCoverageCurve.of(groups).areas()}
         if (self.num_classes or 0) <= 5:
             del metrics["top5_accuracy"]
@@ -190,26 +195,23 @@ class CalibrationMetrics:
         s99 = _SUMMED.index("s99")
         return metrics | {"s99_accuracy": _ratio(correct[s99], total[s99]), "num_samples": float(total[0])}
 
-    def _calibration_errors(self, groups: np.ndarray) -> dict[str, float]:
-        count, confidence, hits = self._bins
+    def _binned_errors(self) -> dict[str, float]:
+        """Compute the errors that follow from the bins and the order of the samples, which `bootstrap` resamples."""
+        (count, confidence, hits), (ranked, of_ranked, ranked_hits) = self._bin_sums(), self._groups()
         errors = {name: float(error) for name, error in equal_width_errors(count, confidence - hits).items()}
-        if self.keep_samples:
-            errors["adaece"] = adaptive_error_of_groups(groups, self.num_bins)
-        else:
-            errors["adaece"], errors["adaece_error"] = adaptive_error_of_cells(self._histogram, self.num_bins)
-        if self.classwise:
-            cells = np.zeros((1, 1)) if self._cells is None else self._cells.numpy()
-            errors["classwise_ece"] = classwise_error(cells, int(count.sum()))
-        return errors
+        return errors | ranked_errors(ranked, of_ranked - ranked_hits, self.num_bins)
+
+    def _bin_sums(self) -> np.ndarray:
+        return self._sum("bins", 3, self.num_bins)
 
     def samples(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return confidences (N,), float32 or float64, and hits (N,), bool. Raises ValueError without kept samples."""
-        confidence, correct = confidences(self._kept("samples"))
+        confidence, correct = self._unpack(self._kept("samples"))
         return torch.from_numpy(confidence), torch.from_numpy(correct)
 
     def bins(self) -> ReliabilityBins:
         """Return the equal-width bins of the samples so far, for a reliability diagram."""
-        return self._reliability(self._bins)
+        return self._reliability(self._bin_sums())
 
     def _reliability(self, sums: np.ndarray) -> ReliabilityBins:
         count, confidence, hits = sums
@@ -224,11 +226,15 @@ class CalibrationMetrics:
     def _groups(self) -> np.ndarray:
         if self.keep_samples:
             return grouped(joined(self._keys))
-        return self._histogram[:, self._histogram[0] > 0]
+        histogram = self._sum("histogram", 3, 0)
+        return histogram[:, histogram[0] > 0]
+
+    def _top_labels(self, name: str) -> np.ndarray:
+        return self._kept(name)
 
     def smooth_reliability(self, num_resamples: int = 200, level: float = 0.95) -> SmoothReliability:
         """Return the smooth reliability curve with a bootstrap band; raise ValueError if samples are not kept."""
-        return smooth_reliability(*confidences(self._kept("smooth_reliability")), num_resamples, level)
+        return smooth_reliability(*confidences(self._top_labels("smooth_reliability")), num_resamples, level)
 
     def threshold_for(
         self, *, precision: float | None = None, coverage: float | None = None, level: float = 0.95
@@ -243,15 +249,14 @@ class CalibrationMetrics:
         Raises ValueError unless exactly one of `precision` and `coverage` is given, if that value or `level` is not in
         (0, 1), if these samples cannot guarantee that value, or if samples are not kept.
         """
-        keys = self._kept("threshold_for")
+        keys = self._top_labels("threshold_for")
         for name, value in (("precision", precision), ("coverage", coverage), ("level", level)):
-            if value is not None and not 0 < value < 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {value}")
-        if precision is not None and coverage is None:
-            return threshold_for_precision(keys, precision, level)
-        if coverage is not None and precision is None:
-            return threshold_for_coverage(keys, coverage, level)
-        raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
+            if value is not None:
+                check_fraction(name, value)
+        goals = {name: goal for name, goal in (("precision", precision), ("coverage", coverage)) if goal is not None}
+        if len(goals) != 1:
+            raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
+        return threshold_for(keys, *goals.popitem(), level)
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
@@ -270,30 +275,36 @@ class CalibrationMetrics:
         Raises ValueError if `num_resamples` is not an int of at least 1, if `level` is outside (0, 1), or if samples
         are not kept.
         """
-        keys = self._keys_to_resample(num_resamples, level)
-        estimates = self._calibration_errors(self._groups())
-        estimates.pop("classwise_ece", None)  # its probabilities are not kept
+        check_count("num_resamples", num_resamples)
+        check_fraction("level", level)
+        keys, rows = self._resampled(self._kept("bootstrap"))
+        estimates = self._binned_errors()
         if not len(keys):
             return dict.fromkeys(estimates, (float("nan"), float("nan")))
+        samples = *self._unpack(keys), tie_starts(keys), rows
         resampled, calibrated = (
-            resample_top_label_errors(keys, self.num_bins, num_resamples, np.random.default_rng(seed), ideal)
+            resampled_errors(*samples, self.num_bins, num_resamples, np.random.default_rng(seed), ideal)
             for ideal in (False, True)
         )
-        return {
-            name: debiased_interval(estimate, resampled[name], calibrated[name], level)
-            for name, estimate in estimates.items()
-        }
+        tail, intervals = (1 - level) / 2, {}
+        for name, estimate in estimates.items():
+            high, low = np.clip(2 * estimate - np.quantile(resampled[name], [tail, 1 - tail]), 0, 1)
+            if estimate <= np.quantile(calibrated[name], 1 - tail):
+                low = 0.0
+            intervals[name] = float(min(low, estimate)), float(max(high, estimate))
+        return intervals
 
-    def _keys_to_resample(self, num_resamples: int, level: float) -> np.ndarray:
-        check_count("num_resamples", num_resamples)
-        if not 0 < level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {level}")
-        return self._kept("bootstrap")
+    def _resampled(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the sorted keys of the entries, (N,), and the row of each, None if each entry is a row."""
+        return np.sort(keys)[::-1], None
 
     def _kept(self, name: str) -> np.ndarray:
         if not self.keep_samples:
             raise ValueError(f"keep_samples must be True for {name}, got False")
         return joined(self._keys)
+
+
+BY_LINK = {"softmax": CalibrationMetrics}  # `LabelMetrics` adds itself
 
 
 def _means(sums: np.ndarray) -> dict[str, float]:

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import digamma
 from scipy.stats import beta
 
-from .equal_mass_bins import grouped, unpack
+from ..validation import InputError
+from .bins import grouped, unpack
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,25 @@ class SelectiveAccuracy:
         )
 
 
-def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Threshold:
-    """Return the smallest threshold found by bisection that has a precision >= `goal` with probability `level`.
+def threshold_for(keys: np.ndarray, target: str, goal: float, level: float) -> Threshold:
+    """Return the threshold that `CalibrationMetrics.threshold_for` describes, for the samples in `keys`."""
+    doubt, correct = unpack(keys)
+    largest = _largest_precise if target == "precision" else _smallest_covering
+    chosen, bound = largest(keys, goal, level) if len(keys) else (0.0, 0.0)
+    if bound < goal:
+        raise InputError(
+            target,
+            f"must be one that the {len(keys):,} samples can show with {100 * level:g}% confidence, got {goal}: "
+            f"use more samples or a lower {target}",
+        )
+    answered, value = doubt <= chosen, float(1 - chosen)
+    coverage, precision = float(answered.mean()), float(correct[answered].mean())
+    log_odds = _log_odds(np.array(chosen, np.float64)).item()
+    return Threshold(value, log_odds, target, goal, coverage, precision, bound, level, len(keys))
+
+
+def _largest_precise(keys: np.ndarray, goal: float, level: float) -> tuple[float, float]:
+    """Return the largest doubt up to which a bisection shows a precision >= `goal`, and the bound on that precision.
 
     A bound that holds for a fixed threshold is no longer valid for a threshold that was picked from many because its
     bound was high enough. The bisection therefore tests only about log₂ N thresholds, and each test gets an equal
@@ -141,7 +159,7 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
     groups = grouped(keys)[:, ::-1]
     values, ends, hits = np.unique(unpack(keys)[0]), groups[0].cumsum(), groups[2].cumsum()
     num_steps = max(1, math.ceil(math.log2(len(ends) + 1)))
-    low, high, best, bound = 0, len(ends), -1, 0.0
+    low, high, best, bound = 0, len(ends), 0, 0.0
     while low < high:
         middle = (low + high) // 2
         lower = float(lower_bound(hits[middle] - 1, ends[middle] - 1, (1 - level) / num_steps))
@@ -149,37 +167,15 @@ def threshold_for_precision(keys: np.ndarray, goal: float, level: float) -> Thre
             best, bound, low = middle, lower, middle + 1
         else:
             high = middle
-    if best < 0:
-        raise ValueError(
-            f"precision must be one that the {len(keys):,} samples can show with {100 * level:g}% confidence, "
-            f"got {goal}: use more samples or a lower precision"
-        )
-    return _threshold("precision", goal, values[best], keys, bound, level)
+    return values[best], bound
 
 
-def threshold_for_coverage(keys: np.ndarray, goal: float, level: float) -> Threshold:
-    """Return the largest threshold whose coverage is at least `goal` with probability `level`."""
-    doubt, _ = unpack(keys)
-    size = len(doubt)
-    bounds = lower_bound(np.arange(size), size - 1, 1 - level)
-    enough = np.flatnonzero(bounds >= goal)
-    if not len(enough):
-        raise ValueError(
-            f"coverage must be one that the {size:,} samples can show with {100 * level:g}% confidence, "
-            f"got {goal}: use more samples or a lower coverage"
-        )
-    value = np.sort(doubt)[enough[0]]
-    return _threshold("coverage", goal, value, keys, bounds[(doubt <= value).sum() - 1], level)
-
-
-def _threshold(
-    target: str, goal: float, largest_doubt: float, keys: np.ndarray, bound: float, level: float
-) -> Threshold:
-    doubt, correct = unpack(keys)
-    answered, value = doubt <= largest_doubt, float(1 - largest_doubt)
-    coverage, precision = float(answered.mean()), float(correct[answered].mean())
-    log_odds = _log_odds(np.array(largest_doubt, np.float64)).item()
-    return Threshold(value, log_odds, target, goal, coverage, precision, float(bound), level, len(keys))
+def _smallest_covering(keys: np.ndarray, goal: float, level: float) -> tuple[float, float]:
+    """Return the smallest doubt up to which the coverage is at least `goal`, and the bound on that coverage."""
+    doubt = np.sort(unpack(keys)[0])
+    bounds = lower_bound(np.arange(len(doubt)), len(doubt) - 1, 1 - level)
+    value = doubt[min(int(np.searchsorted(bounds, goal)), len(doubt) - 1)]
+    return value, float(bounds[np.searchsorted(doubt, value, "right") - 1])
 
 
 def _log_odds(doubt: np.ndarray) -> np.ndarray:

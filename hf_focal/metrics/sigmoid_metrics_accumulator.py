@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
-from .bootstrap_intervals import debiased_interval, gaps_if_calibrated
-from .equal_mass_bins import adaptive_error, equal_mass_error, pack, unpack
-from .equal_width_bins import bin_index, bin_sums, equal_width_errors
+from .bins import bin_index, bin_sums, grouped, pack, unpack
+from .calibration_errors import equal_width_errors, ranked_errors
 from .metrics_accumulator import BY_LINK, CalibrationMetrics, ReliabilityBins
 
 _UNKNOWN = -1  # the key of an entry whose label is unknown
@@ -30,16 +29,7 @@ class LabelMetrics(CalibrationMetrics):
     """
 
     link = "sigmoid"
-
-    def reset(self) -> None:
-        self.num_classes: int | None = None
-        # Sums (3, L, M) of entries, probabilities, and ones in each bin; sums (5, L) of NLL, Brier score, and true
-        # positives, false positives, and false negatives at the threshold ½. Before the first batch, L is 1.
-        self._label_bins = np.zeros((3, 1, self.num_bins))
-        self._label_sums = np.zeros((5, 1))
-        self._num_rows = 0
-        self.label_counts = np.zeros(0, np.int64)  # stays empty: a sample has no single class
-        self._keys: list[np.ndarray] = []  # of rows with L entries each
+    _unpack = staticmethod(unpack)  # keys, in rows of L, hold P(label)
 
     def update(self, logits: Array, labels: Array) -> None:
         # In float64, because in float32 all logits above 17 would be tied, with a probability of 1.
@@ -61,22 +51,12 @@ class LabelMetrics(CalibrationMetrics):
         predicted = p >= 0.5
         sums = [nll, (p - one.double()).square(), predicted & one, predicted & ~one, ~predicted & one]
         of_known = torch.stack([values.double().masked_fill(~known, 0) for values in sums])
-        self._label_sums = self._label_sums + of_known.sum(1).numpy()
         cells = bin_index(p, self.num_bins) + self.num_bins * torch.arange(num_labels)
         bins = bin_sums(cells[known].numpy(), p[known], one[known], num_labels * self.num_bins)
-        self._label_bins = self._label_bins + bins.reshape(3, num_labels, self.num_bins)
-        self._num_rows += int(known.any(-1).sum())
+        bins = bins.reshape(3, num_labels, self.num_bins)
+        self._accumulate({"scores": of_known.sum(1).numpy(), "bins": bins, "rows": known.any(-1).sum().numpy()})
         if self.keep_samples:
             self._keys.append(np.where(known.flatten().numpy(), pack(p.flatten(), one.flatten()), _UNKNOWN))
-
-    def merge(self, other: CalibrationMetrics) -> "LabelMetrics":
-        self._check_mergeable(other)
-        assert isinstance(other, LabelMetrics)  # it has the same link
-        self._label_bins = self._label_bins + other._label_bins
-        self._label_sums = self._label_sums + other._label_sums
-        self._num_rows += other._num_rows
-        self._keys += other._keys
-        return self
 
     def compute(self, threshold: float | None = None) -> dict[str, float]:
         """Return all metrics; see the class.
@@ -85,14 +65,10 @@ class LabelMetrics(CalibrationMetrics):
         and ``macro_f1_best``, the F1 scores at this threshold.
         """
         labels = self.per_label()
-        pooled = self._label_bins.sum(1)
-        metrics = {name: float(value) for name, value in equal_width_errors(pooled[0], pooled[1] - pooled[2]).items()}
+        metrics: dict[str, Any] = self._binned_errors()
         metrics |= {f"macro_{name}": _mean(labels[name]) for name in metrics}
-        if self.keep_samples:
-            metrics["adaece"] = _adaptive_error(self._known(), self.num_bins)
-            metrics["macro_adaece"] = _mean(labels["adaece"])
-        count = pooled[0].sum()
-        nll, brier, hits, false, missed = self._label_sums.sum(1)
+        count = self._bin_sums()[0].sum()
+        nll, brier, hits, false, missed = self._label_scores().sum(1)
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             accuracy = 1 - (false + missed) / count
             metrics |= {"nll": nll / count, "brier": brier / count, "accuracy": accuracy, "error": 1 - accuracy}
@@ -103,7 +79,7 @@ class LabelMetrics(CalibrationMetrics):
         for name, of_label in (("map", "average_precision"), ("auroc", "auroc")):
             if of_label in labels:
                 metrics[name] = _mean(labels[of_label])
-        metrics |= {"num_samples": self._num_rows, "num_entries": count}
+        metrics |= {"num_samples": self._sum("rows"), "num_entries": count}
         return {name: float(value) for name, value in metrics.items()}
 
     def per_label(self) -> dict[str, np.ndarray]:
@@ -113,17 +89,18 @@ class LabelMetrics(CalibrationMetrics):
         f1 (at the threshold ½). If samples are kept, there are also adaece and, if scikit-learn is installed,
         average_precision and auroc.
         """
-        count, confidence, ones = self._label_bins
+        count, confidence, ones = self._label_bins()
         size = count.sum(-1)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = {"count": size, "frequency": ones.sum(-1) / size, "confidence": confidence.sum(-1) / size}
             values |= equal_width_errors(count, confidence - ones)
-            nll, brier, hits, false, missed = self._label_sums
+            nll, brier, hits, false, missed = self._label_scores()
             values |= {"nll": nll / size, "brier": brier / size, "f1": 2 * hits / (2 * hits + false + missed)}
         if not self.keep_samples:
             return values
         columns = [column[column != _UNKNOWN] for column in self._keys_of_rows().T]
-        values["adaece"] = np.array([_adaptive_error(column, self.num_bins) for column in columns])
+        ranked = [_ranked_errors(column, self.num_bins) for column in columns]
+        values |= {name: np.array([errors[name] for errors in ranked]) for name in ranked[0]}
         try:
             from sklearn.metrics import average_precision_score, roc_auc_score
         except ImportError:
@@ -159,48 +136,36 @@ class LabelMetrics(CalibrationMetrics):
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
         """Return the bins of P(label), whose `accuracy` is the label's frequency, for all entries or for one label."""
-        return self._reliability(self._label_bins.sum(1) if label is None else self._label_bins[:, label])
+        return self._reliability(self._bin_sums() if label is None else self._label_bins()[:, label])
 
-    def bootstrap(
-        self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
-    ) -> dict[str, tuple[float, float]]:
-        """Return confidence intervals (low, high) for ece and adaece, as `CalibrationMetrics.bootstrap` does.
+    def _binned_errors(self) -> dict[str, float]:
+        count, p, ones = self._bin_sums()
+        errors = {name: float(error) for name, error in equal_width_errors(count, p - ones).items()}
+        return errors | (_ranked_errors(self._known(), self.num_bins) if self.keep_samples else {})
 
-        Whole rows are resampled, because the labels of one sample depend on each other. The labels that a
-        calibrated model would have are drawn independently of each other.
-        """
-        keys = self._keys_to_resample(num_resamples, level).reshape(-1, self.num_classes or 1)
-        if not self._num_rows:
-            return dict.fromkeys(("ece", "adaece"), (float("nan"), float("nan")))
+    def _label_bins(self) -> np.ndarray:
+        """Return the number of entries, and the sums of P(label) and of ones, in each bin of each label: (3, L, M)."""
+        return self._sum("bins", 3, self.num_classes or 1, self.num_bins)
+
+    def _bin_sums(self) -> np.ndarray:
+        return self._label_bins().sum(1)
+
+    def _label_scores(self) -> np.ndarray:
+        """Return sums of NLL, Brier score, and true positives, false positives, and false negatives at ½: (5, L)."""
+        return self._sum("scores", 5, self.num_classes or 1)
+
+    def _resampled(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Whole rows are resampled, because the labels of one sample depend on each other.
+        keys = keys.reshape(-1, self.num_classes or 1)
         keys = keys[(keys != _UNKNOWN).any(1)]
         row, label = np.nonzero(keys != _UNKNOWN)
         order = np.argsort(keys[row, label])
-        row, known = row[order], keys[row, label][order]
-        (probability, one), ones = unpack(known), np.ones(len(known), np.int64)
-        gap, cell = (
-            probability.astype(np.float64) - one,
-            bin_index(torch.from_numpy(probability.copy()), self.num_bins).numpy(),
-        )
-        generator = np.random.default_rng(seed)
-        errors: dict[str, list[list[float]]] = {"ece": [], "adaece": []}
-        for _ in range(num_resamples):
-            weight = generator.multinomial(len(keys), np.full(len(keys), 1 / len(keys)))[row]
-            draws = (weight, weight * gap), (ones, gaps_if_calibrated(probability, 1, generator)[0])
-            errors["ece"].append([np.abs(np.bincount(cell, g)).sum() / w.sum() for w, g in draws])
-            errors["adaece"].append([equal_mass_error(w, g, self.num_bins) for w, g in draws])
-        estimates = self.compute()
-        columns = {name: np.array(pairs).T for name, pairs in errors.items()}
-        return {name: debiased_interval(estimates[name], pair[0], pair[1], level) for name, pair in columns.items()}
+        return keys[row, label][order], row[order]
 
-    def _groups(self) -> Any:
+    def _top_labels(self, *_: Any) -> Any:
         raise ValueError("link must be 'softmax' for curves over one confidence per sample, got 'sigmoid'")
 
-    def smooth_reliability(self, *_: Any, **__: Any) -> Any:
-        """Raise ValueError; like `risk_coverage` and `threshold_for`, this needs one confidence per sample."""
-        return self._groups()
-
-    def threshold_for(self, *_: Any, **__: Any) -> Any:
-        return self._groups()
+    _groups = _top_labels
 
     def _keys_of_rows(self) -> np.ndarray:
         """Return the keys of the kept entries as (N, L)."""
@@ -211,10 +176,11 @@ class LabelMetrics(CalibrationMetrics):
         return keys[keys != _UNKNOWN]
 
 
-def _adaptive_error(keys: np.ndarray, num_bins: int) -> float:
-    """Compute AdaECE from keys that hold probabilities."""
+def _ranked_errors(keys: np.ndarray, num_bins: int) -> dict[str, float]:
+    """Compute the errors of entries from keys that hold P(label)."""
     p, one = (torch.from_numpy(values) for values in unpack(keys))
-    return adaptive_error(pack(1 - p.double(), one), num_bins)
+    count, confidence, ones = grouped(pack(1 - p.double(), one))
+    return ranked_errors(count, confidence - ones, num_bins)
 
 
 def _mean(values: np.ndarray) -> float:

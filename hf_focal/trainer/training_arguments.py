@@ -8,9 +8,10 @@ from transformers.hf_argparser import HfArg
 from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
+from ..metrics.calibration_errors import FUNCTIONS
 
 # Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
-_LOWER_IS_BETTER = (*("ece", "adaece", "mce", "ace", "rmsce", "aurc", "augrc"), *("nll", "brier", "error"))
+_LOWER_IS_BETTER = {*FUNCTIONS, "error"} - {"entropy"}
 
 
 @dataclass

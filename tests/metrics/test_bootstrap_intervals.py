@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_focal.metrics import CalibrationMetrics
-from hf_focal.metrics import bootstrap_intervals as _bootstrap
-from hf_focal.metrics import equal_mass_bins as _mass
+from hf_focal.metrics import CalibrationMetrics, bins, bootstrap_intervals
 
 from . import reference
 
@@ -54,11 +52,12 @@ def test_intervals_of_calibrated_models_hold_zero_and_the_estimate():
 
 
 def test_hits_of_a_calibrated_model_come_with_the_probability_of_their_confidence():
-    confidence = np.array([0, 0.25, 0.9, 1], np.float32)
-    gap = _bootstrap.gaps_if_calibrated(confidence, 4000, np.random.default_rng(0))
-    assert set(np.unique(confidence - gap)) == {0, 1}
-    assert np.abs(gap.mean(0)).max() < 0.02  # three standard errors
-    assert not gap[:, [0, 3]].any()
+    confidence = np.repeat(np.array([0, 0.25, 0.9, 1], np.float32), 1000)
+    arguments = confidence, np.zeros(4000, bool), np.arange(0, 4000, 1000), None, 10
+    ace = bootstrap_intervals.resampled_errors(*arguments, 50, np.random.default_rng(0), calibrated=True)["ace"]
+    # The mean over the bins of |error|: two thirds of it by chance, as confidences 0 and 1 are sure.
+    chance = np.sqrt(2 / np.pi / 1000) * np.array([np.sqrt(0.25 * 0.75), np.sqrt(0.9 * 0.1)]).sum() / 4
+    assert ace.mean() == pytest.approx(chance, rel=0.25)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -68,13 +67,14 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
     confidence = generator.random(300).astype(np.float32)
     confidence = np.round(confidence, 1) if ties else confidence
     correct = generator.random(300) < confidence
-    keys = np.sort(_mass.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))[::-1]
-    monkeypatch.setattr(_bootstrap, "_CHUNK", 1000)  # three resamples at a time
-    errors = _bootstrap.resample_top_label_errors(keys, 15, 8, np.random.default_rng(5))
+    keys = np.sort(bins.pack(1 - torch.from_numpy(confidence).double(), torch.from_numpy(correct)))[::-1]
+    monkeypatch.setattr(bootstrap_intervals, "_CHUNK", 1000)  # three resamples at a time
+    samples = *bins.confidences(keys), bins.tie_starts(keys), None
+    errors = bootstrap_intervals.resampled_errors(*samples, 15, 8, np.random.default_rng(5))
     replay = np.random.default_rng(5)
     draws = np.concatenate([replay.integers(300, size=(rows, 300)) for rows in (3, 3, 2)])
     for i, drawn in enumerate(draws):
-        values, hits = _mass.confidences(keys[drawn])
+        values, hits = bins.confidences(keys[drawn])
         for name in errors:
             expected = getattr(reference, name)(values, hits, 15)
             assert errors[name][i] == pytest.approx(expected, abs=1e-12), name

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_focal import CalibrationMetrics
-from hf_focal.metrics.equal_mass_bins import NUM_CELLS, cell_index
+from hf_focal.metrics.bins import NUM_CELLS, cell_index
 
 
 def batch_of(size, num_classes=6, scale=4.0, seed=0):

@@ -12,7 +12,7 @@ from hf_focal.metrics import (
     classwise_calibration_error,
     expected_calibration_error,
 )
-from hf_focal.metrics.equal_width_bins import bin_index
+from hf_focal.metrics.bins import bin_index
 
 from . import reference
 

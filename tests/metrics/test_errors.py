@@ -239,7 +239,7 @@ def test_a_subclass_has_one_link(base, link):
     class Mine(getattr(hf_focal.metrics, base)):
         pass
 
-    with pytest.raises(ValueError, match=f"link must be '.*' for Mine, got '{link}'"):
+    with pytest.raises(ValueError, match=f"link must be '.*', got '{link}'"):
         Mine(link=link)
     assert Mine().link != link
 

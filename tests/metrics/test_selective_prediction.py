@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from hf_focal import CalibrationMetrics, augrc, aurc, e_aurc
-from hf_focal.metrics.equal_mass_bins import grouped, pack
+from hf_focal.metrics.bins import grouped, pack
 from hf_focal.metrics.selective_prediction import RiskCoverageCurve, lower_bound
 
 
