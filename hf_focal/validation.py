@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,21 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return " ".join(self.args)
+
+
+def require(condition: bool, argument: str, problem: str) -> None:
+    """Raise InputError unless the condition holds."""
+    if not condition:
+        raise InputError(argument, problem)
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return `value`, a finite number within [low, high], as a float."""
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    require(number, name, f"must be a finite number, got {value!r}")
+    expected = f"at least {low:g}" if high == math.inf else f"within [{low:g}, {high:g}]"
+    require(low <= value <= high, name, f"must be {expected}, got {value!r}")
+    return float(value)
 
 
 def check_count(name: str, value: Any) -> None:
@@ -55,16 +71,17 @@ def as_tensor(name: str, value: Array) -> Tensor:
         raise InputError(name, f"must be a tensor or an array of numbers, got {type(value).__name__}") from None
 
 
-def as_scores(name: str, value: Array) -> Tensor:
-    """Return scores as a tensor, on the CPU if they are on a device without float64.
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Refuse integers, which are labels or predictions, and 8-bit floats, with which PyTorch cannot compute."""
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+        hint = ": give at least 16 bits" if tensor.is_floating_point() else ""
+        raise InputError(name, f"must be floating point, got {tensor.dtype}{hint}")
 
-    Integers are refused because they are labels or predictions, and floats below 16 bits because PyTorch cannot
-    compute with them.
-    """
+
+def as_scores(name: str, value: Array) -> Tensor:
+    """Return scores, which must be floating point, as a tensor; on the CPU if their device has no float64."""
     scores = as_tensor(name, value)
-    if not scores.is_floating_point() or scores.element_size() < 2:
-        hint = ": give at least 16 bits" if scores.is_floating_point() else ""
-        raise InputError(name, f"must be floating point, got {scores.dtype}{hint}")
+    check_floating(name, scores)
     return scores.cpu() if scores.device.type == "mps" else scores
 
 

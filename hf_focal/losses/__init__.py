@@ -1,10 +1,7 @@
 """Losses of the focal family and the baselines that they are compared with."""
 
 from .base_loss import LOSSES, Loss, option, register
-from .batch_statistics import class_balanced_weights, hits_and_counts, mmce
-from .class_weighted_losses import ClassBalanced, RecallLoss
-from .formulas import focal_from_cross_entropy, soft_target_focal
-from .functional import brier, cross_entropy, focal, label_smoothing
+from .batch_losses import MMCE, ClassBalanced, RecallLoss, class_balanced_weights, hits_and_counts, mmce
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -16,7 +13,17 @@ from .gamma_policies import (
 )
 from .linear_head_loss import linear_loss
 from .loss_config import LossConfig, build_loss
-from .loss_modules import MMCE, Brier, CrossEntropyFamily, LabelSmoothing
+from .loss_modules import (
+    Brier,
+    CrossEntropyFamily,
+    LabelSmoothing,
+    brier,
+    cross_entropy,
+    focal,
+    focal_from_cross_entropy,
+    label_smoothing,
+    soft_target_focal,
+)
 from .margin import Form, MarginLoss
 from .sigmoid_loss import SigmoidLoss
 

@@ -1,11 +1,11 @@
 """Base class, options, and registry of the losses."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
 from torch import Tensor, nn
 
-from .checks import at_least_0, require
+from ..validation import check_number, require
 
 IGNORE_INDEX = -100
 
@@ -80,7 +80,7 @@ class Loss(nn.Module):
             A scalar, or for "none" a tensor (...): float32 (float64 for float64 logits).
 
         Raises:
-            TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range.
+            InputError: an argument of the wrong dtype or shape, or out of range.
         """
         check_reduction(reduction, num_items)
         if reduction == "none":
@@ -107,13 +107,6 @@ class Loss(nn.Module):
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.options)
 
-    def __prepare_scriptable__(self) -> NoReturn:
-        # `torch.jit.script` calls this method. TorchScript's own error would name only one of its missing features.
-        raise NotImplementedError(
-            f"torch.jit.script must be given no loss, got {type(self).__name__}: TorchScript has no autograd "
-            "functions; use torch.compile"
-        )
-
 
 LOSSES: dict[str, type[Loss]] = {}
 """The registered losses by name."""
@@ -125,12 +118,12 @@ LossType = TypeVar("LossType", bound=type[Loss])
 def register(loss: LossType) -> LossType:
     """Turn a loss class into a dataclass and let `build_loss` find it by its `name`.
 
-    Raises ValueError if a different class has that name. If the same class is defined again, as in a notebook, the new
+    Raises InputError if a different class has that name. If the same class is defined again, as in a notebook, the new
     definition replaces the old one.
     """
     known = LOSSES.get(loss.name, loss)
     same = (known.__module__, known.__qualname__) == (loss.__module__, loss.__qualname__)
-    require(same, f"name must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")
+    require(same, "name", f"must be new, got {loss.name!r}, the name of {known.__module__}.{known.__qualname__}")
     dataclass(eq=False, repr=False)(loss)
     hints = get_type_hints(loss)  # resolves annotations that are strings
     loss.options = {
@@ -142,14 +135,16 @@ def register(loss: LossType) -> LossType:
 
 
 def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
-    require(reduction in ("mean", "sum", "none"), f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    if num_items is not None:
-        valid = reduction == "mean"
-        require(valid, f"reduction must be 'mean' with num_items, which divides the sum, got {reduction!r}")
-        if not isinstance(num_items, Tensor):
-            at_least_0("num_items", num_items)
-        else:  # if a process has several GPUs, Trainer passes one number per GPU
-            require(num_items.numel() == 1, f"num_items must be one number, got {num_items.numel()}")
+    known = reduction in ("mean", "sum", "none")
+    require(known, "reduction", f"must be 'mean', 'sum' or 'none', got {reduction!r}")
+    if num_items is None:
+        return
+    valid = reduction == "mean"
+    require(valid, "reduction", f"must be 'mean' with num_items, which divides the sum, got {reduction!r}")
+    if isinstance(num_items, Tensor):  # if a process has several GPUs, Trainer passes one number per GPU
+        require(num_items.numel() == 1, "num_items", f"must be one number, got {num_items.numel()}")
+    else:
+        check_number("num_items", num_items, 0)
 
 
 def divide(total: Tensor, num_items: float | Tensor) -> Tensor:

@@ -6,12 +6,18 @@ cross-entropy ce = -log p. No gradient flows through the choice of γ.
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from scipy.special import lambertw
 from torch import Tensor
 
-from .checks import at_least_0, constant, finite, increasing, require
+from ..validation import check_confidences, check_count, check_number, require
+from .checks import constant
+
+
+def increasing(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
 
 
 class GammaPolicy:
@@ -44,7 +50,7 @@ class ConstantGamma(GammaPolicy):
     """The same γ for every sample."""
 
     def __init__(self, gamma: float):
-        self.gamma = finite("gamma", gamma)
+        self.gamma = check_number("gamma", gamma)
 
     def __call__(self, p: Tensor) -> float:
         return self.gamma
@@ -61,10 +67,10 @@ class ScheduledGamma(GammaPolicy):
     changes_during_training = True
 
     def __init__(self, *stages: tuple[float, float]):
-        self.starts = [finite("start", start) for start, _ in stages]
-        self.gammas = [at_least_0("gamma", gamma) for _, gamma in stages]
+        self.starts = [check_number("start", start) for start, _ in stages]
+        self.gammas = [check_number("gamma", gamma, 0) for _, gamma in stages]
         valid = self.starts[:1] == [0] and increasing([*self.starts, 1.0])
-        require(valid, f"stages must start at 0 and increase within [0, 1), got starts {self.starts}")
+        require(valid, "stages", f"must start at 0 and increase within [0, 1), got starts {self.starts}")
         self.progress = 0.0
 
     @property
@@ -76,8 +82,7 @@ class ScheduledGamma(GammaPolicy):
         return self.gamma
 
     def set_progress(self, fraction: float) -> None:
-        require(0 <= fraction <= 1, f"fraction must be within [0, 1], got {fraction}")
-        self.progress = float(fraction)
+        self.progress = check_number("fraction", fraction, 0, 1)
 
     def state_dict(self) -> dict:
         return {"progress": self.progress}
@@ -104,13 +109,13 @@ class SampleDependentGamma(GammaPolicy):
     some_negative = False
 
     def __init__(self, thresholds: Sequence[float], gammas: Sequence[float]):
-        self.thresholds = [finite("thresholds", t) for t in thresholds]
-        self.gammas = [at_least_0("gammas", g) for g in gammas]
+        self.thresholds = [check_number("thresholds", threshold) for threshold in thresholds]
+        self.gammas = [check_number("gammas", gamma, 0) for gamma in gammas]
         valid = bool(self.thresholds) and increasing([0.0, *self.thresholds, 1.0])
-        require(valid, f"thresholds must increase within (0, 1), got {self.thresholds}")
+        require(valid, "thresholds", f"must increase within (0, 1), got {self.thresholds}")
         sizes = f"{len(self.gammas)} gammas for {len(self.thresholds)} thresholds"
         valid = len(self.gammas) == len(self.thresholds) + 1
-        require(valid, f"gammas must be one more than thresholds, got {sizes}")
+        require(valid, "gammas", f"must be one more than thresholds, got {sizes}")
 
     def __call__(self, p: Tensor) -> Tensor:
         return _look_up(p, self.thresholds, self.gammas)
@@ -136,13 +141,13 @@ class AdaFocalGamma(GammaPolicy):
     def __init__(
         self, bins: int = 15, lam: float = 1.0, switch: float = 0.2, gamma_max: float = 20.0, gamma_min: float = -2.0
     ):
-        require(bins >= 1, f"bins must be at least 1, got {bins}")
-        self.lam = at_least_0("lam", lam)
-        self.switch = finite("switch", switch)
-        self.gamma_max, self.gamma_min = finite("gamma_max", gamma_max), finite("gamma_min", gamma_min)
-        require(0 < self.switch <= 1, f"switch must be within (0, 1], got {switch}")
-        require(self.gamma_max >= 1, f"gamma_max must be at least 1, where every bin starts, got {gamma_max}")
-        require(self.gamma_min <= -self.switch, f"gamma_min must be at most -switch = {-self.switch}, got {gamma_min}")
+        check_count("bins", bins)
+        self.lam, self.switch = check_number("lam", lam, 0), check_number("switch", switch)
+        require(0 < self.switch <= 1, "switch", f"must be within (0, 1], got {switch}")
+        self.gamma_max = check_number("gamma_max", gamma_max, 1)  # 1 is where every bin starts
+        self.gamma_min = check_number("gamma_min", gamma_min)
+        valid = self.gamma_min <= -self.switch
+        require(valid, "gamma_min", f"must be at most -switch = {-self.switch}, got {gamma_min}")
         self.gammas = [1.0] * bins
         self.edges = [i / bins for i in range(bins + 1)]
 
@@ -164,9 +169,9 @@ class AdaFocalGamma(GammaPolicy):
 
     def load_state_dict(self, state: dict) -> None:
         gammas, edges = list(state["gammas"]), list(state["edges"])
-        expected = f"state must have {len(self.gammas)} gammas and {len(self.edges)} edges"
+        expected = f"must have {len(self.gammas)} gammas and {len(self.edges)} edges"
         same = len(gammas) == len(self.gammas) and len(edges) == len(self.edges)
-        require(same, f"{expected}, got {len(gammas)} and {len(edges)}")
+        require(same, "state", f"{expected}, got {len(gammas)} and {len(edges)}")
         self.gammas, self.edges = gammas, edges
 
 
@@ -194,28 +199,18 @@ def adafocal_update(
         correct: (N,), bool or 0/1: whether each prediction is right.
         lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
     """
-    num_bins, num_samples = len(gammas), confidence.numel()
-    shapes = f"{tuple(confidence.shape)} and {tuple(correct.shape)}"
-    alike = confidence.ndim == 1 and confidence.shape == correct.shape
-    require(alike, f"confidence and correct must be one-dimensional and of one length, got shapes {shapes}")
-    require(
-        num_samples >= num_bins,
-        f"confidence must hold at least one sample for each of the {num_bins} bins, got {num_samples}: use a larger "
-        "calibration set or fewer bins",
-    )
-    confidence, correct = confidence.cpu().double(), correct.cpu().double()
-    for valid, message, values in (
-        ((correct == 0) | (correct == 1), "correct must be 0 or 1", correct),
-        ((confidence >= 0) & (confidence <= 1), "confidence must be within [0, 1]", confidence),
-    ):
-        require(bool(valid.all()), f"{message}, got values from {values.min()} to {values.max()}")
+    confidence, hits = (values.double() for values in check_confidences(confidence, correct))
+    num_bins, num_samples = len(gammas), len(hits)
+    expected = f"must hold at least one sample for each of the {num_bins} bins"
+    advice = "use a larger calibration set or fewer bins"
+    require(num_samples >= num_bins, "confidence", f"{expected}, got {num_samples}: {advice}")
     confidence, order = torch.sort(confidence)
     _, tie, tie_size = torch.unique_consecutive(confidence, return_inverse=True, return_counts=True)
-    accuracy = (torch.bincount(tie, weights=correct[order]) / tie_size)[tie]  # of all samples with the same confidence
+    accuracy = (torch.bincount(tie, weights=hits[order]) / tie_size)[tie]  # of all samples with the same confidence
     confidence_bins = torch.tensor_split(confidence, num_bins)
     new_gammas = []
-    for gamma, of_bin, hits in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
-        gap = float(of_bin.mean() - hits.mean())
+    for gamma, of_bin, right in zip(gammas, confidence_bins, torch.tensor_split(accuracy, num_bins), strict=True):
+        gap = float(of_bin.mean() - right.mean())
         exponent = lam * gap if gamma > 0 else -lam * gap
         moved = gamma * math.exp(min(exponent, 700.0))  # far beyond any bound, but no overflow
         if abs(moved) < switch:
@@ -230,12 +225,10 @@ def gamma_for_threshold(p0: float) -> float:
 
     With this γ, focal loss has the larger gradient below `p0` and the smaller one above it (Mukhoti et al. 2020,
     proposition 2). FLSD-53 uses 5 and 3 because γ(0.2) = 4.85 and γ(0.25) = 3.07. γ falls to 0 as `p0` nears 0.5.
-
-    Raises:
-        ValueError: `p0` is not a number in (0, 0.5); for p0 ≥ 0.5, the gradients are equal for no γ > 0.
+    Raises InputError unless `p0` is in (0, 0.5); for p0 ≥ 0.5, the gradients are equal for no γ > 0.
     """
-    valid = 0 < finite("p0", p0) < 0.5
-    require(valid, f"p0 must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
+    valid = 0 < check_number("p0", p0) < 0.5
+    require(valid, "p0", f"must be within (0, 0.5), where a gamma with g(p0, gamma) = 1 exists, got {p0}")
     # The ratio g of the gradients is 1 at p0. With d = -p0 log p0 / (1 - p0), x = γ d, and 1 - e = -log(1 - p0) / d:
     # log g = log1p(x) - (1 - e) x.
     d = -p0 * math.log(p0) / (1 - p0)

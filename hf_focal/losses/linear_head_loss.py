@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..validation import InputError, check_count, check_floating, check_number, check_positive, require
 from .base_loss import Loss, check_reduction, divide
-from .checks import accumulation_dtype, check_labels, check_logits, finite, is_transformed, require
+from .checks import accumulation_dtype, check_labels, is_transformed
 from .margin import Form, MarginLoss, Statistics, statistics, turn_into_gradient
 
 # Number of logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk
@@ -40,18 +41,17 @@ def linear_loss(
     The logits of a chunk of tokens are turned into their gradient in place and multiplied by `weight` before the next
     chunk reuses their memory. With reduction "mean" or "sum", the forward pass computes the gradients. With "none", or
     with matrix products in float16, the backward pass computes the logits a second time. Tokens with label -100 are
-    skipped. Under autocast, the matrix products use the autocast dtype; losses are float32, and the gradient of the
-    weight is summed over the chunks in float32. Under `torch.compile`, this function causes a graph break.
+    skipped. The matrix products use the dtype of `hidden`, or under autocast the autocast dtype; losses are float32,
+    and the gradient of the weight is summed over the chunks in float32. Under `torch.compile`, this function causes a
+    graph break.
 
     Args:
         loss: a `MarginLoss`: cross-entropy, focal, inverse focal, FLSD, AdaFocal, dual focal, label
             smoothing, or Brier.
         hidden: (..., H), any floating dtype: the hidden states, which are the input of the head.
-        weight: (K, H), the weight of the head, which may be shared with an embedding. Except under autocast, its
-            dtype must be that of `hidden`.
+        weight: (K, H), the weight of the head, which may be shared with an embedding.
         labels: (...), integers in [0, K), or -100 for tokens to ignore.
-        bias: the bias of the head, (K,) or (1, K) (like ``final_logits_bias`` of BART and Marian). Except under
-            autocast, its dtype must be that of `hidden`.
+        bias: the bias of the head, (K,) or (1, K) (like ``final_logits_bias`` of BART and Marian).
         reduction, num_items: see `Loss.forward`.
         logit_scale: a factor by which the logits are multiplied.
         soft_cap: c of ``c · tanh(logits / c)``, applied after the scale (like ``final_logit_softcapping`` of Gemma).
@@ -62,74 +62,46 @@ def linear_loss(
         A scalar, or for "none" a tensor with the shape of `labels`: float32 (float64 for float64 hidden states).
 
     Raises:
-        TypeError, ValueError: an argument of the wrong type, dtype, or shape, or out of range; a loss that is no
-            `MarginLoss`, such as MMCE.
+        InputError: an argument of the wrong dtype or shape, or out of range; a loss that is no `MarginLoss`, as MMCE.
         RuntimeError: in backward, if a second derivative is requested.
         NotImplementedError: under a transform of `torch.func`.
     """
-    if not isinstance(loss, Loss):
-        raise TypeError(f"loss must be a Loss, got {type(loss).__name__}")
     if not isinstance(loss, MarginLoss):
-        raise ValueError(f"loss must depend on one sample at a time (a MarginLoss), got {loss}: use it on the logits")
+        raise InputError("loss", f"must depend on one sample at a time (a MarginLoss), got {loss}: use it on logits")
     check_reduction(reduction, num_items)
-    logit_scale = finite("logit_scale", logit_scale)
-    require(soft_cap is None or finite("soft_cap", soft_cap) > 0, f"soft_cap must be above 0, got {soft_cap}")
-    require(chunk_size is None or chunk_size >= 1, f"chunk_size must be at least 1, got {chunk_size}")
-    bias = _check_head(hidden, weight, bias)
-    if is_transformed(hidden, weight, labels, *([] if bias is None else [bias])):
-        raise NotImplementedError(
-            "hidden, weight, bias and labels must be plain tensors, got some of torch.func: use the loss on logits"
-        )
-    num_classes = len(weight)
+    check_number("logit_scale", logit_scale)
+    if soft_cap is not None:
+        check_positive("soft_cap", soft_cap)
+    if chunk_size is not None:
+        check_count("chunk_size", chunk_size)
+    check_floating("hidden", hidden)
+    fits = hidden.ndim > 0 and weight.ndim == 2 and weight.shape[1] == hidden.shape[-1]
+    shapes = f"weight {tuple(weight.shape)} for hidden {tuple(hidden.shape)}"
+    require(fits, "weight", f"must be (classes, features) for hidden (..., features), got {shapes}")
+    classes = len(weight)
+    if bias is not None:
+        expected = f"must be ({classes},) or (1, {classes}) for {classes} classes"
+        require(bias.shape in ((classes,), (1, classes)), "bias", f"{expected}, got {tuple(bias.shape)}")
+        bias = bias.reshape(-1)
+    if is_transformed(*(tensor for tensor in (hidden, weight, labels, bias) if tensor is not None)):
+        raise NotImplementedError("tensors must be plain, got some of torch.func: use the loss on logits")
     # These logits take no memory; they only let `check_labels` compare shapes.
-    index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], num_classes), labels)
+    index, ignored = check_labels(hidden.new_empty(1).expand(*hidden.shape[:-1], classes), labels)
     kept = (~ignored).reshape(-1).nonzero().squeeze(-1)
-    head = _Head(
-        loss=loss,
-        kept=kept,
-        labels=index.reshape(-1, 1)[kept],
-        dtype=_autocast_dtype(hidden) or hidden.dtype,
-        logit_scale=logit_scale,
-        soft_cap=soft_cap,
-        chunk_size=chunk_size or max(1, _CHUNK_ELEMENTS // num_classes),
-    )
+    device, dtype = hidden.device.type, hidden.dtype
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:  # autocast leaves float64 as it is
+        dtype = torch.get_autocast_dtype(device)
+    size = chunk_size or max(1, _CHUNK_ELEMENTS // classes)
+    head = _Head(loss, kept, index.reshape(-1, 1)[kept], dtype, logit_scale, soft_cap, size)
     differentiable = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (hidden, weight, bias))
-    in_forward = reduction != "none" and differentiable and head.dtype != torch.float16
+    in_forward = reduction != "none" and differentiable and dtype != torch.float16
     apply = _Linear.apply
     if torch.compiler.is_compiling():  # a decorator would import the compiler with this module
         apply = torch.compiler.disable(apply)
     values = apply(hidden.reshape(-1, hidden.shape[-1]), weight, bias, head, in_forward)
     if reduction == "none":
         return values.reshape(labels.shape)
-    total = values.sum()
-    if reduction == "sum":
-        return total
-    return divide(total, kept.numel() if num_items is None else num_items)
-
-
-def _check_head(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Check the tensors of the head, and return the bias as (K,), or None if there is no bias."""
-    check_logits(hidden, "hidden")
-    if hidden.ndim == 0 or weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
-        shapes = f"weight {tuple(weight.shape)} for hidden {tuple(hidden.shape)}"
-        raise ValueError(f"weight must be (classes, features) for hidden (..., features), got {shapes}")
-    if bias is not None:
-        classes = len(weight)
-        expected = f"({classes},) or (1, {classes}) for {classes} classes"
-        require(bias.shape in ((classes,), (1, classes)), f"bias must be {expected}, got {tuple(bias.shape)}")
-        bias = bias.reshape(-1)
-    if _autocast_dtype(hidden) is None:
-        for name, tensor in (("weight", weight), ("bias", bias)):
-            if tensor is not None and tensor.dtype != hidden.dtype:
-                raise TypeError(f"{name} must have the dtype of hidden, {hidden.dtype}, got {tensor.dtype}")
-    return bias
-
-
-def _autocast_dtype(hidden: Tensor) -> torch.dtype | None:
-    device = hidden.device.type
-    # Autocast leaves float64 as it is.
-    enabled = torch.is_autocast_enabled(device) and hidden.dtype != torch.float64
-    return torch.get_autocast_dtype(device) if enabled else None
+    return divide(values.sum(), 1 if reduction == "sum" else kept.numel() if num_items is None else num_items)
 
 
 class _Chunk(NamedTuple):
@@ -155,18 +127,18 @@ class _Head(NamedTuple):
         """Yield the chunks; there is at least one, which may be empty. All chunks share one buffer for the logits."""
         bias = None if bias is None else bias.to(self.dtype)
         num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
+        parts = zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True)
         buffer = None
-        for kept, labels in zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True):
+        for kept, labels in parts:
             if buffer is None:  # the first chunk is the largest
                 buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
-            inputs, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
+            inputs, logits, cap_slope = hidden[kept].to(self.dtype), buffer[: len(kept)], None
             if bias is None:
                 torch.mm(inputs, weight.T, out=logits)
             else:
                 torch.addmm(bias, inputs, weight.T, out=logits)
             if self.logit_scale != 1:
                 logits.mul_(self.logit_scale)
-            cap_slope = None
             if self.soft_cap is not None:
                 logits.div_(self.soft_cap).tanh_()
                 cap_slope = logits.square().neg_().add_(1)
@@ -180,30 +152,26 @@ class _Head(NamedTuple):
         of_chunk: tuple[Statistics, Form],
         grad: Tensor | float,
         weight: Tensor,
-        kept: bool,
+        logits: Tensor | None,
     ) -> None:
         """Add the chunk's gradients of the hidden states, weight, and bias to `gradients`.
 
-        `grad` is the gradient with respect to the chunk's losses. `chunk.logits`, which hold the e_k if `kept`, are
-        overwritten.
+        `grad` is the gradient with respect to the chunk's losses. `chunk.logits` are overwritten; they hold the e_k
+        if `logits` is None.
         """
-        sample, form = of_chunk
-        grad = grad * self.logit_scale
+        (sample, form), grad = of_chunk, grad * self.logit_scale
         of_second = None if form.of_second is None else form.of_second * grad
-        logits = None if kept else chunk.logits
-        turn_into_gradient(
-            chunk.logits, chunk.labels, sample, form.of_margin * grad, of_second, self.loss.second, logits
-        )
+        of_margin, kind = form.of_margin * grad, self.loss.second
+        turn_into_gradient(chunk.logits, chunk.labels, sample, of_margin, of_second, kind, logits)
         if chunk.cap_slope is not None:
             chunk.logits.mul_(chunk.cap_slope)
         of_hidden, of_weight, of_bias = gradients
         if of_hidden is not None:
             of_hidden[chunk.kept] = (chunk.logits @ weight).to(of_hidden.dtype)
-        if of_weight is not None:
-            if of_weight.dtype == self.dtype:
-                of_weight.addmm_(chunk.logits.T, chunk.hidden)
-            else:
-                of_weight.add_(chunk.logits.T @ chunk.hidden)
+        if of_weight is not None and of_weight.dtype == self.dtype:
+            of_weight.addmm_(chunk.logits.T, chunk.hidden)
+        elif of_weight is not None:
+            of_weight.add_(chunk.logits.T @ chunk.hidden)
         if of_bias is not None:
             of_bias.add_(chunk.logits.sum(0, dtype=of_bias.dtype))
 
@@ -226,7 +194,7 @@ class _Linear(torch.autograd.Function):
                 sample = statistics(chunk.logits, chunk.labels, chunk.logits if summed else None, head.loss.second)
                 form = head.loss.form(sample.u, sample.second, len(weight))
                 if summed:
-                    head.add_gradients(ctx.gradients, chunk, (sample, form), 1.0, weight, kept=True)
+                    head.add_gradients(ctx.gradients, chunk, (sample, form), 1.0, weight, None)
                 values.append(form.value)
                 # γ may change before backward, so it uses these derivatives.
                 ctx.samples.append((sample, form._replace(value=form.value[:0])))
@@ -237,10 +205,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             # With PyTorch's decorator `once_differentiable`, the gradient would silently be treated as a constant.
-            raise RuntimeError(
-                "the gradient of linear_loss cannot be differentiated again (create_graph=True): use the loss on "
-                "logits"
-            )
+            raise RuntimeError("linear_loss cannot be differentiated again (create_graph): use the loss on logits")
         hidden, weight, bias = ctx.saved_tensors
         head: _Head = ctx.head
         gradients, ctx.gradients = ctx.gradients, None
@@ -250,11 +215,9 @@ class _Linear(torch.autograd.Function):
                 weight = weight.to(head.dtype)
                 for chunk, of_chunk in zip(head.chunks(hidden, weight, bias), ctx.samples, strict=True):
                     of_losses = 1.0 if ctx.summed else grad[chunk.kept]
-                    head.add_gradients(gradients, chunk, of_chunk, of_losses, weight, kept=False)
+                    head.add_gradients(gradients, chunk, of_chunk, of_losses, weight, chunk.logits)
         if ctx.summed:
-            for gradient in gradients:
-                if gradient is not None:
-                    gradient.mul_(grad)
+            gradients = [None if gradient is None else gradient.mul_(grad) for gradient in gradients]
         return *gradients, None, None
 
 
@@ -264,8 +227,8 @@ def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> lis
     Every chunk adds to the gradients of weight and bias, which are therefore float32 (or float64). Autograd casts the
     gradients that backward returns to the dtypes of the inputs.
     """
-    dtypes = hidden.dtype, accumulation_dtype(weight), accumulation_dtype(weight)
+    tensors = (hidden, hidden.dtype), (weight, accumulation_dtype(weight)), (bias, accumulation_dtype(weight))
     return [
         torch.zeros_like(tensor, dtype=dtype) if needed and tensor is not None else None
-        for tensor, dtype, needed in zip((hidden, weight, bias), dtypes, ctx.needs_input_grad[:3], strict=True)
+        for (tensor, dtype), needed in zip(tensors, ctx.needs_input_grad[:3], strict=True)
     ]

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
+from ..validation import InputError, check_number, require
 from .base_loss import LOSSES, Loss, Option
-from .checks import finite
 from .sigmoid_loss import SIGMOID_OPTIONS, SigmoidLoss, has_sigmoid
 
 
@@ -30,28 +30,23 @@ class LossConfig:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if self.name not in LOSSES:
-            raise ValueError(
-                f"loss must be one of {', '.join(LOSSES)}, got {self.name!r}{_nearest(self.name, LOSSES)}"
-            )
-        known = self._known_options()
+        name = self.name
+        expected = f"must be one of {', '.join(LOSSES)}"
+        require(name in LOSSES, "loss", f"{expected}, got {name!r}{_nearest(name, LOSSES)}")
+        own, known = LOSSES[name].options, self._known_options()
+        expected = f"of loss {name} must {'be among ' + ', '.join(own) if own else 'be none'}"
         for key in self.options:
-            if key not in known:
-                own = LOSSES[self.name].options
-                expected = f"be among {', '.join(own)}" if own else "be none"
-                raise ValueError(f"options of loss {self.name} must {expected}, got {key!r}{_nearest(key, known)}")
+            require(key in known, "options", f"{expected}, got {key!r}{_nearest(key, known)}")
         given = {key: value for key, value in self.options.items() if value is not None}
         values = {}
         for key, option in known.items():
             replacements = [other for other in option.unless if other in given]
-            if key not in given:
-                if key not in LOSSES[self.name].options:
-                    continue
+            if key in given:
+                clash = f"{name}: {key} must not be given with {', '.join(replacements)}, got both"
+                require(not replacements, "loss", clash)
+                values[key] = _convert(name, key, given[key], option)
+            elif key in own:
                 values[key] = None if replacements else option.default
-            elif replacements:
-                raise ValueError(f"loss {self.name}: {key} must not be given with {replacements[0]}, got both")
-            else:
-                values[key] = _convert(self.name, key, given[key], option)
         object.__setattr__(self, "options", MappingProxyType(values))
         build_loss(self, self.link)  # reject incompatible options now, not when training starts
 
@@ -73,9 +68,8 @@ class LossConfig:
                 or a `LossConfig`.
 
         Raises:
-            ValueError: invalid YAML, an unknown loss or option (a similar name, if any, is suggested), or an option's
-                value out of range.
-            TypeError: `value` has another type.
+            InputError: another type, invalid YAML, an unknown loss or option (a similar name, if any, is suggested),
+                or an option's value out of range.
             FileNotFoundError: no file at the given path.
         """
         if isinstance(value, LossConfig):
@@ -88,15 +82,12 @@ class LossConfig:
                 value = _load(Path(text).read_text(encoding="utf-8"))
             elif text.startswith("{") or "name" in text:  # "focal: gamma=3" is not YAML but the short form
                 value = _load(text)
-            else:
-                return cls._parse_short(text)
             if isinstance(value, str):
-                return cls._parse_short(value)
+                return cls._parse_short(value.strip())
         if not isinstance(value, Mapping):
-            raise TypeError(f"loss must be a string, a mapping or a LossConfig, got {value!r}")
+            raise InputError("loss", f"must be a string, a mapping or a LossConfig, got {value!r}")
         options = dict(value)
-        if "name" not in options:
-            raise ValueError(f"loss must have a 'name', one of {', '.join(LOSSES)}, got {dict(value)}")
+        require("name" in options, "loss", f"must have a 'name', one of {', '.join(LOSSES)}, got {options}")
         return cls(str(options.pop("name")), options)
 
     @classmethod
@@ -105,15 +96,14 @@ class LossConfig:
         words = [word for word in re.split(r"[\s,]+", name) if word]
         if not colon and "=" in text and words[0].lower() in LOSSES:
             meant = f"{words[0].lower()}:{','.join(words[1:])}"
-            raise ValueError(f"loss must have a colon before its options, got {text!r}: did you mean {meant!r}?")
+            raise InputError("loss", f"must have a colon before its options, got {text!r}: did you mean {meant!r}?")
         options: dict[str, str] = {}
         for item in filter(None, rest.split(",")):
-            key, equals, option = item.partition("=")
-            if not equals or not option.strip():
-                raise ValueError(f"loss options must be written name:key=value,key=value, got {item!r} in {text!r}")
-            if key.strip() in options:
-                raise ValueError(f"loss option {key.strip()!r} must be given once, got it twice in {text!r}")
-            options[key.strip()] = option.strip()
+            key, _, option = (part.strip() for part in item.partition("="))
+            written = f"must be written name:key=value,key=value, got {item!r} in {text!r}"
+            require(bool(option), "loss options", written)
+            require(key not in options, f"loss option {key!r}", f"must be given once, got it twice in {text!r}")
+            options[key] = option
         return cls(name.strip(), options)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,24 +137,24 @@ def build_loss(config: str | Mapping[str, Any] | LossConfig, link: str = "softma
             single logit (see `SigmoidLoss`).
     """
     config = LossConfig.parse(config)
-    if link not in ("softmax", "sigmoid"):
-        raise ValueError(f"link must be 'softmax' or 'sigmoid', got {link!r}")
+    require(link in ("softmax", "sigmoid"), "link", f"must be 'softmax' or 'sigmoid', got {link!r}")
     own = LOSSES[config.name].options
     of_sigmoid = {key: value for key, value in config.options.items() if key not in own}
     if of_sigmoid and link == "softmax":
         gamma, alpha = format_value(config.options.get("gamma") or 0.0), config.options.get("alpha") or 0.25
-        raise ValueError(
-            f"link must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}: a softmax has a weight of each "
+        problem = (
+            f"must be 'sigmoid' with {', '.join(of_sigmoid)}, got {config}: a softmax has a weight of each "
             f"class: class_balanced:weights={1 - alpha:g}/{alpha:g},gamma={gamma} is α = {alpha:g}, but its sum is "
             "divided by the number of samples N, not by Σ w as F.cross_entropy divides it"
         )
+        raise InputError("link", problem)
     try:
         loss = LOSSES[config.name](**{key: config.options[key] for key in own})
-        if state := [name for name, _ in (*loss.named_parameters(), *loss.named_buffers())]:
-            raise ValueError(f"must keep its state in get_extra_state, as JSON, got parameters or buffers {state}")
+        state = [name for name, _ in (*loss.named_parameters(), *loss.named_buffers())]
+        require(not state, "must keep its state", f"in get_extra_state, as JSON, got parameters or buffers {state}")
         return loss if link == "softmax" else SigmoidLoss(loss, **of_sigmoid)
     except ValueError as error:
-        raise ValueError(f"loss {config.name}: {error}") from None
+        raise InputError("loss", f"{config.name}: {error}") from None
 
 
 def format_value(value: Any) -> str:
@@ -182,45 +172,37 @@ def _load(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"loss must be a mapping in YAML or JSON, got {text!r}: {error}") from None
+        raise InputError("loss", f"must be a mapping in YAML or JSON, got {text!r}: {error}") from None
 
 
 def _convert(loss: str, key: str, value: Any, option: Option) -> Any:
     """Convert a given value, which may be text, to the option's type."""
-
-    def problem(expected: str) -> ValueError:
-        return ValueError(f"loss {loss}: {key} must be {expected}, got {value!r}")
-
     parts = get_args(option.kind)
     kind = parts[0] if NoneType in parts else option.kind
     if get_origin(kind) is Literal:
-        if value not in parts:
-            raise ValueError(f"{problem('one of ' + ', '.join(parts))}{_nearest(value, parts)}")
-        return value
-    if kind is bool:
-        flag = {"true": True, "false": False}.get(str(value).lower())
-        if flag is None:
-            raise problem("true or false")
-        return flag
-    if kind in (int, float):
-        try:
-            number = _number(value)
-        except ValueError:
-            raise problem("a finite number") from None
-        if kind is int and number != int(number):
-            raise problem("a whole number")
-        return kind(number)
-    numbers = value.split("/") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        converted = value if value in parts else None
+        expected = f"one of {', '.join(parts)}"
+    elif kind is bool:
+        converted, expected = {"true": True, "false": False}.get(str(value).lower()), "true or false"
+    elif kind in (int, float):
+        converted, expected = _number(value), "a finite number"
+        if kind is int and converted is not None:
+            converted, expected = int(converted) if converted.is_integer() else None, "a whole number"
+    else:
+        numbers = value.split("/") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        converted, expected = tuple(map(_number, numbers)), "numbers separated by '/', such as 5/3/2"
+        converted = None if None in converted or not converted else converted
+    if converted is None:
+        hint = _nearest(value, parts) if get_origin(kind) is Literal else ""
+        raise InputError("loss", f"{loss}: {key} must be {expected}, got {value!r}{hint}")
+    return converted
+
+
+def _number(value: Any) -> float | None:
     try:
-        if numbers:
-            return tuple(map(_number, numbers))
+        return check_number("value", float(value) if isinstance(value, str) else value)
     except ValueError:
-        pass
-    raise problem("numbers separated by '/', such as 5/3/2")
-
-
-def _number(value: Any) -> float:
-    return finite("value", float(value) if isinstance(value, str) else value)
+        return None
 
 
 def _nearest(word: Any, known: Iterable[str]) -> str:

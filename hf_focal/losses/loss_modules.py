@@ -1,15 +1,15 @@
-"""Losses that do not weight the classes, each as a module."""
+"""Losses that depend on one sample at a time: their forms, and each as a module and as a function."""
 
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .base_loss import IGNORE_INDEX, Loss, option, register
-from .batch_statistics import mmce, mmce_of_all_processes, num_processes
-from .checks import at_least_0, check_soft_targets, finite, increasing, require
-from .formulas import cross_entropy_of_targets, focal_form, policy_form, soft_target_focal
+from ..validation import InputError, check_floating, check_number, require
+from .base_loss import IGNORE_INDEX, option, register
+from .checks import check_soft_targets
 from .gamma_policies import (
     AdaFocalGamma,
     ConstantGamma,
@@ -17,19 +17,133 @@ from .gamma_policies import (
     SampleDependentGamma,
     ScheduledGamma,
     gamma_for_threshold,
+    increasing,
 )
-from .margin import Form, MarginLoss, elementwise_losses, softplus
+from .margin import Form, MarginLoss, elementwise_losses, softplus, with_gradient
 
 Numbers = tuple[float, ...]
 _MUKHOTI = "Mukhoti et al. 2020"
 
 
-def focal_losses(
-    logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, ignore_index: int = IGNORE_INDEX
-) -> Tensor:
-    """Return the focal losses (...) for logits (..., K) and labels (...); `gamma` is γ or a policy that chooses γ."""
-    form = partial(policy_form, policy=gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma))
+def focal_form(u: Tensor, gamma: Any, some_negative: bool = True) -> Form:
+    """Return the form of focal loss, (1-p)^γ · ce, for γ ≥ 0, and of inverse focal loss, (1+p)^|γ| · ce, for γ < 0.
+
+    With ce = softplus(u), the derivative is (1-p)^γ · (1 - p + γ p ce) for γ ≥ 0, and otherwise
+    (1+p)^|γ| · (1 - p + γ p (1-p) ce / (1+p)). Where ce is finite, both are, even if p rounds to 1 or 0.
+
+    `gamma` is a number, or a tensor with the shape and dtype of `u`; no gradient flows to `gamma`. If no γ in the
+    tensor is negative, ``some_negative=False`` saves time.
+    """
+    ce, wrong = softplus(u), torch.sigmoid(u)
+    several = gamma if isinstance(gamma, Tensor) else None
+    if several is None and gamma == 0:
+        return Form(ce, wrong)
+    p = torch.sigmoid(-u)
+    base, rate, power = wrong, p, gamma
+    if some_negative if several is not None else gamma < 0:
+        base, power = 1 + p, abs(gamma)
+        rate = p * wrong / base
+        if several is not None:
+            base, rate = torch.where(several < 0, base, wrong), torch.where(several < 0, rate, p)
+    if several is not None or power < 1:
+        base = base.clamp_min(torch.finfo(u.dtype).tiny)  # keeps the second derivative finite
+    # Where ce is infinite (the label is masked), p is 0; p is 0 already where ce is 1000.
+    term = rate * ce.clamp_max(1000.0)
+    slope = torch.add(wrong, term, alpha=gamma) if several is None else torch.addcmul(wrong, term, several)
+    scale = base**power
+    return Form(scale * ce, scale * slope)
+
+
+def _policy_form(u: Tensor, second: Any, num_classes: int, policy: GammaPolicy) -> Form:
+    """Return the form of focal loss with the γ that `policy` chooses for each p."""
+    # Policies compare p with thresholds: a p that rounding left just below a threshold counts as equal to it.
+    p = (torch.sigmoid(-u.detach()) * (1 + 8 * torch.finfo(u.dtype).eps)).clamp_max(1.0)
+    return focal_form(u, policy(p), policy.some_negative)
+
+
+def focal(logits: Tensor, labels: Tensor, gamma: GammaPolicy | float, *, ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """Focal loss ``(1-p)^γ · -log p`` for γ ≥ 0, or inverse focal loss ``(1+p)^|γ| · -log p`` for γ < 0.
+
+    `gamma` is a number for all samples, or a policy that chooses γ from p, the softmax probability of the label. The
+    gradient is that of cross-entropy times a factor that depends only on p and γ (Mukhoti et al. 2020, proposition 1).
+    It is exact, and finite for every γ, even at p = 1.
+
+    This and the functions below take logits (..., K) of any floating dtype and labels (...), integers in [0, K) or
+    `ignore_index`. They return one loss per label in float32 (float64 for float64 logits). Ignored labels have loss 0
+    and no gradient. A logit of -inf masks its class. They raise InputError for input of wrong dtype or shape, or out
+    of range.
+    """
+    form = partial(_policy_form, policy=gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma))
     return elementwise_losses(logits, labels, form, ignore_index=ignore_index)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """Cross-entropy ``-log p``; see `focal`."""
+    return focal(logits, labels, 0, ignore_index=ignore_index)
+
+
+def label_smoothing(
+    logits: Tensor, labels: Tensor, alpha: float, *, convention: str = "torch", ignore_index: int = IGNORE_INDEX
+) -> Tensor:
+    """Cross-entropy against a target that takes the share α = `alpha` from the label; see `LabelSmoothing`, `focal`.
+
+    Unless α is 0, every target is positive, so a sample with a masked class has loss +inf.
+    """
+    loss = LabelSmoothing(alpha, convention)  # type: ignore[arg-type]
+    return elementwise_losses(logits, labels, loss.form, loss.second, ignore_index)
+
+
+def brier(logits: Tensor, labels: Tensor, *, ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """Brier score ``Σ_k (softmax_k - onehot_k)²``; see `focal`."""
+    return elementwise_losses(logits, labels, Brier().form, Brier.second, ignore_index)
+
+
+def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
+    """Compute focal loss, with its exact gradient, from cross-entropy, such as the output of a fused kernel.
+
+    `ce` is a floating-point tensor of any shape with the cross-entropy of each sample; the losses have the same shape.
+    `gamma` is a number, or a policy that chooses γ from p = exp(-ce).
+    """
+    check_floating("ce", ce)
+    policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
+    chosen = policy(torch.exp(-ce.detach().clamp(min=0)))
+    if isinstance(chosen, Tensor):
+        return with_gradient(_focal_of_column, ce.unsqueeze(-1), chosen)
+    return with_gradient(lambda column, _: _focal_of_column(column, chosen), ce.unsqueeze(-1), None)
+
+
+def _focal_of_column(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    # Rounding in a kernel may leave a confident sample at 0 or just below.
+    ce = ce.squeeze(-1).clamp(min=1e-7 if ce.dtype == torch.float16 else 1e-30)
+    u = ce + torch.log(-torch.expm1(-ce))
+    form = focal_form(u, gamma)
+    return form.value, (form.of_margin / torch.sigmoid(u)).unsqueeze(-1)  # d ce / du is σ(u)
+
+
+def soft_target_focal(
+    logits: Tensor, targets: Tensor, gamma: float = 0.0, *, ignore_index: int = IGNORE_INDEX
+) -> Tensor:
+    """Compute focal loss for soft targets q, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
+
+    Args:
+        logits: (..., K), any floating dtype.
+        targets: (..., K), floating: q. Each sample has a distribution over the K classes, or K times `ignore_index`.
+        gamma: γ ≥ 0, the same for all samples; 0 gives cross-entropy with soft targets.
+        ignore_index: a sample whose targets are all equal to this number has loss 0 and no gradient.
+
+    Returns:
+        The loss of each sample: (...), in float32 (float64 for float64 logits).
+    """
+    gamma = check_number("gamma", gamma, 0)
+    targets, _ = check_soft_targets(logits, targets, ignore_index)
+    return _soft_focal(logits, targets, gamma)
+
+
+def _soft_focal(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
+    ce = -F.log_softmax(logits, dim=-1, dtype=targets.dtype)
+    # Otherwise, a class with target 0 that is masked (logit -inf) would contribute 0 · inf = NaN to the loss.
+    ce = torch.where(targets > 0, ce, torch.zeros_like(ce))
+    return (targets * (ce if gamma == 0 else focal_from_cross_entropy(ce, gamma))).sum(-1)
 
 
 class CrossEntropyFamily(MarginLoss):
@@ -39,16 +153,13 @@ class CrossEntropyFamily(MarginLoss):
         self.policy = policy
 
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
-        return policy_form(u, second, num_classes, self.policy)
+        return _policy_form(u, second, num_classes, self.policy)
 
     def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
         gamma = self.policy(targets)
         if isinstance(gamma, Tensor):
-            policy, shape = type(self.policy).__name__, tuple(targets.shape)
-            raise ValueError(
-                f"labels must be class indices for {policy}, which chooses gamma from the probability of the one true "
-                f"class, got soft targets {shape}"
-            )
+            expected = f"class indices for {type(self.policy).__name__}, which chooses gamma from the probability of"
+            raise InputError("labels", f"must be {expected} the one true class, got soft targets")
         return soft_target_focal(logits, targets, gamma)
 
     def set_progress(self, fraction: float) -> None:
@@ -83,8 +194,9 @@ class CrossEntropy(CrossEntropyFamily):
 
 @register
 class LabelSmoothing(MarginLoss):
-    """Cross-entropy against a target that takes the share `alpha` from the label and spreads it over the classes
-    (Szegedy et al. 2016). See `functional.label_smoothing` for the conventions."""
+    """Cross-entropy against a target that takes the share α = `alpha` from the label and spreads it over the classes
+    (Szegedy et al. 2016). With the convention "torch", each of the K classes, the label included, gets α/K; with
+    "paper", each class except the label gets α/(K-1)."""
 
     name, summary = "label_smoothing", "cross-entropy against a smoothed target"
     source = "Szegedy et al. 2016; Kapoor 2023"
@@ -95,9 +207,9 @@ class LabelSmoothing(MarginLoss):
     convention: Literal["torch", "paper"] = option("torch", "torch: α/K on all classes; paper: α/(K-1) on the others")
 
     def __post_init__(self) -> None:
-        require(0 <= finite("alpha", self.alpha) < 1, f"alpha must be within [0, 1), got {self.alpha}")
+        require(0 <= check_number("alpha", self.alpha) < 1, "alpha", f"must be within [0, 1), got {self.alpha}")
         known = self.convention in ("torch", "paper")
-        require(known, f"convention must be 'torch' or 'paper', got {self.convention!r}")
+        require(known, "convention", f"must be 'torch' or 'paper', got {self.convention!r}")
 
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         if self.alpha == 0:  # avoids 0 · inf where classes are masked
@@ -110,8 +222,7 @@ class LabelSmoothing(MarginLoss):
         other_target, num_classes = self._other_target(logits.shape[-1]), logits.shape[-1]
         # The mean of the smoothed one-hot targets of all classes k, weighted by the soft targets q_k.
         smoothed = other_target + (1 - other_target * num_classes) * targets
-        smoothed = smoothed.masked_fill(ignored.unsqueeze(-1), 0.0)
-        return (smoothed * cross_entropy_of_targets(logits, smoothed)).sum(-1)
+        return _soft_focal(logits, smoothed.masked_fill(ignored.unsqueeze(-1), 0.0), 0.0)
 
     def _other_target(self, num_classes: int) -> float:
         return self.alpha / (num_classes if self.convention == "torch" else num_classes - 1)
@@ -137,33 +248,6 @@ class Brier(MarginLoss):
 
 
 @register
-class MMCE(Loss):
-    """Cross-entropy plus λ · `mmce`.
-
-    MMCE is not a sum over samples. The loss of each sample is its cross-entropy plus the whole term λ · MMCE, so that
-    the mean loss is the mean cross-entropy plus λ · MMCE. With several micro-batches or processes, each computes its
-    own term, and these terms are averaged with the numbers of samples as weights. With ``gather=True``, there is one
-    term over the samples of all processes (`mmce_of_all_processes`). All processes must then compute the loss equally
-    often while gradients are enabled; under `torch.no_grad`, each process uses only its own samples.
-    """
-
-    name, summary = "mmce", "cross-entropy + λ · maximum mean calibration error"
-    source = "Kumar et al. 2018"
-    lam: float = option(2.0, "λ, the weight of the MMCE term: 2 for images, 8 for documents")
-    weighted: bool = option(False, "the weighted form of the term")
-    gather: bool = option(False, "on several processes: one term over the samples of all, not one for each")
-
-    def __post_init__(self) -> None:
-        self.lam = at_least_0("lam", self.lam)
-
-    def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        gather = self.gather and torch.is_grad_enabled() and num_processes() > 1
-        term = self.lam * (mmce_of_all_processes if gather else mmce)(logits, labels, weighted=self.weighted)
-        ce = focal_losses(logits, labels, 0.0)
-        return ce + torch.where(labels.long() != IGNORE_INDEX, term, 0.0)
-
-
-@register
 class Focal(CrossEntropyFamily):
     name, summary, source = "focal", "(1-p)^γ · -log p", f"Lin et al. 2017; {_MUKHOTI}"
     gamma: float | None = option(3.0, "γ, at least 0", unless=("schedule", "p0"), always_shown=True)
@@ -178,23 +262,21 @@ class Focal(CrossEntropyFamily):
         if self.schedule is not None:
             self.policy = self._scheduled(self.schedule)
             return
-        require(self.switches is None, "switches must come with schedule, got no schedule")
-        gamma = at_least_0("gamma", self.gamma) if self.p0 is None else gamma_for_threshold(self.p0)
+        require(self.switches is None, "switches", "must come with schedule, got no schedule")
+        gamma = check_number("gamma", self.gamma, 0) if self.p0 is None else gamma_for_threshold(self.p0)
         self.policy = ConstantGamma(gamma)
 
     def _scheduled(self, schedule: Numbers) -> GammaPolicy:
-        gammas = [at_least_0("schedule", gamma) for gamma in schedule]
-        require(
-            self.switches is not None or len(gammas) == 3,
-            "switches must be given unless schedule has 3 gammas (then they are 100/350 and 250/350), got a schedule "
-            f"of {len(gammas)}",
-        )
+        gammas = [check_number("schedule", gamma, 0) for gamma in schedule]
+        how = "be given unless schedule has 3 gammas (then they are 100/350 and 250/350)"
+        known = self.switches is not None or len(gammas) == 3
+        require(known, "switches", f"must {how}, got a schedule of {len(gammas)}")
         switches = self.switches or (100 / 350, 250 / 350)
         sizes = f"{len(switches)} switches for {len(gammas)} gammas"
         valid = len(switches) == len(gammas) - 1
-        require(valid, f"switches must be one fewer than the gammas of schedule, got {sizes}")
+        require(valid, "switches", f"must be one fewer than the gammas of schedule, got {sizes}")
         given = "/".join(map(str, switches))
-        require(increasing([0.0, *switches, 1.0]), f"switches must increase within (0, 1), got {given}")
+        require(increasing([0.0, *switches, 1.0]), "switches", f"must increase within (0, 1), got {given}")
         return ScheduledGamma(*zip((0.0, *switches), gammas, strict=True))
 
 
@@ -229,7 +311,8 @@ class FLSD(CrossEntropyFamily):
         gammas = self.gammas or ()
         if self.p0 is not None:
             sizes = f"{len(self.p0)} p0 for {len(self.thresholds)} thresholds"
-            require(len(self.p0) == len(self.thresholds) + 1, f"p0 must be one more than thresholds, got {sizes}")
+            valid = len(self.p0) == len(self.thresholds) + 1
+            require(valid, "p0", f"must be one more than thresholds, got {sizes}")
             gammas = tuple(gamma_for_threshold(p) for p in self.p0)
         self.policy = SampleDependentGamma(self.thresholds, gammas)
 
@@ -240,7 +323,7 @@ class InverseFocal(CrossEntropyFamily):
     gamma: float = option(2.0, "γ, at least 0", always_shown=True)
 
     def __post_init__(self) -> None:
-        self.policy = ConstantGamma(-at_least_0("gamma", self.gamma))
+        self.policy = ConstantGamma(-check_number("gamma", self.gamma, 0))
 
 
 @register
@@ -257,7 +340,7 @@ class DualFocal(MarginLoss):
     gamma: float = option(5.0, "γ, at least 0", always_shown=True)
 
     def __post_init__(self) -> None:
-        self.gamma = at_least_0("gamma", self.gamma)
+        self.gamma = check_number("gamma", self.gamma, 0)
 
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         ce, p, wrong = softplus(u), torch.sigmoid(-u), torch.sigmoid(u)

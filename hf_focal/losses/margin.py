@@ -58,6 +58,7 @@ class MarginLoss(Loss):
     """
 
     second: ClassVar[str | None] = None
+    soft_elementwise: Any = None  # subclasses may define it: the losses (...) for soft targets (..., K)
 
     def form(self, u: Tensor, second: Any, num_classes: int) -> Form:
         """Return the losses and their derivatives, for float32 (or float64) `u` and `second` of one shape."""
@@ -74,14 +75,8 @@ class MarginLoss(Loss):
         return _eager(logits, index, ignored, self.form, self.second, divisor)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
-        soft = labels.is_floating_point() and labels.shape == logits.shape
-        return self.soft_elementwise(logits, labels) if soft else self._of_classes(logits, labels)
-
-    def soft_elementwise(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the losses (...) for soft targets (..., K). Unless overridden, this method raises TypeError."""
-        return self._of_classes(logits, targets)
-
-    def _of_classes(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.soft_elementwise is not None and labels.is_floating_point() and labels.shape == logits.shape:
+            return self.soft_elementwise(logits, labels)
         return elementwise_losses(logits, labels, self.form, self.second)
 
 
@@ -189,40 +184,34 @@ def _argmin(x: Tensor, width: int = 64) -> Tensor:
     return inside.gather(-1, x.gather(-1, inside).argmin(-1, keepdim=True))
 
 
-class _Coefficients(NamedTuple):
-    """The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label.
+def _coefficients(
+    sample: Statistics, of_margin: Tensor, of_second: Tensor | None, kind: str | None, num_classes: int
+) -> list[Any]:
+    """Return linear, constant, quadratic, pivot, label, j, and of_j, which give the gradient: each (N, 1), or None.
 
-    Each is (..., 1), or None for 0.
+    The gradient of z_k is ``e_k · (linear + quadratic · (e_k - pivot)) + constant``, and `label` at the label; class j
+    adds `of_j`. `of_margin` and `of_second` (N,) are the derivatives of the result by u and by the second statistic.
     """
-
-    linear: Tensor
-    label: Tensor
-    constant: Tensor | None = None
-    quadratic: Tensor | None = None
-    pivot: Tensor | None = None
-
-    @classmethod
-    def of(cls, sample: Statistics, of_margin: Tensor, of_second: Any, kind: str | None, num_classes: int) -> Any:
-        """Compute the coefficients from the derivatives (...) of the loss by u and by the second statistic.
-
-        The derivative of u is q_k = e_k / Σ e, and -1 at the label.
-        """
-        linear, label, others = of_margin / sample.others, -of_margin, sample.others
-        parts: tuple[Tensor | None, ...] = linear, label
-        if of_second is not None and kind == "mean":
-            parts = linear, label - of_second, of_second / (num_classes - 1)
-        elif of_second is not None and kind == "below":  # `scatter_add` adds the gradient of the class below
-            parts = linear, label - of_second
-        elif of_second is not None:
-            # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
-            # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
-            squares: Any = sample.second
-            spread: Any = sample.needed
-            factor, dominated = 2 * of_second / others, squares + squares > 1 / others
-            linear = linear + factor * torch.where(dominated, spread, -squares)
-            parts = linear, label, None, factor / others, dominated.to(others.dtype)
-        columns: Any = (None if part is None else part.unsqueeze(-1) for part in parts)
-        return cls(*columns)
+    # The derivative of u is q_k = e_k / Σ e, and -1 at the label.
+    others, label = sample.others, -of_margin
+    linear, constant, quadratic, pivot, j, of_j = of_margin / others, None, None, None, None, None
+    if of_second is not None and kind == "squares":
+        # d Σq² / dz_k = 2 q_k (q_k - Σq²). Where one class dominates, this difference cancels; measured from
+        # the largest q_k, 1/Σe, it does not: q_k - Σq² = (e_k - 1) / Σe + Σ e (1-e) / (Σe)².
+        squares: Any = sample.second
+        spread: Any = sample.needed
+        factor, dominated = 2 * of_second / others, squares + squares > 1 / others
+        linear = linear + factor * torch.where(dominated, spread, -squares)
+        quadratic, pivot = factor / others, dominated.to(others.dtype)
+    elif of_second is not None:
+        label = label - of_second
+        if kind == "mean":
+            constant = of_second / (num_classes - 1)
+        else:
+            j, of_j = sample.needed, of_second
+    parts = linear, constant, quadratic, pivot, label, of_j
+    columns = [None if part is None else part.unsqueeze(-1) for part in parts]
+    return [*columns[:5], j, columns[5]]
 
 
 def turn_into_gradient(
@@ -234,18 +223,14 @@ def turn_into_gradient(
     kind: str | None,
     logits: Tensor | None = None,
 ) -> None:
-    """Replace the e_k in `buffer` (N, K) with the gradient with respect to the logits.
+    """Replace the e_k in `buffer` (N, K) with the gradient with respect to the logits; see `_coefficients`.
 
-    `of_margin` and `of_second` (N,) are the derivatives of the result by u and by the second statistic, whose name is
-    `kind`. If `logits` are given, which may be `buffer`, compute the e_k from them.
+    If `logits` are given, which may be `buffer`, compute the e_k from them.
     """
-    coefficients = _Coefficients.of(sample, of_margin, of_second, kind, buffer.shape[-1])
-    below, of_below = None, None
-    if kind == "below" and of_second is not None:
-        below, of_below = sample.needed, of_second.unsqueeze(-1)
+    coefficients = _coefficients(sample, of_margin, of_second, kind, buffer.shape[-1])
     dtype = sample.top.dtype
-    tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, below, of_below, *coefficients)
-    for target, y, z, top, j, of_j, linear, label, constant, quadratic, pivot in tensors:
+    tensors = blocks(_BLOCK_ELEMENTS, buffer, index, logits, sample.top, *coefficients)
+    for target, y, z, top, linear, constant, quadratic, pivot, label, j, of_j in tensors:
         if z is None:
             e = target.to(dtype)
         else:
@@ -304,12 +289,10 @@ class _Eager(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             gradient = grad.unsqueeze(-1) * values_and_gradient(logits, index.squeeze(-1), form, second)[1]
             return gradient.to(logits.dtype), None, None, None, None, None
-        gradient, ctx.buffer = ctx.buffer, None
-        again = gradient is None
-        if again:
-            gradient = torch.empty_like(logits, memory_format=torch.contiguous_format)
+        gradient, ctx.buffer, given = ctx.buffer, None, None
+        if gradient is None:
+            gradient, given = torch.empty_like(logits, memory_format=torch.contiguous_format), logits
         of_second = None if of_second is None else of_second * grad
-        given = logits if again else None
         turn_into_gradient(gradient, index, Statistics(*sample), of_margin * grad, of_second, second, given)
         return gradient, None, None, None, None, None
 
@@ -317,10 +300,7 @@ class _Eager(torch.autograd.Function):
 def values_and_gradient(
     logits: Tensor, index: Tensor, form: FormFunction, second: str | None
 ) -> tuple[Tensor, Tensor]:
-    """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations.
-
-    `index` (...) has the labels, all of them within [0, K). `form` and `second` are as in `MarginLoss`.
-    """
+    """Compute losses (...) and their gradient (..., K) with respect to the logits (..., K), with plain operations."""
     z, index, num_classes = logits.to(accumulation_dtype(logits)), index.unsqueeze(-1), logits.shape[-1]
     limits = torch.finfo(z.dtype)
     shifted = z - z.detach().amax(-1, keepdim=True)
@@ -344,14 +324,12 @@ def values_and_gradient(
     outputs: Any = tuple(form(u, of_sample, num_classes))
     value, of_margin, of_second = outputs
     sample = Statistics(label, others, u, of_sample, needed)
-    coefficients = _Coefficients.of(sample, of_margin, of_second, second, num_classes)
-    linear, at_label, constant, quadratic, pivot = tuple(coefficients)
+    coefficients = _coefficients(sample, of_margin, of_second, second, num_classes)
+    linear, constant, quadratic, pivot, at_label, j, of_j = coefficients
     gradient = e * (linear if quadratic is None else linear + quadratic * (e - pivot))
     gradient = gradient if constant is None else gradient + constant
     gradient = gradient.scatter(-1, index, at_label)
-    if second == "below" and of_second is not None:
-        gradient = gradient.scatter_add(-1, needed, of_second.unsqueeze(-1))
-    return value, gradient
+    return value, gradient if j is None else gradient.scatter_add(-1, j, of_j)
 
 
 def with_gradient(formula: ValueAndGradient, x: Tensor, given: Any) -> Tensor:

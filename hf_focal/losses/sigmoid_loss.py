@@ -1,25 +1,15 @@
 """Losses of sigmoid heads: each logit is a binary classifier, for one of several labels or for a single label."""
 
 import math
-from itertools import starmap
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ..validation import check_floating, check_number, require
 from .base_loss import Loss, Option, divide
-from .checks import (
-    accumulation_dtype,
-    at_least_0,
-    check_logits,
-    constant,
-    finite,
-    is_readable,
-    is_transformed,
-    raise_unless,
-    require,
-)
-from .class_weighted_losses import ClassBalanced
+from .batch_losses import ClassBalanced
+from .checks import accumulation_dtype, constant, is_readable, is_transformed, raise_unless
 from .loss_modules import CrossEntropy
 from .margin import LOG2_E, blocks, with_gradient
 
@@ -33,8 +23,6 @@ SIGMOID_OPTIONS = {
 # Number of entries in a block, on CPUs and on accelerators: few enough that the intermediate results stay in a CPU's
 # caches, but many enough that the overhead of each call is negligible.
 _BLOCK_ELEMENTS = (1 << 17, 1 << 24)
-
-_NOT_0_OR_1 = "labels must be 0 or 1, or -100 or NaN where unknown, for a sigmoid"
 
 
 def has_sigmoid(loss: type[Loss]) -> bool:
@@ -57,7 +45,7 @@ class SigmoidLoss(Loss):
         pos_weight: a factor for the loss of entries with label 1: one number for all L labels, or a number for each,
             as in `torch.nn.functional.binary_cross_entropy_with_logits`.
 
-    Raises ValueError for recall, MMCE, and dual focal loss, which need exactly one label per sample.
+    Raises InputError for recall, MMCE, and dual focal loss, which need exactly one label per sample.
     """
 
     name: ClassVar[str] = "sigmoid"
@@ -65,26 +53,31 @@ class SigmoidLoss(Loss):
     def __init__(
         self, of_entries: Loss, alpha: float | None = None, pos_weight: float | tuple[float, ...] | None = None
     ):
-        require(
-            has_sigmoid(type(of_entries)),
-            f"loss must be one that has a sigmoid link, got {of_entries.name}: it needs a softmax",
-        )
-        require(alpha is None or 0 < finite("alpha", alpha) < 1, f"alpha must be within (0, 1), got {alpha}")
+        expected = f"must be one that has a sigmoid link, got {of_entries.name}: it needs a softmax"
+        require(has_sigmoid(type(of_entries)), "loss", expected)
+        valid = alpha is None or 0 < check_number("alpha", alpha) < 1
+        require(valid, "alpha", f"must be within (0, 1), got {alpha}")
         given = () if pos_weight is None else pos_weight if isinstance(pos_weight, tuple) else (pos_weight,)
         self.of_entries: Any = of_entries
-        self.alpha, self.pos_weight = alpha, tuple(at_least_0("pos_weight", weight) for weight in given)
+        self.alpha, self.pos_weight = alpha, tuple(check_number("pos_weight", weight, 0) for weight in given)
         self.changes_during_training, self.trainer_duty = of_entries.changes_during_training, of_entries.trainer_duty
         self.policy = getattr(of_entries, "policy", None)
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self._losses(logits, labels, summed=False)[0]
 
+    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
+        total, num_known = self._losses(logits, labels, summed=True)
+        return divide(total, num_known if divisor is None else divisor)
+
     def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
         """Return the loss of each entry, or the sum of the losses if `summed`, and the number of known labels."""
-        check_logits(logits)
+        check_floating("logits", logits)
         shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
-        require(labels.shape == logits.shape, f"labels must have the shape of logits for a sigmoid, got {shapes}")
-        require(labels.device == logits.device, f"labels must be on {logits.device} as logits, got {labels.device}")
+        same = labels.shape == logits.shape
+        require(same, "labels", f"must have the shape of logits for a sigmoid, got {shapes}")
+        same = labels.device == logits.device
+        require(same, "labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
         weights = self._weights(logits)
         if not torch.compiler.is_compiling() and not is_transformed(logits, labels):
             return _InPlace.apply(logits, labels, self, weights, summed)
@@ -94,8 +87,7 @@ class SigmoidLoss(Loss):
             return values, gradient.unsqueeze(-1)
 
         losses = with_gradient(formula, logits.unsqueeze(-1), labels)
-        num_known = ((labels == 1) | (labels == 0)).sum()
-        return losses.sum() if summed else losses, num_known
+        return losses.sum() if summed else losses, ((labels == 1) | (labels == 0)).sum()
 
     def _weights(self, logits: Tensor) -> tuple[Any, Any] | None:
         """Return w₀ and w₁ - w₀, where w₀ and w₁ are the weights of labels 0 and 1; None if all weights are 1."""
@@ -108,18 +100,16 @@ class SigmoidLoss(Loss):
         factor: Any = 1.0
         if self.pos_weight:
             given, num_labels = len(self.pos_weight), logits.shape[-1]
-            expected = f"pos_weight must be one or {num_labels}, as the labels"
-            require(given in (1, num_labels), f"{expected}, got {given}")
+            expected = f"must be one or {num_labels}, as the labels"
+            require(given in (1, num_labels), "pos_weight", f"{expected}, got {given}")
             factor = constant(self.pos_weight, logits, accumulation_dtype(logits))
         difference = ones * factor - zeros
         return (zeros, difference) if of_label is None else (zeros * of_label, difference * of_label)
 
-    def entries(
-        self, logits: Tensor, labels: Tensor, weights: tuple[Any, Any] | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the losses, their gradient with respect to the logits, and the mask of `read_labels`."""
+    def entries(self, logits: Tensor, labels: Tensor, weights: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the losses, their gradient with respect to the logits, and the mask of `_read_labels`."""
         z = logits.to(accumulation_dtype(logits))
-        y, sign, unknown = read_labels(labels, z.dtype)
+        y, sign, unknown = _read_labels(labels, z.dtype)
         u = z * sign
         kind = getattr(self.of_entries, "second", None)
         second = u if kind == "mean" else torch.zeros_like(u) if kind else None  # of the one other class, "not y"
@@ -132,10 +122,6 @@ class SigmoidLoss(Loss):
             value, gradient = value.masked_fill(unknown, 0.0), gradient.masked_fill(unknown, 0.0)
         return value, gradient, unknown
 
-    def total(self, logits: Tensor, labels: Tensor, divisor: float | Tensor | None) -> Tensor:
-        total, num_known = self._losses(logits, labels, summed=True)
-        return divide(total, num_known if divisor is None else divisor)
-
     def set_progress(self, fraction: float) -> None:
         self.of_entries.set_progress(fraction)
 
@@ -146,7 +132,7 @@ class SigmoidLoss(Loss):
         return f"alpha={self.alpha}, pos_weight={self.pos_weight or None}"
 
 
-def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
+def _read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return labels y (0 or 1, and 0 where unknown), 1 - 2 y, and a mask of the unknown labels.
 
     The mask is None if the labels can be read at once and none of them is unknown.
@@ -158,7 +144,8 @@ def read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Ten
             return y, sign, None
     # An unsigned label cannot be -100, but PyTorch would compare uint8 labels with 156 instead.
     unknown = (labels == -100) | labels.isnan() if labels.dtype.is_signed else (labels != labels)
-    raise_unless((unknown | (labels == 0) | (labels == 1)).all(), _NOT_0_OR_1)
+    valid = (unknown | (labels == 0) | (labels == 1)).all()
+    raise_unless(valid, "labels", "must be 0 or 1, or -100 or NaN where unknown, for a sigmoid")
     y = y.masked_fill(unknown, 0.0)
     return y, torch.rsub(y, 1, alpha=2), unknown
 
@@ -204,31 +191,30 @@ class _InPlace(torch.autograd.Function):
         kept = dtype if logits.dtype == torch.float16 else logits.dtype
         gradient = torch.empty(logits.shape, dtype=kept, device=logits.device) if ctx.needs_input_grad[0] else None
         values = None if summed else logits.new_empty(logits.shape, dtype=dtype)
-        none, on_cpu = logits.new_zeros((), dtype=torch.int64), logits.device.type == "cpu"
         cross_entropy = weights is None and isinstance(loss.of_entries, CrossEntropy)
-        only_sum = on_cpu and summed and logits.dtype == dtype and cross_entropy
-
-        def of_block(z: Tensor, y: Tensor, into: Tensor | None, losses: Tensor | None) -> tuple[Tensor, Tensor]:
-            """Return the sum of the losses, or 0 if they are written to `losses`, and the number of unknown labels."""
+        only_sum = cross_entropy and summed and logits.dtype == dtype and logits.device.type == "cpu"
+        totals: list[Any] = []
+        num_unknown = logits.new_zeros((), dtype=torch.int64)
+        for z, y, into, losses in blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values):
             total = _cross_entropy_sum(z, y, into) if only_sum else None
-            if total is not None:
-                return total, none
-            value, of_logits, unknown = loss.entries(z, y, weights)
-            if into is not None:
-                into.copy_(of_logits)
-            if losses is not None:
-                losses.copy_(value)
-            return none if losses is not None else value.sum(), none if unknown is None else unknown.sum()
-
-        # `of_block` is a function so that a block's intermediate results are freed before the next block is computed.
-        sums = starmap(of_block, blocks(_BLOCK_ELEMENTS, logits, labels, gradient, values))
-        total, num_unknown = (torch.stack(parts).sum() for parts in zip(*sums, strict=True))
+            if total is None:
+                value, of_logits, unknown = loss.entries(z, y, weights)
+                if into is not None:
+                    into.copy_(of_logits)
+                if losses is None:
+                    total = value.sum()
+                else:
+                    losses.copy_(value)
+                if unknown is not None:
+                    num_unknown = num_unknown + unknown.sum()
+                del value, of_logits, unknown  # before the next block
+            totals.append(total)
         num_known = labels.numel() - num_unknown
         ctx.mark_non_differentiable(num_known)
         ctx.gradient, ctx.given = gradient, (loss, weights)
         if gradient is not None:
             ctx.save_for_backward(logits, labels)
-        return total if values is None else values, num_known
+        return torch.stack(totals).sum() if values is None else values, num_known
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None, None, None, None]:

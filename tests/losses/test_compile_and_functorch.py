@@ -131,7 +131,7 @@ def test_a_transform_leaves_no_tensor_of_its_own_to_later_calls():
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_the_loss_of_a_linear_head_refuses_transforms(reduction):
     loss, hidden, weight, labels = build_loss("focal"), torch.ones(2, 3), torch.ones(4, 3), torch.tensor([0, 3])
-    with pytest.raises(NotImplementedError, match=r"must be plain .* of torch\.func: use the loss on logits"):
+    with pytest.raises(NotImplementedError, match=r"must be plain, got some of torch\.func: use the loss on logits"):
         grad(lambda h: linear_loss(loss, h, weight, labels, reduction=reduction).sum())(hidden)
-    with pytest.raises(NotImplementedError, match="must be plain tensors"):
+    with pytest.raises(NotImplementedError, match="must be plain"):
         vmap(lambda y: linear_loss(loss, hidden, weight, y, reduction=reduction))(labels[None])

@@ -102,7 +102,7 @@ def test_a_schedule_resumes_where_it_was():
 
 @pytest.mark.parametrize("progress", [-0.01, 1.01, math.nan])
 def test_progress_outside_0_and_1_is_refused(progress):
-    with pytest.raises(ValueError, match=r"fraction must be within \[0, 1\]"):
+    with pytest.raises(ValueError, match="fraction must be"):
         ScheduledGamma((0, 5), (0.5, 3)).set_progress(progress)
 
 
@@ -277,12 +277,12 @@ def test_edges_are_the_lowest_confidence_of_each_bin():
     [
         ([0.5], [1], "at least one sample for each of the 2 bins, got 1"),
         ([], [], "at least one sample for each of the 2 bins, got 0"),
-        ([0.5, 0.5], [1], "one-dimensional and of one length"),
-        ([[0.5], [0.5]], [[1], [1]], "one-dimensional and of one length"),
-        ([0.5, 1.5], [1, 1], r"confidence must be within \[0, 1\], got values from 0.5 to 1.5"),
-        ([0.5, -0.1], [1, 1], r"confidence must be within \[0, 1\]"),
-        ([0.5, math.nan], [1, 1], r"confidence must be within \[0, 1\]"),
-        ([0.5, 0.5], [7, 7], "correct must be 0 or 1, got values from 7.0 to 7.0"),
+        ([0.5, 0.5], [1], "one-dimensional and equally long"),
+        ([[0.5], [0.5]], [[1], [1]], "one-dimensional and equally long"),
+        ([0.5, 1.5], [1, 1], r"confidence must be in \[0, 1\], got values from 0.5 to 1.5"),
+        ([0.5, -0.1], [1, 1], r"confidence must be in \[0, 1\]"),
+        ([0.5, math.nan], [1, 1], r"confidence must be in \[0, 1\]"),
+        ([0.5, 0.5], [7, 7], "correct must be 0 or 1, got 7"),
         ([0.5, 0.5], [0.5, 1], "correct must be 0 or 1"),
         ([0.5, 0.5], [math.nan, 1], "correct must be 0 or 1"),
     ],
@@ -330,12 +330,12 @@ def test_a_state_that_is_refused_changes_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bins": 0}, "bins must be at least 1, got 0"),
+        ({"bins": 0}, "bins must be an integer of at least 1, got 0"),
         ({"lam": -1.0}, "lam must be at least 0, got -1.0"),
         ({"lam": math.nan}, "lam must be a finite number, got nan"),
         ({"switch": 0.0}, r"switch must be within \(0, 1\], got 0.0"),
         ({"switch": 1.5}, r"switch must be within \(0, 1\], got 1.5"),
-        ({"gamma_max": 0.5}, "gamma_max must be at least 1, .* got 0.5"),
+        ({"gamma_max": 0.5}, "gamma_max must be at least 1, got 0.5"),
         ({"gamma_min": -0.1}, "gamma_min must be at most -switch = -0.2, got -0.1"),
     ],
 )

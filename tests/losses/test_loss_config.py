@@ -311,7 +311,7 @@ def test_every_loss_says_what_it_is():
             "loss label_smoothing: convention must be one of torch, paper, got 'papre': did you mean 'paper'?",
         ),
         ("adafocal:bins=1.5", "loss adafocal: bins must be a whole number, got '1.5'"),
-        ("adafocal:bins=0", "loss adafocal: bins must be at least 1, got 0"),
+        ("adafocal:bins=0", "loss adafocal: bins must be an integer of at least 1, got 0"),
         ("adafocal:switch=2", r"loss adafocal: switch must be within \(0, 1\], got 2.0"),
         ("recall:ema=0", r"loss recall: ema must be within \(0, 1\], got 0.0"),
         ("recall:alpha=0.1", "options of loss recall must be among ema, gamma, got 'alpha'"),
@@ -329,7 +329,7 @@ def test_an_error_names_the_option_the_value_and_what_was_expected(value, messag
 
 @pytest.mark.parametrize("value", [3, None, ["focal"], "- name: focal\n"])
 def test_what_is_no_config_is_a_type_error(value):
-    with pytest.raises(TypeError, match="loss must be a string, a mapping or a LossConfig, got"):
+    with pytest.raises(ValueError, match="loss must be a string, a mapping or a LossConfig, got"):
         LossConfig.parse(value)
 
 

@@ -163,7 +163,7 @@ def test_soft_targets_that_are_no_distributions_are_refused(config):
 def test_losses_without_soft_targets_say_which_have_them(config):
     logits, _ = batch()
     message = r"labels must be integer class indices, got torch\.float32, of the shape of logits: soft targets need "
-    with pytest.raises(TypeError, match=message + "logits, and cross-entropy, focal loss of one gamma, label smooth"):
+    with pytest.raises(ValueError, match=message + "logits, and cross-entropy, focal loss of one gamma, label smooth"):
         build_loss(config)(logits, logits.softmax(-1))
 
 
@@ -237,7 +237,7 @@ def test_reductions_that_make_no_sense_are_refused(config, arguments, message):
     [
         (torch.tensor([0, 5]), ValueError, r"labels must be within \[0, 5\) .* got 5"),
         (torch.tensor([0, -1]), ValueError, r"labels must be within \[0, 5\) .* got -1"),
-        (torch.tensor([0.0, 1.0]), TypeError, "labels must be integer class indices, got torch.float32"),
+        (torch.tensor([0.0, 1.0]), ValueError, "labels must be integer class indices, got torch.float32"),
         (torch.tensor([0, 1, 2]), ValueError, r"got labels \(3,\) for logits \(2, 5\)"),
         (torch.tensor([[0], [1]]), ValueError, r"got labels \(2, 1\) for logits \(2, 5\)"),
     ],
@@ -295,11 +295,9 @@ def test_no_items_divide_by_1(num_items):
 @pytest.mark.parametrize("config", ["focal:gamma=2", "brier", "mmce", "label_smoothing", "recall", "flsd53"])
 def test_what_losses_do_not_support_is_refused_in_a_sentence(config):
     loss, logits, labels = build_loss(config), torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"logits must be floating, got torch\.float8_e5m2: give at least 16 bits"):
+    with pytest.raises(
+        ValueError, match=r"logits must be floating point, got torch\.float8_e5m2"
+    ):
         loss(logits.to(torch.float8_e5m2), labels)
     with pytest.raises(ValueError, match="labels must be on the device of logits, cpu, got meta"):
         loss(logits, labels.to("meta"))
-    with pytest.raises(
-        NotImplementedError, match=r"torch\.jit\.script must be given no loss, got \w+: .*torch\.compile"
-    ):
-        torch.jit.script(loss)

@@ -155,12 +155,12 @@ def test_only_one_buffer_of_the_logits_size_is_kept_for_backward():
     [
         (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, r"labels must be within \[0, 3\) .* got 3"),
         (torch.zeros(2, 3), torch.tensor([-1, 0]), ValueError, r"labels must be within \[0, 3\) .* got -1"),
-        (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), TypeError, "labels must be integer .* got torch.float32"),
-        (torch.zeros(2, 3), torch.tensor([True, False]), TypeError, "labels must be integer .* got torch.bool"),
-        (torch.zeros(2, 3).long(), torch.tensor([0, 1]), TypeError, "logits must be floating, got torch.int64"),
+        (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), ValueError, "labels must be integer .* got torch.float32"),
+        (torch.zeros(2, 3), torch.tensor([True, False]), ValueError, "labels must be integer .* got torch.bool"),
+        (torch.zeros(2, 3).long(), torch.tensor([0, 1]), ValueError, "logits must be floating point, got torch.int64"),
         (torch.zeros(2, 3), torch.tensor([0]), ValueError, r"got labels \(1,\) for logits \(2, 3\)"),
         (torch.zeros(2, 3, 4), torch.zeros(2, 4).long(), ValueError, r"labels \(2, 4\) for logits \(2, 3, 4\)"),
-        (torch.zeros(2, 1), torch.tensor([0, 0]), ValueError, r"at least 2 classes .* got \(2, 1\)"),
+        (torch.zeros(2, 1), torch.tensor([0, 0]), ValueError, r"at least 2 classes .* got 1"),
     ],
 )
 @pytest.mark.parametrize("name", ["cross_entropy"])

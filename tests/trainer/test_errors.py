@@ -127,7 +127,7 @@ def test_labels_out_of_range(build, tmp_path):
 
 def test_labels_of_a_wrong_kind_or_none(tmp_path):
     floats = with_labels(torch.tensor(1.0), torch.tensor(2.0))
-    with pytest.raises(TypeError, match=r"labels must be integer class indices, got torch.float32"):
+    with pytest.raises(ValueError, match=r"labels must be integer class indices, got torch.float32"):
         trainer_of(tmp_path, train_dataset=floats).train()
     unlabelled = [{"input_ids": row["input_ids"]} for row in rows(4)]
     with pytest.raises(ValueError, match=r"labels must be in the batch, got None: .*column 'label' or 'labels'"):

@@ -19,11 +19,11 @@ def test_checks_on_an_accelerator_wait_without_the_asynchronous_assertion(monkey
 
     seen = []
     monkeypatch.setattr(checks, "_assert_async", lambda *arguments: seen.append(arguments))
-    checks.raise_unless(OnDevice(), "labels must be classes")
+    checks.raise_unless(OnDevice(), "labels", "must be classes")
     assert len(seen) == 1
     monkeypatch.setattr(checks, "_assert_async", None)
     with pytest.raises(ValueError, match="labels must be classes"):
-        checks.raise_unless(OnDevice(), "labels must be classes")
+        checks.raise_unless(OnDevice(), "labels", "must be classes")
 
 
 def trainer_of(folder):

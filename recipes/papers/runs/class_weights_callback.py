@@ -10,7 +10,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_focal.losses import Loss
-from hf_focal.losses.batch_statistics import hits_and_counts, sum_over_processes
+from hf_focal.losses.batch_losses import hits_and_counts, sum_over_processes
 from hf_focal.losses.checks import sum_dtype
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer.focal_trainer import FocalTrainer
