@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,22 @@ def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
             "resume_from_checkpoint must be of the first pass over a train_dataset without a length, got "
             f"{str(checkpoint)!r} of a later one: Trainer would start again with the first sample; "
             "ignore_data_skip=True accepts that"
+        )
+
+
+def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
+    """Raise ValueError if training for epochs would resume with another number of samples per step than was `saved`.
+
+    Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes it would take
+    the middle of the training for its end. Training for `max_steps` may resume so.
+    """
+    now, args = trainer.get_total_train_batch_size(trainer.args), trainer.args
+    before = now if saved is None else saved.get("samples_per_step", now)
+    if before != now and args.max_steps <= 0 and not args.auto_find_batch_size:
+        raise ValueError(
+            "per_device_train_batch_size × gradient_accumulation_steps × number of processes must be that of the "
+            f"checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; max_steps, with "
+            "which training ends after a number of steps, not of epochs, accepts that"
         )
 
 

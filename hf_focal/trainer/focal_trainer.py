@@ -38,7 +38,7 @@ from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
 from .auxiliary_loss import AuxiliaryLoss
-from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, read_state, write_state
+from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, check_step_size, read_state, write_state
 from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
@@ -100,7 +100,8 @@ class FocalTrainer(Trainer):
         ValueError: an empty dataset; a `compute_loss_func`; a model that needs FocalSeq2SeqTrainer, or whose head has
             neither a softmax nor sigmoids; several GPUs without a launcher; tensor or sequence parallelism;
             `even_batches=False` on several processes; the training set as `calibration_dataset`. `train` raises
-            ValueError for fewer calibration labels than bins, or a FocalTrainer checkpoint without the loss's state.
+            ValueError for fewer calibration labels than bins, for a FocalTrainer checkpoint without the loss's state,
+            and, unless `args.max_steps` is set, for one whose steps have another number of samples.
     """
 
     _arguments: type[FocalTrainingArguments] = FocalTrainingArguments
@@ -168,6 +169,7 @@ class FocalTrainer(Trainer):
         self.resumed_from: str | None = checkpoint or None
         self._saved_state = read_state(checkpoint) if checkpoint else None
         check_position(checkpoint, self)
+        check_step_size(self._saved_state, self)
         if checkpoint and self._saved_state is None:
             _logger.warning("%s was not saved by FocalTrainer: the state of the loss starts afresh", checkpoint)
         self.temperature = self.calibration_fit = self.fitted_on = None
@@ -285,6 +287,7 @@ class FocalTrainer(Trainer):
         self._logged_loss.reduce(self.accelerator)
         state = {
             "num_processes": self.args.world_size,
+            "samples_per_step": self.get_total_train_batch_size(self.args),
             "loss": str(self.loss_config),
             "loss_state": dict(self.loss.state_dict()),
             "gamma_update_due": self._gamma_updates.due,

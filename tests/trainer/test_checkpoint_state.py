@@ -69,6 +69,18 @@ def test_a_checkpoint_of_the_stock_trainer_starts_the_loss_afresh(tmp_path, capl
         read_state(tmp_path / "checkpoint-10")
 
 
+@pytest.mark.parametrize("options", [{"per_device_train_batch_size": 4}, {"gradient_accumulation_steps": 2}])
+def test_steps_of_another_size_would_count_as_other_epochs(options, checkpoint, tmp_path):
+    with pytest.raises(ValueError, match=r"that of the checkpoint, 8, got (4|16): Trainer counts steps"):
+        trainer_of(tmp_path, **options).train(resume_from_checkpoint=True)
+    trainer = trainer_of(tmp_path, max_steps=7, **options)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 7
+    same = trainer_of(tmp_path / "same", per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    same.train(resume_from_checkpoint=str(checkpoint))
+    assert same.state.global_step == 10
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(rows(40))
