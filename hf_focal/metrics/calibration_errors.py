@@ -197,7 +197,7 @@ def augrc(logits: Array, labels: Array, *, inputs: str = "logits", ignore_index:
 
     The average is taken as in `aurc`; see `RiskCoverageCurve.areas`.
 
-    Returns a fraction in [0, 1/2]; see the module for shapes and exceptions.
+    Returns a fraction of at most (1 + 1/N) / 2; see the module for shapes and exceptions.
     """
     return RiskCoverageCurve.of(_groups(inputs, logits, labels, ignore_index)).areas()["augrc"]
 

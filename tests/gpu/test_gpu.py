@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from hf_focal import CalibrationMetrics
 from hf_focal.losses import LOSSES, build_loss, focal_from_cross_entropy, linear_loss
+from hf_focal.metrics.calibration_errors import FUNCTIONS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -105,7 +106,8 @@ def test_metrics_equal_those_of_the_cpu():
     results = []
     for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
         metrics = CalibrationMetrics()
-        metrics.update(logits.to(device, dtype), labels.to(device))
-        results.append(metrics.compute())
+        inputs = logits.to(device, dtype), labels.to(device)
+        metrics.update(*inputs)
+        results.append(metrics.compute() | {f"{name}()": function(*inputs) for name, function in FUNCTIONS.items()})
     for name, right in results[0].items():
         assert results[1][name] == pytest.approx(right, rel=1e-4, abs=1e-6), name

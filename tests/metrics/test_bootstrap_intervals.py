@@ -6,7 +6,7 @@ import torch
 
 from hf_focal.metrics import CalibrationMetrics, bins, bootstrap_intervals
 
-from . import reference
+from .reference import METRICS
 
 
 def sample(n, k, seed, sharpness=1.5):
@@ -28,7 +28,7 @@ def test_same_seed_same_intervals_around_the_estimate():
     intervals = metrics.bootstrap(200)
     assert intervals == metrics.bootstrap(200)
     assert intervals != metrics.bootstrap(200, seed=1)
-    assert list(intervals) == ["ece", "mce", "ace", "rmsce", "adaece"]
+    assert {"ece", "mce", "ace", "rmsce", "adaece"} <= intervals.keys()
     wider = metrics.bootstrap(200, level=0.99)
     for name, (low, high) in intervals.items():
         assert 0 <= low < high <= 1, name
@@ -76,7 +76,7 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
     for i, drawn in enumerate(draws):
         values, hits = bins.confidences(keys[drawn])
         for name in errors:
-            expected = getattr(reference, name)(values, hits, 15)
+            expected = METRICS[name].value(values, hits, 15)
             assert errors[name][i] == pytest.approx(expected, abs=1e-12), name
 
 

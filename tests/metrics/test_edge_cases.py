@@ -1,20 +1,18 @@
 """Cases in which calibration metrics have been seen to go wrong, against the exact value."""
 
+import inspect
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from hf_focal.metrics import (
-    CalibrationMetrics,
-    adaptive_calibration_error,
-    classwise_calibration_error,
-    expected_calibration_error,
-)
+from hf_focal.metrics import CalibrationMetrics, expected_calibration_error
 from hf_focal.metrics.bins import bin_index
+from hf_focal.metrics.calibration_errors import FUNCTIONS
 
 from . import reference
+from .reference import METRICS
 
 ONE_ULP_ABOVE = float(np.nextafter(np.float32(1), np.float32(2)))
 
@@ -65,27 +63,36 @@ CONFIDENCES = {
 }
 
 
-@pytest.mark.parametrize("num_bins", [1, 15, 100])
+BINNED = [name for name in FUNCTIONS if "num_bins" in inspect.signature(FUNCTIONS[name]).parameters]
+
+
+def bins(name, num_bins):
+    return {"num_bins": num_bins} if name in BINNED else {}
+
+
+def test_each_function_has_an_entry():
+    assert METRICS.keys() == FUNCTIONS.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if not METRICS[name].of_classes])
 @pytest.mark.parametrize("case", CONFIDENCES)
-def test_from_confidences(case, num_bins):
-    confidence, hits = CONFIDENCES[case]
-    correct = hits(confidence)
+def test_from_confidences(case, name):
+    metric, (confidence, hits) = METRICS[name], CONFIDENCES[case]
+    some = slice(None, None, -(-len(confidence) // metric.samples))
+    confidence, correct = confidence[some], hits(confidence)[some]
     exact = confidence.double().clamp(0, 1).numpy()
-    assert expected_calibration_error(confidence, correct, num_bins, inputs="confidences") == pytest.approx(
-        reference.ece(exact, correct.numpy(), num_bins), abs=1e-12
-    )
-    assert adaptive_calibration_error(confidence, correct, num_bins, inputs="confidences") == pytest.approx(
-        reference.adaece(exact, correct.numpy(), num_bins), abs=1e-12
-    )
+    for num_bins in (1, 15, 100) if name in BINNED else (None,):
+        found = FUNCTIONS[name](confidence, correct, **bins(name, num_bins), inputs="confidences")
+        expected = metric.value(exact, correct.numpy(), num_bins)
+        assert found == pytest.approx(expected, abs=metric.tolerance, nan_ok=True)
 
 
 def test_edges_belong_to_the_bin_below():
     # .5 is alone in (.4, .5]: its gap counts by itself. In [.5, .6) it would cancel with .55's.
-    confidence, correct = torch.tensor([0.5, 0.55]), torch.tensor([True, False])
-    assert expected_calibration_error(confidence, correct, 10, inputs="confidences") == pytest.approx((0.5 + 0.55) / 2)
-    assert expected_calibration_error(
-        torch.tensor([0.5, 0.55]), torch.tensor([False, True]), 10, inputs="confidences"
-    ) == pytest.approx(0.475)
+    confidence, options = torch.tensor([0.5, 0.55]), {"num_bins": 10, "inputs": "confidences"}
+    found = expected_calibration_error(confidence, torch.tensor([True, False]), **options)
+    assert found == pytest.approx((0.5 + 0.55) / 2)
+    assert expected_calibration_error(confidence, torch.tensor([False, True]), **options) == pytest.approx(0.475)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -97,25 +104,15 @@ def test_bin_index_is_the_float64_comparison(dtype):
         np.testing.assert_array_equal(bin_index(values, num_bins), exact)
 
 
-@pytest.mark.parametrize(("confidence", "accuracy"), [(0.7, 0.5), (1.0, 0.8)])
-def test_constant_confidence(confidence, accuracy):
-    correct = torch.arange(1000) < 1000 * accuracy
-    for metric in (expected_calibration_error, adaptive_calibration_error):
-        assert metric(torch.full((1000,), confidence), correct, inputs="confidences") == pytest.approx(0.2, abs=1e-7)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 3e-4), (torch.bfloat16, 3e-3)])
 def test_half_precision_counts_beyond_its_range(dtype, tolerance):
     confidence = uniform(100_000) * 0.9 + 0.1
     correct = draw(confidence - 0.1)
     exact = reference.ece(confidence.numpy(), correct.numpy())
     assert exact == pytest.approx(0.1, abs=5e-3)
-    assert expected_calibration_error(confidence.to(dtype), correct, inputs="confidences") == pytest.approx(
-        exact, abs=tolerance
-    )
-    assert adaptive_calibration_error(confidence.to(dtype), correct, inputs="confidences") == pytest.approx(
-        exact, abs=tolerance
-    )
+    for name in ("ece", "adaece"):
+        found = FUNCTIONS[name](confidence.to(dtype), correct, inputs="confidences")
+        assert found == pytest.approx(exact, abs=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -142,27 +139,24 @@ def test_twenty_million_samples():
         assert result[name] == pytest.approx(0.2, abs=1e-7), name
 
 
-def test_beta_confidences_in_many_batches():
-    metrics = CalibrationMetrics()
-    confidence = BETA.clamp(min=0.5)
-    correct = draw(confidence - 0.05)
-    probabilities = torch.stack([confidence, 1 - confidence], 1)
-    for batch in torch.arange(len(confidence)).split(777):
-        metrics.update_from_probabilities(probabilities[batch], (~correct[batch]).long())
-    exact = reference.ece(confidence.numpy(), correct.numpy())
-    assert metrics.compute()["ece"] == pytest.approx(exact, abs=1e-6)
-
-
 # --- from logits ---------------------------------------------------------------------------------------------------
 
 
 def check_against_reference(logits, labels, num_bins=15, tolerance=2e-6):
-    """All metrics; confidences at an edge may fall on either side, so inputs avoid edges."""
+    """All metrics, streamed and by their functions; confidences at an edge may fall on either side."""
+    probabilities, y = reference.softmax(logits.double().numpy()), labels.numpy()
+    confidence, correct = reference.top_label(probabilities, y)
     metrics = CalibrationMetrics(num_bins)
     metrics.update(logits, labels)
-    expected = reference.all_metrics(reference.softmax(logits.double().numpy()), labels.numpy(), num_bins)
     computed = metrics.compute()
-    assert computed.keys() == expected.keys() | {"smooth_ece", "aurc", "e_aurc", "augrc"}  # which have own tests
+    expected = reference.means(probabilities, y)
+    for name, metric in METRICS.items():
+        if metric.samples >= len(y):
+            inputs = (probabilities, y) if metric.of_classes else (confidence, correct)
+            expected[name] = metric.value(*inputs, num_bins)
+        found = FUNCTIONS[name](logits, labels, **bins(name, num_bins))
+        assert found == pytest.approx(computed[name], abs=1e-12, rel=1e-12, nan_ok=True), name
+    assert computed.keys() == expected.keys() | METRICS.keys()
     for name, value in expected.items():
         assert computed[name] == pytest.approx(value, abs=tolerance, rel=tolerance, nan_ok=True), name
 
@@ -183,6 +177,7 @@ LOGITS = {
     "two_classes": normal(3000, 2, 2),
     "three_classes": normal(3000, 3, 2),
     "six_classes": normal(500, 6, 2),
+    "few": normal(90, 6, 2),
     "many_classes": normal(700, 300, 3),
 }
 
@@ -218,17 +213,6 @@ def test_all_zero_logits():
     assert metrics.compute()["top5_accuracy"] == pytest.approx((labels < 5).double().mean().item())
 
 
-def test_one_batch_in_unit_interval_streamed():
-    logits = LOGITS["ordinary"].clone()
-    logits[160:176] = uniform(160).view(16, 10)
-    labels = labels_of(logits)
-    streamed = CalibrationMetrics()
-    for part in torch.arange(3000).split(16):
-        streamed.update(logits[part], labels[part])
-    confidence, correct = reference.top_label(reference.softmax(logits.numpy()), labels.numpy())
-    assert streamed.compute()["ece"] == pytest.approx(reference.ece(confidence, correct), abs=1e-7)
-
-
 @pytest.mark.parametrize("present", [(0, 1), (5, 9), (3,)])
 def test_absent_labels(present):
     logits = normal(2000, 10, 2)
@@ -249,16 +233,6 @@ def test_certain_samples_all_count(given):
     assert [computed[name] for name in ("ece", "adaece", "mce")] == pytest.approx([0.5] * 3)
     # 50 wrong predictions of probability 1, and 50 labels of probability 0, in four classes.
     assert computed["classwise_ece"] == pytest.approx(0.25)
-
-
-def test_two_classes_are_binned_by_the_top_label():
-    logits = normal(3000, 2, 2)
-    labels = torch.arange(3000) % 2
-    probabilities = reference.softmax(logits.numpy())
-    second = reference.ece(probabilities[:, 1], labels.numpy() == 1)
-    top = reference.ece(*reference.top_label(probabilities, labels.numpy()))
-    assert abs(top - second) > 1e-6
-    assert expected_calibration_error(logits, labels) == pytest.approx(top, abs=1e-7)
 
 
 def test_ignored_rows_are_left_out_unread():
@@ -296,11 +270,12 @@ def test_no_samples():
     assert after.pop("num_samples") == before.pop("num_samples") == 0
     assert "top5_accuracy" in after
     assert all(math.isnan(value) for value in (*before.values(), *after.values()))
+    assert math.isnan(CalibrationMetrics(keep_samples=False).compute()["adaece_error"])
     assert all(math.isnan(bound) for interval in metrics.bootstrap(5).values() for bound in interval)
-    for metric in (expected_calibration_error, adaptive_calibration_error, classwise_calibration_error):
-        assert math.isnan(metric(torch.empty(0, 10), torch.empty(0, dtype=torch.long)))
-        if metric is not classwise_calibration_error:
-            assert math.isnan(metric(torch.empty(0), torch.empty(0, dtype=torch.bool), inputs="confidences"))
+    for name, metric in METRICS.items():
+        assert math.isnan(FUNCTIONS[name](torch.empty(0, 10), torch.empty(0, dtype=torch.long))), name
+        if not metric.of_classes:
+            assert math.isnan(FUNCTIONS[name](torch.empty(0), torch.empty(0, dtype=torch.bool), inputs="confidences"))
 
 
 def test_no_incorrect_samples():
@@ -337,12 +312,3 @@ def test_probabilities_up_to_rounding(dtype):
     # Half-precision probabilities above 65,504 samples: see torch-uncertainty's classwise ECE of 0.
     exact = reference.classwise_ece(probabilities.double().clamp(0, 1).numpy(), labels.numpy())
     assert metrics.compute()["classwise_ece"] == pytest.approx(exact, abs=1e-9)
-
-
-def test_classwise_of_seventy_thousand_half_precision_rows():
-    logits = normal(70_000, 5, 2)
-    labels = torch.arange(70_000) % 5
-    probabilities = logits.softmax(1).half()
-    exact = reference.classwise_ece(probabilities.double().numpy(), labels.numpy())
-    computed = classwise_calibration_error(probabilities, labels, inputs="probabilities")
-    assert computed == pytest.approx(exact, abs=1e-9)

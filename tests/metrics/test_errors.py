@@ -4,23 +4,16 @@ import inspect
 import pickle
 import re
 
-import evaluate
 import numpy as np
 import pytest
 import torch
 
-import hf_focal.metrics
-from hf_focal.metrics import (
-    CalibrationMetrics,
-    ConfusionMatrix,
-    adaptive_calibration_error,
-    brier_score,
-    classwise_calibration_error,
-    evaluate_module,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
+import hf_focal
+from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix, brier_score, expected_calibration_error
+from hf_focal.metrics.calibration_errors import FUNCTIONS
 from hf_focal.validation import InputError
+
+from .reference import METRICS
 
 LOGITS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(8) % 4
@@ -46,19 +39,12 @@ BAD_LOGITS = {
     "onehot_labels": (LOGITS, torch.eye(4)[LABELS].long(), ValueError, r"labels.*\(8, 4\)"),
     "one_class": (LOGITS[:, :1], LABELS * 0, ValueError, "logits must have at least 2 classes.*got 1"),
 }
-FUNCTIONS = [
-    expected_calibration_error,
-    adaptive_calibration_error,
-    classwise_calibration_error,
-    negative_log_likelihood,
-    brier_score,
-]
 
 
 @pytest.mark.parametrize("case", BAD_LOGITS)
 def test_bad_logits(case):
     logits, labels, error, message = BAD_LOGITS[case]
-    for function in FUNCTIONS:
+    for function in FUNCTIONS.values():
         with pytest.raises(error, match=message):
             function(logits, labels)
     metrics = CalibrationMetrics()
@@ -117,39 +103,34 @@ def test_bad_probabilities(probabilities, message):
     ],
 )
 def test_bad_confidences(confidence, correct, error, message):
-    with pytest.raises(error, match=message):
-        expected_calibration_error(confidence, correct, inputs="confidences")
+    for name, metric in METRICS.items():
+        refused = "inputs must be .* for metrics of the predicted label alone" if metric.of_classes else message
+        with pytest.raises(error, match=refused):
+            FUNCTIONS[name](confidence, correct, inputs="confidences")
 
 
 @pytest.mark.parametrize("num_bins", [0, -3, 1.5])
 def test_bad_num_bins(num_bins):
-    for make in (
-        lambda: CalibrationMetrics(num_bins),
-        lambda: expected_calibration_error(torch.tensor([0.5]), torch.tensor([True]), num_bins, inputs="confidences"),
-        *(lambda f=f: f(LOGITS, LABELS, num_bins) for f in FUNCTIONS[:3]),
-    ):
-        with pytest.raises(InputError, match="num_bins"):
-            make()
+    with pytest.raises(InputError, match="num_bins"):
+        CalibrationMetrics(num_bins)
+    for name, function in FUNCTIONS.items():
+        if "num_bins" in inspect.signature(function).parameters:
+            of_classes = METRICS[name].of_classes
+            for inputs in ("logits",) if of_classes else ("logits", "confidences"):
+                arguments = (LOGITS, LABELS) if inputs == "logits" else (LOGITS.amax(1).sigmoid(), LABELS == 0)
+                with pytest.raises(InputError, match="num_bins"):
+                    function(*arguments, num_bins, inputs=inputs)
 
 
 def test_help_of_each_function_says_what_it_returns_and_where_the_rest_is():
-    exported = [getattr(hf_focal.metrics, name) for name in hf_focal.metrics.__all__]
-    public = [value for value in exported if inspect.isfunction(value) and value is not evaluate_module]
-    assert {expected_calibration_error} <= set(public)
-    for function in public:
-        assert re.search(r"Returns .*; see the module for shapes and exceptions", function.__doc__), function.__name__
+    for name, function in FUNCTIONS.items():
+        assert getattr(hf_focal, function.__name__) is function
+        assert re.search(r"Returns .*; see the module for shapes and exceptions", function.__doc__), name
 
 
 def test_bad_inputs_and_names():
     with pytest.raises(ValueError, match=r'inputs must be "logits" or "probabilities".* got \'scores\''):
         brier_score(LOGITS, LABELS, inputs="scores")
-    with pytest.raises(
-        ValueError, match="\"confidences\" for metrics of the predicted label alone, got 'confidences'"
-    ):
-        brier_score(LOGITS[:, 0].sigmoid(), LABELS < 2, inputs="confidences")
-    names = "ece, adaece, classwise_ece, mce, ace, rmsce, nll, brier"
-    with pytest.raises(ValueError, match=f"config_name must be one of {names}, got 'accuracy'"):
-        evaluate.load(evaluate_module(), "accuracy")
 
 
 def test_bad_merges():
@@ -184,23 +165,10 @@ def test_probabilities_given_as_logits(dtype):
         metrics.update(probabilities, LABELS)
     assert metrics.compute()["num_samples"] == 0
     metrics.update_from_probabilities(probabilities, LABELS)
-    for function in FUNCTIONS:
+    for function in FUNCTIONS.values():
         with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + 'use inputs="probabilities"'):
             function(probabilities, LABELS)
         function(probabilities, LABELS, inputs="probabilities")
-
-
-def test_probabilities_given_as_logits_to_a_module():
-    module = evaluate.load(evaluate_module(), "ece")
-    samples = {"predictions": LOGITS.softmax(-1).tolist(), "references": LABELS.tolist()}
-    with pytest.raises(ValueError, match=GIVEN_AS_LOGITS + 'use inputs="probabilities"'):
-        module.compute(**samples, inputs="logits")
-
-
-def test_logits_given_as_probabilities_to_a_module():
-    module = evaluate.load(evaluate_module(), "ece")
-    with pytest.raises(ValueError, match='for logits, use inputs="logits"'):
-        module.compute(predictions=LOGITS.tolist(), references=LABELS.tolist())
 
 
 def test_probabilities_given_as_logits_one_by_one():
@@ -246,7 +214,6 @@ def test_a_subclass_has_one_link(base, link):
 
 def test_arrays_may_run_backwards():
     confidence, correct = np.linspace(0.1, 0.9, 9), np.arange(9) % 2
-    forward = hf_focal.metrics.expected_calibration_error(confidence, correct, inputs="confidences")
-    assert hf_focal.metrics.expected_calibration_error(
-        confidence[::-1], correct[::-1], inputs="confidences"
-    ) == pytest.approx(forward)
+    forward = expected_calibration_error(confidence, correct, inputs="confidences")
+    backward = expected_calibration_error(confidence[::-1], correct[::-1], inputs="confidences")
+    assert backward == pytest.approx(forward)

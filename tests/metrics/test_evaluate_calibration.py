@@ -1,114 +1,60 @@
-"""The metric for `evaluate.load`, and what its Space needs besides: a card, a page, requirements."""
+"""The metric for `evaluate.load`, and the files of its Space."""
 
+import doctest
 import inspect
-import json
 import math
-import os
-import shutil
-import subprocess
-import sys
-import tomllib
+import re
 from pathlib import Path
 
+import evaluate
 import pytest
 import torch
 import yaml
 from packaging.requirements import Requirement
 
-import hf_focal
-from hf_focal import metrics as hf
 from hf_focal.metrics import evaluate_module
+from hf_focal.metrics.calibration_errors import FUNCTIONS
 
-SCRIPT = Path(__file__).with_name("launched_metric.py")
-PACKAGE = Path(hf_focal.__file__).parent
-FOLDER = Path(evaluate_module())
-SPACE = Path(__file__).parents[2] / "spaces" / FOLDER.name
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+NAMES = ["ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "nll", "brier"]
+SPACE = Path(__file__).parents[2] / "spaces" / Path(evaluate_module()).name
 LOGITS = torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(50) % 6
 LABELS[7] = -100
-FUNCTIONS = {
-    "ece": hf.expected_calibration_error,
-    "adaece": hf.adaptive_calibration_error,
-    "classwise_ece": hf.classwise_calibration_error,
-    "mce": hf.maximum_calibration_error,
-    "ace": hf.average_calibration_error,
-    "rmsce": hf.root_mean_squared_calibration_error,
-    "nll": hf.negative_log_likelihood,
-    "brier": hf.brier_score,
-}
-SECTIONS = ["Metric Description", "How to Use", "Inputs", "Output Values", "Examples", "Limitations and Bias"]
-SECTIONS += ["Citation", "Further References"]
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """The output of `launched_metric.py` for the files of a Space, without network."""
-    folder = tmp_path_factory.mktemp("space") / FOLDER.name
-    for source in (FOLDER, SPACE):
-        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    home = tmp_path_factory.mktemp("home")
-    environment = {"HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
-    environment |= {"HF_HOME": str(home), "HF_MODULES_CACHE": str(home / "modules")}
-    done = subprocess.run(
-        [sys.executable, SCRIPT, folder, *FUNCTIONS],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        cwd=home,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_configuration_computes_what_its_function_does(name):
+    metric, function = evaluate.load(evaluate_module(), name), FUNCTIONS[name]
+    takes_bins = "num_bins" in inspect.signature(function).parameters
+    samples = {"predictions": LOGITS.softmax(1).tolist(), "references": LABELS.tolist()}
+    assert metric.compute(**samples)[name] == pytest.approx(function(LOGITS, LABELS), abs=1e-9)
+    assert math.isnan(metric.compute(predictions=[[0.5, 0.5]], references=[-100])[name])
+    for part in (slice(30), slice(30, None)):
+        metric.add_batch(predictions=LOGITS[part].tolist(), references=LABELS[part].tolist())
+    options = {"num_bins": 7} if takes_bins else {}
+    found = metric.compute(inputs="logits", **options)[name]
+    assert found == pytest.approx(function(LOGITS, LABELS, **options), abs=1e-12)
+    assert ("num_bins:" in metric.inputs_description) == takes_bins
+    assert f"{name}: a float" in metric.inputs_description and metric.description and metric.citation
 
 
-@pytest.fixture(scope="module")
-def card():
-    """The front matter and the text of the README."""
+def test_wrong_configurations_and_inputs_are_refused():
+    for configuration in ([], ["accuracy"]):
+        with pytest.raises(ValueError, match=f"config_name must be one of {', '.join(NAMES)}, got"):
+            evaluate.load(evaluate_module(), *configuration)
+    module = evaluate.load(evaluate_module(), "ece")
+    with pytest.raises(ValueError, match='for logits, use inputs="logits"'):
+        module.compute(predictions=LOGITS.tolist(), references=LABELS.tolist())
+    with pytest.raises(ValueError, match='use inputs="probabilities"'):
+        module.compute(predictions=LOGITS.softmax(1).tolist(), references=LABELS.tolist(), inputs="logits")
+
+
+def test_the_card_of_the_space_describes_each_configuration_and_its_examples_run():
     _, front, text = (SPACE / "README.md").read_text(encoding="utf-8").split("---\n", 2)
-    return yaml.safe_load(front), text
-
-
-@pytest.mark.slow
-def test_each_configuration_computes_what_its_function_does(found):
-    assert list(found["metrics"]) == list(FUNCTIONS)
-    for name, function in FUNCTIONS.items():
-        metric, takes_bins = found["metrics"][name], "num_bins" in inspect.signature(function).parameters
-        assert metric["value"] == pytest.approx(function(LOGITS, LABELS), abs=1e-9)
-        options = {"num_bins": 7} if takes_bins else {}
-        assert metric["value_of_options"] == pytest.approx(function(LOGITS, LABELS, **options), abs=1e-12)
-        assert math.isnan(metric["without_labels"])
-        assert metric["features"] == ["predictions", "references"]
-        assert ("num_bins:" in metric["inputs_description"]) == takes_bins
-        assert f"{name}: a float" in metric["inputs_description"]
-        assert metric["description"] and metric["citation"]
-
-
-@pytest.mark.slow
-def test_an_unknown_configuration_is_refused(found):
-    assert found["errors"] == [
-        f"config_name must be one of {', '.join(FUNCTIONS)}, got {name!r}" for name in ("default", "accuracy")
-    ]
-
-
-@pytest.mark.slow
-def test_the_card_has_the_sections_of_a_metric_and_its_examples_give_what_it_says(found, card):
-    front, text = card
-    keys = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "pinned"}
-    assert front.keys() == keys | {"tags", "description"}
-    assert (front["sdk"], front["app_file"], front["pinned"]) == ("gradio", "app.py", False)
-    assert PROJECT["project"]["requires-python"] == f">={front['python_version']}"
-    assert front["tags"] == ["evaluate", "metric"]
-    assert text.startswith(f"\n# Metric Card for {front['title']}\n")
-    assert [line.lstrip("# ") for line in text.splitlines() if line.startswith("##")] == SECTIONS
-    assert all(f"| `{name}` |" in text for name in FUNCTIONS)
-    assert found["examples"]["failed"] == 0, found["examples"]["report"]
-    assert found["examples"]["attempted"] == text.count(">>> ") >= 10
-
-
-def test_the_metric_is_packaged_and_its_space_requires_this_package():
-    requirement = Requirement((SPACE / "requirements.txt").read_text(encoding="utf-8").strip())
-    assert requirement.name == PROJECT["project"]["name"]
-    # Hatchling packages every file of the folder.
-    assert "/hf_focal" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    assert FOLDER.is_relative_to(PACKAGE) and (SPACE / "app.py").is_file()
-    assert (FOLDER / f"{FOLDER.name}.py").is_file() and (FOLDER / "__init__.py").is_file()
+    assert (SPACE / yaml.safe_load(front)["app_file"]).is_file()
+    assert Requirement((SPACE / "requirements.txt").read_text(encoding="utf-8").strip()).name == "hf_focal"
+    assert all(f"| `{name}` |" in text for name in NAMES)
+    examples = re.sub("^```.*$", "", text, flags=re.MULTILINE)
+    found, report = doctest.DocTestParser().get_doctest(examples, {}, "card", "README.md", 0), []
+    failed, attempted = doctest.DocTestRunner(verbose=False).run(found, out=report.append)
+    assert attempted >= 10 and failed == 0, "".join(report)
