@@ -183,20 +183,26 @@ def check_sums(sums: Tensor, slack: float) -> None:
         raise InputError("probabilities", f"{expected}, got a sum of {float(sums[off.argmax()]):g}")
 
 
-def check_confidences(confidence: Array, correct: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Check confidences (N,) and hits (N,), without the samples whose hit is `ignore_index`.
+def check_confidences(
+    confidence: Array,
+    correct: Array,
+    ignore_index: int | None = None,
+    names: tuple[str, str] = ("confidence", "correct"),
+) -> tuple[Tensor, Tensor]:
+    """Check confidences (N,) and hits (N,), whose `names` appear in errors, and drop hits of `ignore_index`.
 
     Returns confidences clipped to [0, 1], in float32 (or float64 if given so), and hits as bools, on the CPU.
     """
-    confidence, correct = as_scores("confidences", confidence).cpu(), as_tensor("labels", correct).cpu()
+    of_confidence, of_hits = names
+    confidence, correct = as_scores(of_confidence, confidence).cpu(), as_tensor(of_hits, correct).cpu()
     if confidence.ndim != 1 or confidence.shape != correct.shape:
         shapes = f"{tuple(correct.shape)} and {tuple(confidence.shape)}"
-        raise InputError("labels", f"and confidences must be one-dimensional and equally long, got shapes {shapes}")
-    kept = correct != ignore_index
-    confidence, correct = confidence[kept], correct[kept]
-    check_probability_range("confidences", confidence, probability_tolerance(confidence.dtype))
+        raise InputError(of_hits, f"and {of_confidence} must be one-dimensional and equally long, got shapes {shapes}")
+    if ignore_index is not None:
+        kept = correct != ignore_index
+        confidence, correct = confidence[kept], correct[kept]
+    check_probability_range(of_confidence, confidence, probability_tolerance(confidence.dtype))
     wrong = (correct != 0) & (correct != 1)
     if wrong.any():
-        expected = "must be 0 or 1, whether each prediction is right"
-        raise InputError("labels", f"{expected}, got {correct[wrong][0].item()}")
+        raise InputError(of_hits, f"must be 0 or 1, got {correct[wrong][0].item()}")
     return confidence.to(torch.promote_types(confidence.dtype, torch.float32)).clamp(0, 1), correct == 1

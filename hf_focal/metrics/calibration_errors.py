@@ -262,7 +262,7 @@ def _ranked(name: str, num_bins: int, inputs: str, scores: Array, labels: Array,
 def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Return the confidences (N,) and hits (N,) of all samples, on the CPU."""
     if inputs == "confidences":
-        return check_confidences(scores, labels, ignore_index)
+        return check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
     none = torch.empty(0), torch.empty(0, dtype=torch.bool)
     confidence, correct = zip(none, *((block.confidence.cpu(), block.correct.cpu()) for block in blocks), strict=True)
@@ -272,7 +272,7 @@ def _top_labels(inputs: str, scores: Array, labels: Array, ignore_index: int) ->
 def _groups(inputs: str, scores: Array, labels: Array, ignore_index: int) -> np.ndarray:
     """Return the sums of `grouped`."""
     if inputs == "confidences":
-        confidence, correct = check_confidences(scores, labels, ignore_index)
+        confidence, correct = check_confidences(scores, labels, ignore_index, ("confidences", "labels"))
         return grouped(pack(1 - confidence.double(), correct))
     _, blocks = read_samples(inputs, scores, labels, ignore_index)
     return grouped(joined([pack(block.doubt.cpu(), block.correct.cpu()) for block in blocks]))
