@@ -83,10 +83,12 @@ class SigmoidLoss(Loss):
             return _InPlace.apply(logits, labels, self, weights, summed)
 
         def formula(column: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            values, gradient, _ = self.entries(column.squeeze(-1), labels, weights)
+            values, gradient, _ = self.entries(column.squeeze(-1), labels, None)
             return values, gradient.unsqueeze(-1)
 
         losses = with_gradient(formula, logits.unsqueeze(-1), labels)
+        if weights is not None:
+            losses = losses * ((labels == 1).to(losses.dtype) * weights[1] + weights[0])
         return losses.sum() if summed else losses, ((labels == 1) | (labels == 0)).sum()
 
     def _weights(self, logits: Tensor) -> tuple[Any, Any] | None:

@@ -95,7 +95,7 @@ def expected_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("ece", inputs, logits, labels, ignore_index, num_bins)
+    return _of_bins("ece", num_bins, inputs, logits, labels, ignore_index)
 
 
 def maximum_calibration_error(
@@ -105,7 +105,7 @@ def maximum_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("mce", inputs, logits, labels, ignore_index, num_bins)
+    return _of_bins("mce", num_bins, inputs, logits, labels, ignore_index)
 
 
 def average_calibration_error(
@@ -115,7 +115,7 @@ def average_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("ace", inputs, logits, labels, ignore_index, num_bins)
+    return _of_bins("ace", num_bins, inputs, logits, labels, ignore_index)
 
 
 def root_mean_squared_calibration_error(
@@ -125,7 +125,7 @@ def root_mean_squared_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _of_bins("rmsce", inputs, logits, labels, ignore_index, num_bins)
+    return _of_bins("rmsce", num_bins, inputs, logits, labels, ignore_index)
 
 
 def adaptive_calibration_error(
@@ -139,7 +139,7 @@ def adaptive_calibration_error(
 
     Returns a fraction in [0, 1]; see the module for shapes and exceptions.
     """
-    return _ranked("adaece", inputs, logits, labels, ignore_index, num_bins)
+    return _ranked("adaece", num_bins, inputs, logits, labels, ignore_index)
 
 
 def classwise_calibration_error(
@@ -246,14 +246,14 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 }
 
 
-def _of_bins(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int, num_bins: int) -> float:
+def _of_bins(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
     check_count("num_bins", num_bins)
     confidence, correct = _top_labels(inputs, scores, labels, ignore_index)
     count, confidence_sums, hits = bin_sums(bin_index(confidence, num_bins).numpy(), confidence, correct, num_bins)
     return float(equal_width_errors(count, confidence_sums - hits)[name])
 
 
-def _ranked(name: str, inputs: str, scores: Array, labels: Array, ignore_index: int, num_bins: int = 1) -> float:
+def _ranked(name: str, num_bins: int, inputs: str, scores: Array, labels: Array, ignore_index: int) -> float:
     check_count("num_bins", num_bins)
     count, confidence, hits = _groups(inputs, scores, labels, ignore_index)
     return ranked_errors(count, confidence - hits, num_bins)[name]

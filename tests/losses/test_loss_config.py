@@ -1,7 +1,6 @@
-import copy
 import json
-import pickle
 import re
+from typing import Literal, get_args, get_origin
 
 import pytest
 import torch
@@ -9,55 +8,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_focal.losses import (
-    LOSSES,
-    LossConfig,
-    RecallLoss,
-    brier,
-    build_loss,
-    focal,
-    gamma_for_threshold,
-    label_smoothing,
-)
-from hf_focal.losses.gamma_policies import AdaFocalGamma, ConstantGamma, SampleDependentGamma, ScheduledGamma
-
-STRINGS = [
-    "cross_entropy",
-    "label_smoothing:alpha=0.05",
-    "label_smoothing:alpha=0.05,convention=paper",
-    "label_smoothing:alpha=0.1,convention=torch",
-    "brier",
-    "mmce:lam=2",
-    "mmce:lam=8,weighted=true",
-    "mmce:lam=2,gather=true",
-    "focal:gamma=3",
-    "focal:schedule=5/3/2",
-    "focal:schedule=5/3,switches=0.5",
-    "focal:p0=0.25",
-    "flsd53",
-    "flsd532",
-    "flsd:thresholds=0.2/0.5,gammas=5/3/2",
-    "flsd:thresholds=0.25,p0=0.2/0.25",
-    "inverse_focal:gamma=2",
-    "dual_focal:gamma=5",
-    "adafocal",
-    "adafocal:bins=10,lam=0.5,switch=0.1,gamma_max=10,gamma_min=-1",
-]
-every_string = pytest.mark.parametrize("text", STRINGS)
+from hf_focal.losses import LOSSES, LossConfig, RecallLoss, build_loss, gamma_for_threshold
+from hf_focal.losses.gamma_policies import AdaFocalGamma, ScheduledGamma
 
 
 def gammas_of(loss, p=(0.1, 0.3, 0.7)):
     gamma = loss.policy(torch.tensor(p))
     return gamma if isinstance(gamma, float) else gamma.tolist()
-
-
-@every_string
-def test_each_documented_string_reads_builds_and_reads_back(text):
-    config = LossConfig.parse(text)
-    assert config.name == text.partition(":")[0]
-    assert LossConfig.parse(str(config)) == config
-    loss = build_loss(text)(torch.zeros(2, 3), torch.tensor([0, 1]))
-    assert loss.isfinite()
 
 
 @pytest.mark.parametrize(
@@ -131,19 +88,6 @@ def test_configs_build_what_they_say():
     assert build_loss("class_balanced:weights=1/2/5").weights == [1, 2, 5]
 
 
-def test_a_built_loss_computes_the_function_of_its_name():
-    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-    labels = torch.tensor([0, 1, 2, 3, 0, 1])
-    for text, rows in {
-        "focal:gamma=2": focal(logits, labels, ConstantGamma(2)),
-        "flsd53": focal(logits, labels, SampleDependentGamma((0.2,), (5, 3))),
-        "brier": brier(logits, labels),
-        "label_smoothing:alpha=0.2,convention=paper": label_smoothing(logits, labels, 0.2, convention="paper"),
-        "label_smoothing:alpha=0.2": label_smoothing(logits, labels, 0.2),
-    }.items():
-        assert torch.equal(build_loss(text)(logits, labels, reduction="none"), rows)
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -174,64 +118,6 @@ def test_a_config_is_taken_as_it_is():
     assert LossConfig.parse(config) is config
 
 
-non_negative = st.floats(0, 1e6)
-increasing = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=4, unique=True).map(sorted)
-
-
-@st.composite
-def configs(draw):
-    name = draw(st.sampled_from(sorted(LOSSES)))
-    options = {}
-    if name == "label_smoothing":
-        options = {"alpha": draw(st.floats(0, 0.999)), "convention": draw(st.sampled_from(["torch", "paper"]))}
-    elif name == "mmce":
-        options = {"lam": draw(non_negative), "weighted": draw(st.booleans()), "gather": draw(st.booleans())}
-    elif name == "focal":
-        switches = draw(increasing)
-        gammas = draw(st.lists(non_negative, min_size=len(switches) + 1, max_size=len(switches) + 1))
-        options = draw(
-            st.sampled_from(
-                [
-                    {"gamma": draw(non_negative)},
-                    {"p0": draw(st.floats(0.001, 0.499))},
-                    {"schedule": gammas, "switches": switches},
-                ]
-            )
-        )
-    elif name == "flsd":
-        thresholds = draw(increasing)
-        gammas = draw(st.lists(non_negative, min_size=len(thresholds) + 1, max_size=len(thresholds) + 1))
-        options = {"thresholds": thresholds, "gammas": gammas}
-    elif name in ("inverse_focal", "dual_focal"):
-        options = {"gamma": draw(non_negative)}
-    elif name == "adafocal":
-        options = {"bins": draw(st.integers(1, 100)), "lam": draw(non_negative), "switch": draw(st.floats(0.01, 1))}
-    elif name == "recall":
-        options = {"ema": draw(st.none() | st.floats(0.001, 1)), "gamma": draw(non_negative)}
-    elif name == "class_balanced":
-        weights = st.lists(non_negative, min_size=2, max_size=4)
-        options = draw(st.fixed_dictionaries({"beta": st.floats(0, 1)}) | st.fixed_dictionaries({"weights": weights}))
-        options["gamma"] = draw(non_negative)
-    return LossConfig.parse({"name": name, **options})
-
-
-@given(configs())
-@settings(max_examples=150, deadline=None)
-def test_every_way_of_writing_a_config_reads_back_to_an_equal_one(config):
-    for copied in (
-        LossConfig.parse(str(config)),
-        LossConfig.parse(config.to_dict()),
-        LossConfig.parse(json.dumps(config.to_dict())),
-        LossConfig.parse(yaml.safe_dump(config.to_dict())),
-        pickle.loads(pickle.dumps(config)),
-        copy.deepcopy(config),
-    ):
-        assert copied == config
-        assert hash(copied) == hash(config)
-        assert str(copied) == str(config)
-        assert copied.to_dict() == config.to_dict()
-
-
 def test_configs_are_equal_where_their_losses_are_and_serve_as_keys():
     same = {LossConfig.parse(text) for text in ("focal", "focal:gamma=3", "focal:gamma=3.0")}
     assert same == {LossConfig.parse({"name": "focal", "gamma": 3})}
@@ -245,13 +131,6 @@ def test_a_config_cannot_be_changed():
         config.options["gamma"] = 2
     with pytest.raises(AttributeError):
         config.name = "brier"
-
-
-def test_every_loss_says_what_it_is():
-    for name, spec in LOSSES.items():
-        assert spec.summary and spec.source, name
-        assert all(option.help for option in spec.options.values()), name
-        assert LossConfig.parse(name).name == name  # each has usable defaults
 
 
 @pytest.mark.parametrize(
@@ -343,3 +222,29 @@ def test_the_alpha_of_focal_loss_is_a_weight_of_each_class():
     one_logit = (logits[:, 1:] - logits[:, :1]), torch.tensor([[0.0], [1.0]])
     sigmoid = build_loss("focal:gamma=2,alpha=0.2", "sigmoid")(*one_logit, reduction="none")
     torch.testing.assert_close(softmax, sigmoid.squeeze(1))
+
+
+def values_of(kind):
+    if type(None) in get_args(kind):
+        return st.none() | values_of(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        return st.integers(1, 100)
+    numbers = st.floats(0, 1) | st.integers(0, 9)
+    return numbers if kind is float else st.lists(numbers, min_size=1, max_size=3).map(sorted)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_options_of_any_kind_are_written_and_read_back(data):
+    name = data.draw(st.sampled_from(sorted(LOSSES)))
+    kinds = {key: values_of(option.kind) for key, option in LOSSES[name].options.items()}
+    try:
+        config = LossConfig.parse({"name": name, **data.draw(st.fixed_dictionaries({}, optional=kinds))})
+    except ValueError:
+        return  # out of range, or options that exclude each other
+    for copied in (str(config), json.dumps(config.to_dict()), yaml.safe_dump(config.to_dict())):
+        assert LossConfig.parse(copied) == config

@@ -3,48 +3,13 @@ are on the CPU, reading a value raises, and each copy from the host is seen."""
 
 import copy
 import pickle
-from contextlib import contextmanager
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
-from hf_focal.losses import AdaFocalGamma, SampleDependentGamma, build_loss, focal_from_cross_entropy
+from hf_focal.losses import AdaFocalGamma, SampleDependentGamma, focal_from_cross_entropy
 
-from .test_edge_cases import CONFIGS, loss_of
-
-aten = torch.ops.aten
-READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal)
-COPIES = (aten._to_copy, aten.copy_)
-every_config = pytest.mark.parametrize("config", CONFIGS)
-
-
-class NoReadsAndCopies(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        devices = {x.device.type for x in tree_iter((args, kwargs, result)) if isinstance(x, torch.Tensor)}
-        if func.overloadpacket in READS or (func.overloadpacket in COPIES and len(devices) > 1):
-            raise RuntimeError(f"{func} waits for the device")
-        return result
-
-
-class NoListsToDevice(TorchFunctionMode):
-    """`torch.tensor` of a list copies below what a dispatch mode sees."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if func in (torch.tensor, torch.as_tensor) and result.device.type != "cpu":
-            raise RuntimeError(f"{func} waits for the device")
-        return result
-
-
-@contextmanager
-def no_waiting():
-    """Refuses what makes the host wait: reading a value, and copies between devices."""
-    with NoReadsAndCopies(), NoListsToDevice():
-        yield
+from .no_waiting import no_waiting
 
 
 @pytest.mark.parametrize(
@@ -61,42 +26,6 @@ def test_waiting_is_seen(waits):
     x = torch.ones(3, device="meta")
     with pytest.raises((RuntimeError, NotImplementedError)), no_waiting():
         waits(x)
-
-
-def step(loss, logits, labels, num_items):
-    logits = logits.detach().requires_grad_()
-    loss(logits, labels, num_items=num_items).backward()
-    assert logits.grad.shape == logits.shape
-
-
-@every_config
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [((6,), torch.float32), ((2, 3), torch.float16), ((0,), torch.float32)],
-    ids=["classes", "tokens", "no rows"],
-)
-@pytest.mark.parametrize(
-    "num_items",
-    [None, 6, torch.tensor(6), torch.tensor(6, device="meta")],
-    ids=["own", "number", "tensor", "device tensor"],
-)
-def test_a_step_waits_for_nothing(config, dtype, shape, num_items):
-    loss = loss_of(config)
-    logits = torch.empty(*shape, 5, dtype=dtype, device="meta")
-    labels = torch.empty(shape, dtype=torch.long, device="meta")
-    step(loss, logits, labels, num_items)  # the first step may bring γ and its bins to the device
-    with no_waiting():
-        step(loss, logits, labels, num_items)
-
-
-@pytest.mark.parametrize(
-    "config", ["cross_entropy", "focal:gamma=2", "focal:schedule=5/3/2", "label_smoothing", "brier"]
-)
-@pytest.mark.parametrize("num_items", [None, 6])
-def test_a_step_with_soft_targets_waits_for_nothing(config, num_items):
-    logits = torch.empty(6, 5, device="meta")
-    with no_waiting():
-        step(build_loss(config), logits, torch.empty_like(logits), num_items)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +79,3 @@ def test_gammas_first_used_in_inference_mode_serve_training():
     ce = P.clone().requires_grad_()
     focal_from_cross_entropy(ce, policy).sum().backward()
     assert ce.grad.isfinite().all()
-
-
-def test_printing_a_loss_in_use_shows_numbers_alone():
-    loss = build_loss("adafocal:bins=2")
-    before = repr(loss)
-    loss(torch.zeros(2, 3), torch.tensor([0, 1]))
-    assert repr(loss) == before
-    assert "gammas=[1.0, 1.0], edges=[0.0, 0.5, 1.0]" in before

@@ -27,6 +27,11 @@ def test_it_is_that_of_the_authors_package(size, sharpness):
     assert smooth_calibration_error(confidence, correct, inputs="confidences") == pytest.approx(expected, abs=2**-10)
 
 
+def test_without_error_it_is_small():
+    assert smooth_calibration_error(np.ones(10), np.ones(10, bool), inputs="confidences") == 0
+    assert smooth_calibration_error(np.ones(10), np.zeros(10, bool), inputs="confidences") == pytest.approx(1)
+
+
 def test_the_curve_is_the_true_one_within_its_band():
     generator = torch.Generator().manual_seed(0)
     logits = torch.stack([3 * torch.rand(20_000, generator=generator), torch.zeros(20_000)], 1)

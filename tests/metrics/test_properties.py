@@ -218,11 +218,12 @@ def test_torchmetrics(k, num_bins):
         assert computed(logits, labels)["top5_accuracy"] == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_scikit_learn():
-    logits, labels = example(2000, 2)
+@pytest.mark.parametrize("k", [2, 10])
+def test_scikit_learn(k):
+    logits, labels = example(2000, k)
     probabilities = reference.softmax(logits.numpy())
-    nll = sklearn.metrics.log_loss(labels, probabilities)
+    nll = sklearn.metrics.log_loss(labels, probabilities, labels=range(k))
     assert hf.negative_log_likelihood(logits, labels) == pytest.approx(nll, abs=1e-6)
-    # Its score is of the second class alone: half of the sum over classes.
-    brier = 2 * sklearn.metrics.brier_score_loss(labels, probabilities[:, 1])
-    assert hf.brier_score(logits, labels) == pytest.approx(brier, abs=1e-6)
+    if k == 2:  # its score is of the second class alone: half of the sum over classes
+        brier = 2 * sklearn.metrics.brier_score_loss(labels, probabilities[:, 1])
+        assert hf.brier_score(logits, labels) == pytest.approx(brier, abs=1e-6)
