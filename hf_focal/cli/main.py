@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -76,7 +77,8 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         runs = [*read_runs(arguments["folders"]).values()]
         print(f"{results_table(runs)}\n{RESULTS_LEGEND}\n")
         print("\n".join(run.describe() for run in runs))
-        print(f"Written to {comparison_page(arguments['folders'], arguments['output'])}")
+        verb = "Replaced" if Path(arguments["output"]).exists() else "Written to"
+        print(f"{verb} {comparison_page(arguments['folders'], arguments['output'])}")
     else:
         from ..evaluation import calibrate_model, evaluate_model
 

@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedModel,
     TimmWrapperConfig,
 )
+from transformers.utils import is_peft_available
 
 from ..calibration import Temperature
 from ..calibration.corrections import folded_temperature, recorded_calibration
@@ -154,6 +155,7 @@ class TrainedModel:
         with explained("model", name):
             self.config = AutoConfig.from_pretrained(name, trust_remote_code=self.options.trust_remote_code)
             _check_labels(self.config)
+            _check_adapter(Path(name))
         self.calibration = recorded_calibration(self.config)
         with explained():
             self.loss = loss_of(name)
@@ -422,6 +424,19 @@ class TrainedModel:
 
 def _pad_token_id(config: PreTrainedConfig) -> int | None:
     return getattr(config.get_text_config(), "pad_token_id", None)
+
+
+def _check_adapter(folder: Path) -> None:
+    """Raise `ValueError` if an adapter beside the model's own weights cannot be loaded.
+
+    Transformers would ignore it without PEFT, and fail with PEFT.
+    """
+    if not (folder / "adapter_config.json").is_file():
+        return
+    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
+        raise ValueError(f"{str(folder)!r} has an adapter_config.json without the adapter's weights: remove it")
+    if not is_peft_available():
+        raise ValueError(f"{str(folder)!r} has an adapter, which needs PEFT: pip install peft")
 
 
 def _check_labels(config: PreTrainedConfig) -> None:

@@ -4,6 +4,7 @@ import glob
 import json
 import re
 import shlex
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,30 @@ from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# The files to publish, also from subfolders. Everything else stays local: training state, arguments, paths on this
-# machine, logs, and whatever shows samples of the data.
+# The files to publish, by their paths in the folder. Everything else stays local: training state, arguments, paths on
+# this machine, logs, and whatever shows samples of the data.
 _PUBLISHED = (
     *("README.md", "temperature.json", "config.json", "generation_config.json", "adapter_config.json"),
-    *("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", "pytorch_model*.bin.index.json"),
+    *(
+        "model*.safetensors",
+        "adapter_model*.safetensors",
+        "*.safetensors.index.json",
+        "pytorch_model*.bin",
+        "pytorch_model*.bin.index.json",
+    ),
     # Settings of tokenizers and processors, and the vocabularies of slow tokenizers.
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"),
-    *("audio_tokenizer_config.json", "chat_template.json", "*.jinja", "*.model", "*.spm", "*.tokenizer", "*.tiktoken"),
+    *(
+        "audio_tokenizer_config.json",
+        "chat_template.json",
+        "*.jinja",
+        "additional_chat_templates/*.jinja",
+        "*.model",
+        "*.spm",
+        "*.tokenizer",
+        "*.tiktoken",
+    ),
     *("vocab*.json", "vocab.txt", "*_vocab.json", "merges.txt", "dict.txt", "bpe.codes", "byte_maps.json"),
     *("emoji.json", "normalizer.json", "word_shape.json", "word_pronunciation.json"),
     # Reports without samples.md, predictions.npz and examples.png, which show samples.
@@ -113,16 +129,22 @@ def upload(
 def published_files(folder: str | Path) -> list[str]:
     """Return the paths, relative to `folder`, of those of its files that are to be published.
 
-    These are files with known names, the Python modules that a configuration's `auto_map` names, and the modules that
-    such modules import from their own folder. Checkpoint folders ("checkpoint-6") and folders whose names start with
-    "_" or "." are skipped.
+    These are files that the library, Transformers, and PEFT write, in the folder itself and in its report; the Python
+    modules that a configuration's `auto_map` names; and the modules that such modules import from their own folder.
+    No link is followed, because it may lead to a file outside the folder.
     """
     folder = Path(folder)
-    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = [file for file in files if not any(part.startswith(("_", ".", "checkpoint-")) for part in file.parts[:-1])]
-    chosen = {file for file in files if any(map(file.match, _PUBLISHED))}
-    code = {module for file in chosen if file.match("*config.json") for module in _own_code(folder / file)}
-    return [file.as_posix() for file in files if file in chosen or folder / file in code]
+    inner = [folder / name for name in sorted({str(Path(pattern).parent) for pattern in _PUBLISHED} - {"."})]
+    paths = [path for part in (folder, *(part for part in inner if not part.is_symlink())) for path in part.glob("*")]
+    files = {path.relative_to(folder).as_posix() for path in paths if path.is_file() and not path.is_symlink()}
+    chosen = {
+        file
+        for file in files
+        for pattern in _PUBLISHED
+        if file.count("/") == pattern.count("/") and fnmatchcase(file, pattern)
+    }
+    code = {module.name for file in chosen if file.endswith("config.json") for module in _own_code(folder / file)}
+    return sorted(chosen | (code & files))
 
 
 def _own_code(config: Path) -> set[Path]:

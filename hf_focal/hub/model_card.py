@@ -158,6 +158,8 @@ def model_card(
         fitted_on=_display_name(fitted_on) if fit_is_file else fitted_on,
         count="" if isnan(count) else f"{int(count):,}",
         not_lowered=" or ".join(not_lowered),
+        correction="temperature" if fitted.is_fitted else result.correction,
+        at_confidence=_at_confidence(result),
         config=config,
         spec=config and LOSSES[config.name],
         trainer="FocalSFT" if sft else "FocalSeq2Seq" if task in _SEQ2SEQ else "Focal",
@@ -173,6 +175,19 @@ def model_card(
     )
     text = re.sub("\n{3,}", "\n\n", text)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def _at_confidence(result: RunResult) -> str:
+    """Say how often the corrected model is right at its most frequent confidence; "" if it has no bins."""
+    bins = result.post_bins
+    if not len(bins.count) or not bins.count.max() > 0:
+        return ""
+    most = int(bins.count.argmax())
+    low, high = (f"{100 * edge:.3g}%" for edge in bins.edges[most : most + 2])
+    mean, right = (f"{100 * side[most]:.1f}%" for side in (bins.confidence, bins.accuracy))
+    if result.link == "sigmoid":
+        return f"Of the labels with a probability from {low} to {high}, {mean} on average, {right} apply."
+    return f"When it is {low} to {high} confident, {mean} on average, it is right {right} of the time."
 
 
 def citations(sources: Sequence[str]) -> str:

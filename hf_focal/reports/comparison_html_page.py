@@ -20,7 +20,7 @@ from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, Cell, format_number, parts, results_columns, results_notes, results_table
 from .reliability_figures import reliability_diagram
 from .run_results import READ_ERRORS, RunResult
-from .text_summary import UNITS
+from .text_summary import UNITS, decision_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +56,8 @@ def comparison_page(folders: Sequence[str | Path], path: str | Path, title: str 
         with _errors_of(file):
             results_table([run])  # so that an error in the run's numbers names the file
             test_sets.setdefault(_test_set(run), []).append(run)
-            shown.append((run, _data_name(run, "fitted_on") or "the validation data", _diagrams(run)))
+            fitted_on = _data_name(run, "fitted_on") or "the validation data"
+            shown.append((run, fitted_on, decision_lines(run.details), _diagrams(run)))
             if history := run.details.get("gamma_history"):
                 alt = f"γ of each bin over the training of {run.loss}"
                 gammas.append(_picture(gamma_heatmap(history), alt, run.loss))
@@ -153,7 +154,8 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     about = "; ".join(filter(None, (test_set, measured)))
     notes = [
-        f"T of {run.loss} was fitted on the samples that it is measured on, so the values after it are optimistic"
+        f"The correction of {run.loss} was fitted on the samples that it is measured on, so the values after it are "
+        "optimistic"
         for run in runs
         if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
     ]

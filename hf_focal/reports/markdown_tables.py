@@ -12,7 +12,7 @@ from .run_results import RunResult
 
 MISSING = "–"  # not measured, or NaN
 RESULTS_LEGEND = (
-    "Before → after temperature scaling, on the test set; [95% bootstrap interval]; "
+    "Before → after the correction, on the test set; [95% bootstrap interval]; "
     "bold: the best, if the others differ from it by more than half the width of its interval."
 )
 
@@ -26,7 +26,7 @@ _METRICS = (
 )
 # With a sigmoid, the macro ECE takes the place of the classwise ECE.
 _OF_LABELS = {"classwise_ece": ("macro_ece", "macro ECE %", 100, 2)}
-# Metrics that no temperature changes: key, title, and the function that finds the best value.
+# Metrics of the decisions, which no temperature changes: key, title, and the function that finds the best value.
 _DECISIONS = (
     *(("error", "Error %", min), ("micro_f1", "micro-F1 %", max)),
     *(("macro_f1", "macro-F1 %", max), ("auroc", "AUROC %", max)),
@@ -116,7 +116,7 @@ def results_columns(results: Sequence[RunResult]) -> dict[str, list[Cell]]:
     columns: dict[str, list[Cell]] = {name: [run.loss for run in results]}
     for key, title, best in _DECISIONS:
         if key == "error" or any(key in run.pre for run in results):
-            columns[title] = [*_cells([run.pre for run in results], [run.pre_intervals for run in results], key, best)]
+            columns[title] = _before_after_cells(results, key, 100, 2, best)
     of_labels = _OF_LABELS if any("macro_ece" in run.pre for run in results) else {}
     for key, title, factor, decimals in (of_labels.get(metric[0], metric) for metric in _METRICS):
         columns[title] = _before_after_cells(results, key, factor, decimals, min)
@@ -161,7 +161,10 @@ def results_notes(results: Sequence[RunResult]) -> list[str]:
         elif balance and run.pre.get("error", 0) >= 1 - balance["largest"] / size:
             notes.append(f"{run.loss} does not have a smaller error than always predicting the majority class")
         if all(run.post.get(name, 0) > run.pre.get(name, 0) for name in ("ece", "nll")):
-            notes.append(f"T increases both ECE and NLL of {run.loss}: fit it on more samples, or do without")
+            notes.append(
+                f"{run.correction.capitalize()} increases both ECE and NLL of {run.loss}: fit it on more samples, or "
+                "do without"
+            )
     return notes
 
 
@@ -209,17 +212,25 @@ def label_table(result: RunResult, most: int = 20) -> str:
 def _before_after_cells(
     results: Sequence[RunResult], key: str, factor: float, decimals: int, best: Callable
 ) -> list[Cell]:
-    """Format a metric of each run before → after T, or one value without a correction. Intervals follow ECEs."""
+    """Format a metric of each run before → after the correction; one value if nothing changes it.
+
+    A temperature changes no decision. Intervals follow ECEs.
+    """
+    of_decisions = key in [decision for decision, *_ in _DECISIONS]
+    changed = [
+        bool(run.method) and not (of_decisions and run.post.get(key, run.pre.get(key)) == run.pre.get(key))
+        for run in results
+    ]
     sides = []
     for side in ("pre", "post"):
-        values = [getattr(run, side) if side == "pre" or run.method else {} for run in results]
+        values = [
+            getattr(run, side) if side == "pre" or two else {} for run, two in zip(results, changed, strict=True)
+        ]
         intervals = [getattr(run, f"{side}_intervals") for run in results]
         cells = _cells(values, intervals, key, best, factor, decimals)
         shown = [format_interval(each.get(key) if key == "ece" else None, factor, decimals) for each in intervals]
         sides.append(list(zip(cells, shown, strict=True)))
-    return [
-        (*before, " → ", *after) if run.method else before for run, before, after in zip(results, *sides, strict=True)
-    ]
+    return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]
 
 
 def _cells(

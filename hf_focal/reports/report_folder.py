@@ -61,7 +61,7 @@ def write_run_files(folder: Path, result: RunResult, markdown: str) -> list[Path
         path.unlink(missing_ok=True)  # from an earlier report
     paths, diagrams = [table], [(before, result.pre_bins, result.loss)]
     if result.method is not None:
-        title = f"T = {result.temperature:.6g}" if result.temperature.is_fitted else f"{result.method} scaling"
+        title = f"T = {result.temperature:.6g}" if result.temperature.is_fitted else result.correction
         diagrams.append((after, result.post_bins, f"{result.loss}, {title}"))
     for path, bins, title in diagrams:
         figure = reliability_diagram(metrics=bins, title=title, link=result.link, path=path)

@@ -73,9 +73,10 @@ class RunResult:
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
+        corrected = f"T = {self.temperature.value:.2g}" if self.temperature.is_fitted else self.correction
         if "confidence" not in self.pre or "accuracy" not in self.pre:  # several labels per sample
             ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
-            return f"{self.loss}: ECE {ece[0]}" + (f"; after {self._correction}: {ece[1]}" if self.method else "")
+            return f"{self.loss}: ECE {ece[0]}" + (f"; after {corrected}: {ece[1]}" if self.method else "")
         says, right = self.pre["confidence"], self.pre["accuracy"]
         error = 1.96 * math.sqrt(right * (1 - right) / max(self.pre["num_samples"], 1))
         verdict = "neither over- nor underconfident on average"
@@ -85,11 +86,12 @@ class RunResult:
         if self.method is None:
             return text
         changed = f", right {100 * self.post['accuracy']:.0f}%" if self.post["accuracy"] != right else ""
-        return f"{text}; after {self._correction}: says {100 * self.post['confidence']:.0f}%{changed}"
+        return f"{text}; after {corrected}: says {100 * self.post['confidence']:.0f}%{changed}"
 
     @property
-    def _correction(self) -> str:
-        return f"T = {self.temperature.value:.2g}" if self.temperature.is_fitted else f"{self.method} scaling"
+    def correction(self) -> str:
+        """What sentences call the correction: "T", "vector scaling", or "matrix scaling"; "" without one."""
+        return "T" if self.temperature.is_fitted else f"{self.method} scaling" if self.method else ""
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""

@@ -33,7 +33,7 @@ def summary(result: RunResult) -> str:
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
     unit = UNITS.get(details["task"], "samples")
-    fitted = "T" if temperature.is_fitted else f"{result.method} scaling"
+    fitted = result.correction
     if "fitted_on" in details and temperature.is_fitted:
         of_fit = "labels" if result.link == "sigmoid" else unit
         lines += ["", f"{temperature}, on the {temperature.num_samples:,} {of_fit} of {details['fitted_on']}"]
@@ -92,7 +92,7 @@ def metrics_table(result: RunResult) -> str:
     """Format a table, narrow enough for a phone, of each metric before and after the correction, if there is one."""
     titles, columns = ["", "value"], [(result.pre, result.pre_intervals)]
     if result.method is not None:
-        after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else f"{result.method} scaling"
+        after = f"T = {result.temperature:.4g}" if result.temperature.is_fitted else result.correction
         titles = ["", "before", f"after, {after}"]
         columns.append((result.post, result.post_intervals))
     rows = [titles]

@@ -103,11 +103,17 @@ def check_correction(model: nn.Module, head: Head, method: str) -> None:
 def check_model(model: nn.Module) -> None:
     """Raise ValueError unless the loss can tell which label each logit predicts, and the logits have a softmax over
     the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
-    adapter: Any = getattr(model, "active_peft_config", None)
+    given: Any = model
+    adapter: Any = getattr(given, "active_peft_config", None) if without_adapter(model) is not model else None
     prefixed = adapter is not None and adapter.is_prompt_learning and adapter.peft_type != "PREFIX_TUNING"
     model = without_adapter(model)
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
+    if adapter is not None and (names := given.active_adapters) != ["default"]:
+        raise ValueError(
+            f"model must have one active adapter, named 'default', got {names}: PEFT saves others in subfolders, "
+            "where from_pretrained does not look for them"
+        )
     if prefixed and head is Head.NEXT_TOKENS:
         raise ValueError(f"model must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
     pretrained, classes = isinstance(model, PreTrainedModel), [kind.__name__ for kind in type(model).__mro__]

@@ -353,6 +353,14 @@ def test_a_failed_upload_leaves_the_figures_and_the_command_that_repeats_it(caps
     assert (out / "model.safetensors").is_file()
 
 
+def test_report_says_that_it_replaces_a_page(capsys, tmp_path):
+    logits, labels = torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    write_report(tmp_path / "run" / "report", RunResult.measure("flsd53", Temperature(1.0), logits, labels))
+    for verb in ("Written to", "Replaced"):
+        assert main(["report", str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 0
+        assert f"{verb} {tmp_path / 'page.html'}" in capsys.readouterr().out
+
+
 def test_report_puts_runs_on_a_page(capsys, texts, tmp_path):
     """A recipe's run, a model that was calibrated, and one that was only measured."""
     fitted = Temperature(1.3, "ece", 0.1, 0.05, 0.9, 0.8, num_samples=60, num_bins=15)

@@ -39,7 +39,7 @@ from hf_focal import CalibrationMetrics, Temperature, fit_temperature
 from hf_focal.evaluation import InputError, NotPublishedError, calibrate_model, evaluate_model
 from hf_focal.evaluation.model_calibration import _check_foldable
 from hf_focal.evaluation.trained_model import loss_of
-from hf_focal.reports import RunResult
+from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.text_summary import summary
 
 CLASSIFIERS = ("texts", "images", "sounds", "sentence pairs", "choices", "words")
@@ -420,6 +420,10 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert result.pre["nll"] != pytest.approx(result.post["nll"], abs=1e-5)
     assert "| after, vector scaling" in summary(result) and "T = 1" not in summary(result)
     assert "vector scaling, cross-fitted on" in summary(result) and "refinement" in summary(result)
+    page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "does not change" not in page and "predictions change" in page
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
     with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
         calibrate_model(case.folder, **data, calibration="platt", **case.options)
 

@@ -128,15 +128,28 @@ PRIVATE = (
 STATE = ("training_args.bin", "run.json", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth")
 
 
-@pytest.mark.parametrize("inside", ["", "best/", "second_run/best/"])
-def test_what_is_not_known_to_belong_to_a_model_stays_at_home(hub, tmp_path, inside):
-    for name in (*MODEL, *PRIVATE, *STATE, *(f"checkpoint-6/{name}" for name in STATE)):
-        path = tmp_path / "model" / inside / name
+def test_what_is_not_known_to_belong_to_a_model_stays_at_home(hub, tmp_path):
+    others = [f"{folder}/{name}" for folder in ("best", "second/best") for name in MODEL]
+    for name in (*MODEL, *PRIVATE, *STATE, *others, *(f"checkpoint-6/{name}" for name in STATE)):
+        path = tmp_path / "model" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     publish(tmp_path / "model", "model")
-    assert held(hub) == {inside + name: name for name in MODEL}
+    assert held(hub) == {name: name for name in MODEL}
     assert set(published_files(tmp_path / "model")) == set(held(hub))
+
+
+def test_no_link_is_followed(tmp_path):
+    model, away = tmp_path / "model", tmp_path / "away"
+    for folder in (model, away):
+        folder.mkdir()
+        (folder / "config.json").write_text('{"auto_map": {"AutoModel": "code.Model"}}')
+    (away / "table.md").write_text("of another run")
+    (away / "code.py").touch()
+    (model / "tokenizer.json").symlink_to(away / "config.json")
+    (model / "code.py").symlink_to(away / "code.py")
+    (model / "report").symlink_to(away)
+    assert published_files(model) == ["config.json"]
 
 
 def test_names_are_no_patterns(hub, folder):

@@ -56,6 +56,16 @@ def front_matter(card):
     return yaml.safe_load(str(card).split("---\n")[1])
 
 
+def test_the_sentence_on_confidence_is_the_measured_one():
+    """80 samples in the fullest bin, which are 95% confident and right in 60 cases; calibrated elsewhere."""
+    confidence, right = np.array([0.95] * 80 + [0.5] * 20), np.array([1] * 60 + [0] * 20 + [1, 0] * 10)
+    logits = torch.tensor(np.stack([np.log(confidence / (1 - confidence)), 0 * confidence], 1))
+    result = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=50), logits, torch.tensor(1 - right))
+    at_t = 1 / (1 + (0.05 / 0.95) ** 0.5)
+    card = str(card_of(replace(result, pre_intervals={}, post_intervals={})))
+    assert f"{100 * at_t:.1f}% on average, it is right 75.0% of the time." in card
+
+
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("folded", [True, False])
 def test_the_card_reads_back_equal(task, folded, tmp_path):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from hf_focal import CalibrationMetrics, Temperature, fit_temperature
+from hf_focal import AffineScaling, CalibrationMetrics, Temperature, fit_temperature
 from hf_focal.metrics import ReliabilityBins
 from hf_focal.reports import RunResult, results_table
-from hf_focal.reports.markdown_tables import label_table
+from hf_focal.reports.markdown_tables import label_table, results_columns
 from hf_focal.reports.run_results import worst_labels
 
 BINS = ReliabilityBins(np.array([0.0, 1.0]), np.array([0]), np.array([np.nan]), np.array([np.nan]))
@@ -133,3 +133,14 @@ def test_labels_with_their_errors_and_temperatures(tmp_path):
         assert next(iter(worst_labels(run))) == worst.split(" | ")[0].removeprefix("| ")
     bins = worst_labels(result)["a"][1]
     assert bins.count.sum() == 400 and bins.accuracy == pytest.approx(after.bins(0).accuracy, nan_ok=True)
+
+
+def test_decisions_that_the_correction_changes_have_both_values():
+    logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0], [0.5, 0.0]]), torch.tensor([0, 1, 1, 1])
+    identity = torch.eye(2, dtype=torch.float64)
+    shift = AffineScaling("vector", 1.0, torch.tensor([-0.6, 0.6], dtype=torch.float64), identity, 0.9, 0.6, 4)
+    run = RunResult.measure("flsd53", shift, logits, labels, details={"calibration": {"method": "vector"}})
+    columns = results_columns([run])
+    assert "".join(columns["Error %"][0]) == "50.00 → 0.00"
+    cooled = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=4), logits, labels)
+    assert results_columns([cooled])["Error %"][0] == "50.00"

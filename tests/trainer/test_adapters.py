@@ -164,16 +164,12 @@ def test_the_temperature_of_a_language_models_adapter_is_the_generations(tmp_pat
     assert not (tmp_path / "adapter" / "generation_config.json").exists()
 
 
-def test_another_adapter_than_the_default_is_not_folded(tmp_path, caplog):
+def test_another_adapter_than_the_default_is_refused(tmp_path):
     model = with_adapter(tiny_bert(), tmp_path, "SEQ_CLS")
     model.add_adapter("other", peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"]))
     model.set_adapter("other")
-    trainer = trainer_of(model, tmp_path)
-    trainer.fit_temperature()
-    with caplog.at_level(logging.WARNING, "hf_focal"):
-        trainer.save_calibrated()
-    assert "the active adapter must be 'default', got ['other']" in caplog.text
-    assert adapter_calibration(tmp_path / "adapter") is None
+    with pytest.raises(ValueError, match=r"one active adapter, named 'default', got \['other'\]: PEFT saves"):
+        trainer_of(model, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["PromptTuningConfig", "PromptEncoderConfig"])
