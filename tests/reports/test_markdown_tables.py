@@ -143,4 +143,4 @@ def test_decisions_that_the_correction_changes_have_both_values():
     columns = results_columns([run])
     assert "".join(columns["Error %"][0]) == "50.00 → 0.00"
     cooled = RunResult.measure("flsd53", Temperature(2.0, "nll", num_samples=4), logits, labels)
-    assert results_columns([cooled])["Error %"][0] == "50.00"
+    assert "".join(results_columns([cooled])["Error %"][0]) == "50.00"
