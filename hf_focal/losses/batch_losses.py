@@ -47,7 +47,7 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
     Logits are (..., K), and labels (...) are integers in [0, K) or `ignore_index`. The result is float32 (float64 for
     float64 logits); it is 0 if all labels are ignored.
     """
-    return _mmce(_confidences(logits, labels, ignore_index), weighted).to(accumulation_dtype(logits))
+    return _mmce(*_confidences(logits, labels, ignore_index), weighted=weighted).to(accumulation_dtype(logits))
 
 
 def _mmce_of_all_processes(logits: Tensor, labels: Tensor, weighted: bool) -> Tensor:
@@ -59,15 +59,15 @@ def _mmce_of_all_processes(logits: Tensor, labels: Tensor, weighted: bool) -> Te
     that of T. If labels are one-dimensional, every process must have the same number of labels, as the samplers of
     `Trainer` ensure. With more dimensions (tokens), exchanging the numbers makes the host wait for the device.
     """
-    own = _confidences(logits, labels, IGNORE_INDEX)
+    own = torch.stack(_confidences(logits, labels, IGNORE_INDEX))
     size = own.shape[1]
     if labels.ndim != 1:
         size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))
     parts = _all_gather(F.pad(own.detach(), (0, size - own.shape[1])))  # padding does not count
     parts[torch.distributed.get_rank()] = own
-    samples = torch.cat(parts, dim=1)
-    term = _mmce(samples, weighted)
-    scale = samples[2].sum() / own[2].sum().clamp(min=1)
+    confidence, correct, counts = torch.cat(parts, dim=1)
+    term = _mmce(confidence, correct, counts, weighted=weighted)
+    scale = counts.sum() / own[2].sum().clamp(min=1)
     return (term + (scale - 1) * (term - term.detach())).to(accumulation_dtype(logits))
 
 
@@ -78,17 +78,15 @@ def _all_gather(tensor: Tensor) -> list[Tensor]:
     return parts
 
 
-def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    """Return (3, m), in `sum_dtype`: top-1 confidences, hits (1 or 0), and 0 for ignored samples or else 1."""
+def _confidences(logits: Tensor, labels: Tensor, ignore_index: int) -> list[Tensor]:
+    """Return top-1 confidences, hits (1 or 0), and 0 for ignored samples or else 1, each (m,) in `sum_dtype`."""
     labels, ignored = (tensor.reshape(-1) for tensor in check_labels(logits, labels, ignore_index))
     probabilities = torch.softmax(logits.reshape(-1, logits.shape[-1]), dim=-1, dtype=accumulation_dtype(logits))
     confidence, prediction = probabilities.max(-1)
-    rows = confidence, prediction == labels, ~ignored
-    return torch.stack([row.to(sum_dtype(logits.device)) for row in rows])
+    return [row.to(sum_dtype(logits.device)) for row in (confidence, prediction == labels, ~ignored)]
 
 
-def _mmce(samples: Tensor, weighted: bool) -> Tensor:
-    confidence, correct, counts = samples
+def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, *, weighted: bool) -> Tensor:
     if weighted:
         right, wrong = correct * counts, (1 - correct) * counts
         weight = (1 - confidence) * right / right.sum().clamp(min=1) - confidence * wrong / wrong.sum().clamp(min=1)

@@ -67,16 +67,17 @@ def index_and_ignored(logits: Tensor, labels: Tensor, ignore_index: int = -100) 
     The mask is None if the labels are readable and none is ignored.
     """
     check_floating("logits", logits)
-    shapes = f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}"
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         hint = f", of the shape of logits: {_SOFT}" if labels.shape == logits.shape else ""
         raise InputError("labels", f"must be integer class indices, got {labels.dtype}{hint}")
-    matching = logits.ndim > 0 and labels.shape == logits.shape[:-1]
-    require(matching, "labels", f"must have the shape of logits without the last (class) dimension, got {shapes}")
-    same = labels.device == logits.device
-    require(same, "labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
+    if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
+        shapes = f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}"
+        raise InputError("labels", f"must have the shape of logits without the last (class) dimension, got {shapes}")
+    if labels.device != logits.device:
+        raise InputError("labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
     num_classes = logits.shape[-1]
-    require(num_classes > 1, "logits", f"must have at least 2 classes in the last dimension, got {num_classes}")
+    if num_classes < 2:
+        raise InputError("logits", f"must have at least 2 classes in the last dimension, got {num_classes}")
     labels = labels.long()  # before any comparison: in uint8, -100 is 156
     readable = is_readable(labels)
     if readable and not 0 <= ignore_index < num_classes and _outside(labels, num_classes) is None:

@@ -7,7 +7,6 @@ with per-token focal loss that uses PyTorch's function or Liger's kernels; until
 on a GPU, this code is used on every device.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from ..validation import InputError, check_count, check_floating, check_number, check_positive, require
 from .base_loss import Loss, check_reduction, divide
 from .checks import accumulation_dtype, check_labels, is_transformed
-from .margin import Form, MarginLoss, Statistics, statistics, turn_into_gradient
+from .margin import MarginLoss, statistics, turn_into_gradient
 
 # Number of logits in a chunk: 128 MiB of float32. Smaller chunks make the matrix products slower, because each chunk
 # reads and writes the whole accumulated gradient of the weight.
@@ -104,14 +103,6 @@ def linear_loss(
     return divide(values.sum(), 1 if reduction == "sum" else kept.numel() if num_items is None else num_items)
 
 
-class _Chunk(NamedTuple):
-    kept: Tensor  # (n,): indices of the chunk's tokens
-    labels: Tensor  # (n, 1)
-    hidden: Tensor  # (n, H)
-    logits: Tensor  # (n, K)
-    cap_slope: Tensor | None  # (n, K): the derivative of the soft cap
-
-
 class _Head(NamedTuple):
     """Everything that the losses depend on except the hidden states, weight, and bias."""
 
@@ -123,57 +114,63 @@ class _Head(NamedTuple):
     soft_cap: float | None
     chunk_size: int
 
-    def chunks(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-        """Yield the chunks; there is at least one, which may be empty. All chunks share one buffer for the logits."""
-        bias = None if bias is None else bias.to(self.dtype)
-        num_chunks = max(1, -(-len(self.kept) // self.chunk_size))
+    def logits(self, buffer: Tensor, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        """Write the logits of a chunk to `buffer`; return the derivative of the soft cap, if there is one."""
+        if bias is None:
+            torch.mm(inputs, weight.T, out=buffer)
+        else:
+            torch.addmm(bias, inputs, weight.T, out=buffer)
+        if self.logit_scale != 1:
+            buffer.mul_(self.logit_scale)
+        if self.soft_cap is None:
+            return None
+        cap_slope = buffer.div_(self.soft_cap).tanh_().square().neg_().add_(1)
+        buffer.mul_(self.soft_cap)
+        return cap_slope
+
+    def run(
+        self, tensors: tuple[Tensor, Tensor, Tensor | None], samples: list[Any], gradients: Any, grad: Any
+    ) -> list[Tensor]:
+        """Compute the losses of each chunk and append what their gradients need to `samples`, unless it has that.
+
+        Add the gradients of the hidden states, weight, and bias to the tensors in `gradients`, unless that is None.
+        `grad` is the gradient with respect to the losses: (N,), or 1. All chunks share one buffer for the logits.
+        """
+        hidden, (weight, bias) = tensors[0], (None if t is None else t.to(self.dtype) for t in tensors[1:])
+        assert weight is not None
+        again, values, kind = bool(samples), [], self.loss.second
+        num_chunks = max(1, -(-len(self.kept) // self.chunk_size))  # at least one, which may be empty
         parts = zip(self.kept.tensor_split(num_chunks), self.labels.tensor_split(num_chunks), strict=True)
         buffer = None
-        for kept, labels in parts:
+        for i, (kept, labels) in enumerate(parts):
             if buffer is None:  # the first chunk is the largest
                 buffer = hidden.new_empty(len(kept), len(weight), dtype=self.dtype)
-            inputs, logits, cap_slope = hidden[kept].to(self.dtype), buffer[: len(kept)], None
-            if bias is None:
-                torch.mm(inputs, weight.T, out=logits)
-            else:
-                torch.addmm(bias, inputs, weight.T, out=logits)
-            if self.logit_scale != 1:
-                logits.mul_(self.logit_scale)
-            if self.soft_cap is not None:
-                logits.div_(self.soft_cap).tanh_()
-                cap_slope = logits.square().neg_().add_(1)
-                logits.mul_(self.soft_cap)
-            yield _Chunk(kept, labels, inputs, logits, cap_slope)
-
-    def add_gradients(
-        self,
-        gradients: list[Tensor | None],
-        chunk: _Chunk,
-        of_chunk: tuple[Statistics, Form],
-        grad: Tensor | float,
-        weight: Tensor,
-        logits: Tensor | None,
-    ) -> None:
-        """Add the chunk's gradients of the hidden states, weight, and bias to `gradients`.
-
-        `grad` is the gradient with respect to the chunk's losses. `chunk.logits` are overwritten; they hold the e_k
-        if `logits` is None.
-        """
-        (sample, form), grad = of_chunk, grad * self.logit_scale
-        of_second = None if form.of_second is None else form.of_second * grad
-        of_margin, kind = form.of_margin * grad, self.loss.second
-        turn_into_gradient(chunk.logits, chunk.labels, sample, of_margin, of_second, kind, logits)
-        if chunk.cap_slope is not None:
-            chunk.logits.mul_(chunk.cap_slope)
-        of_hidden, of_weight, of_bias = gradients
-        if of_hidden is not None:
-            of_hidden[chunk.kept] = (chunk.logits @ weight).to(of_hidden.dtype)
-        if of_weight is not None and of_weight.dtype == self.dtype:
-            of_weight.addmm_(chunk.logits.T, chunk.hidden)
-        elif of_weight is not None:
-            of_weight.add_(chunk.logits.T @ chunk.hidden)
-        if of_bias is not None:
-            of_bias.add_(chunk.logits.sum(0, dtype=of_bias.dtype))
+            inputs, logits = hidden[kept].to(self.dtype), buffer[: len(kept)]
+            cap_slope = self.logits(logits, inputs, weight, bias)
+            if not again:
+                sample = statistics(logits, labels, None if gradients is None else logits, kind)
+                form = self.loss.form(sample.u, sample.second, len(weight))
+                values.append(form.value)
+                samples.append((sample, form.of_margin, form.of_second))  # γ may change before backward
+            if gradients is None:
+                continue
+            of_losses = (grad[kept] if isinstance(grad, Tensor) else grad) * self.logit_scale
+            sample, of_margin, of_second = samples[i]
+            of_second = None if of_second is None else of_second * of_losses
+            given = logits if again else None
+            turn_into_gradient(logits, labels, sample, of_margin * of_losses, of_second, kind, given)
+            if cap_slope is not None:
+                logits.mul_(cap_slope)
+            of_hidden, of_weight, of_bias = gradients
+            if of_hidden is not None:
+                of_hidden[kept] = (logits @ weight).to(of_hidden.dtype)
+            if of_weight is not None and of_weight.dtype == self.dtype:
+                of_weight.addmm_(logits.T, inputs)
+            elif of_weight is not None:
+                of_weight.add_(logits.T @ inputs)
+            if of_bias is not None:
+                of_bias.add_(logits.sum(0, dtype=of_bias.dtype))
+        return values
 
 
 class _Linear(torch.autograd.Function):
@@ -187,18 +184,8 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias)
         ctx.head, ctx.summed, ctx.samples = head, summed, []
         ctx.gradients = _zeros(ctx, hidden, weight, bias) if summed else None
-        values = []
         with torch.autocast(hidden.device.type, enabled=False):
-            weight = weight.to(head.dtype)
-            for chunk in head.chunks(hidden, weight, bias):
-                sample = statistics(chunk.logits, chunk.labels, chunk.logits if summed else None, head.loss.second)
-                form = head.loss.form(sample.u, sample.second, len(weight))
-                if summed:
-                    head.add_gradients(ctx.gradients, chunk, (sample, form), 1.0, weight, None)
-                values.append(form.value)
-                # γ may change before backward, so it uses these derivatives.
-                ctx.samples.append((sample, form._replace(value=form.value[:0])))
-        total = torch.cat(values)
+            total = torch.cat(head.run((hidden, weight, bias), ctx.samples, ctx.gradients, 1.0))
         return total.sum() if summed else total.new_zeros(len(hidden)).index_copy_(0, head.kept, total)
 
     @staticmethod
@@ -207,15 +194,11 @@ class _Linear(torch.autograd.Function):
             # With PyTorch's decorator `once_differentiable`, the gradient would silently be treated as a constant.
             raise RuntimeError("linear_loss cannot be differentiated again (create_graph): use the loss on logits")
         hidden, weight, bias = ctx.saved_tensors
-        head: _Head = ctx.head
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             gradients = _zeros(ctx, hidden, weight, bias)
             with torch.autocast(hidden.device.type, enabled=False):
-                weight = weight.to(head.dtype)
-                for chunk, of_chunk in zip(head.chunks(hidden, weight, bias), ctx.samples, strict=True):
-                    of_losses = 1.0 if ctx.summed else grad[chunk.kept]
-                    head.add_gradients(gradients, chunk, of_chunk, of_losses, weight, chunk.logits)
+                ctx.head.run((hidden, weight, bias), ctx.samples, gradients, 1.0 if ctx.summed else grad)
         if ctx.summed:
             gradients = [None if gradient is None else gradient.mul_(grad) for gradient in gradients]
         return *gradients, None, None
@@ -224,8 +207,7 @@ class _Linear(torch.autograd.Function):
 def _zeros(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> list[Tensor | None]:
     """Create zeros for the gradients of the hidden states, weight, and bias, or None where no gradient is needed.
 
-    Every chunk adds to the gradients of weight and bias, which are therefore float32 (or float64). Autograd casts the
-    gradients that backward returns to the dtypes of the inputs.
+    Every chunk adds to the gradients of weight and bias, which are therefore float32 (or float64).
     """
     tensors = (hidden, hidden.dtype), (weight, accumulation_dtype(weight)), (bias, accumulation_dtype(weight))
     return [

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..validation import check_floating, check_number, require
+from ..validation import InputError, check_floating, check_number, require
 from .base_loss import Loss, Option, divide
 from .batch_losses import ClassBalanced
 from .checks import accumulation_dtype, constant, is_readable, is_transformed, raise_unless
@@ -73,11 +73,11 @@ class SigmoidLoss(Loss):
     def _losses(self, logits: Tensor, labels: Tensor, summed: bool) -> tuple[Tensor, Tensor]:
         """Return the loss of each entry, or the sum of the losses if `summed`, and the number of known labels."""
         check_floating("logits", logits)
-        shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
-        same = labels.shape == logits.shape
-        require(same, "labels", f"must have the shape of logits for a sigmoid, got {shapes}")
-        same = labels.device == logits.device
-        require(same, "labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
+        if labels.shape != logits.shape:
+            shapes = f"{tuple(labels.shape)} for {tuple(logits.shape)}"
+            raise InputError("labels", f"must have the shape of logits for a sigmoid, got {shapes}")
+        if labels.device != logits.device:
+            raise InputError("labels", f"must be on the device of logits, {logits.device}, got {labels.device}")
         weights = self._weights(logits)
         if not torch.compiler.is_compiling() and not is_transformed(logits, labels):
             return _InPlace.apply(logits, labels, self, weights, summed)

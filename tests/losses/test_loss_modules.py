@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import MMCE, LabelSmoothing, Loss, build_loss, focal
+from hf_focal.losses import Loss, build_loss, focal
 
 
 def batch(dtype=torch.float32):
@@ -82,19 +82,6 @@ def test_printing_a_loss_shows_its_gamma():
     assert "thresholds=[0.2]" in repr(build_loss("flsd53"))
     assert repr(build_loss("mmce:lam=8")) == "MMCE(lam=8.0, weighted=False, gather=False)"
     assert repr(build_loss("label_smoothing")) == "LabelSmoothing(alpha=0.05, convention='torch')"
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: LabelSmoothing(2.0), r"alpha must be within \[0, 1\), got 2.0"),
-        (lambda: LabelSmoothing(0.1, "kapoor"), "convention must be 'torch' or 'paper', got 'kapoor'"),
-        (lambda: MMCE(-5.0), "lam must be at least 0, got -5.0"),
-    ],
-)
-def test_modules_refuse_options_out_of_range_when_they_are_made(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
 
 
 def test_num_items_count_soft_targets_as_samples():
