@@ -68,6 +68,7 @@ def test_every_family_of_timm(architecture):
     assert found == "folded" or (architecture == "efficientvim_m1" and found.startswith("refused"))  # four heads
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_volo_whose_logits_are_those_of_two_heads():
     from timm.models.volo import VOLO
