@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save
 
 from ..utils.atomic_write import write_whole
 from .corrections import Correction
+from .folding import can_generate
 
 _FILE = "adapter_model.safetensors"
 # Of the parameters in an adapter's own copy of a module, names in the model contain this; names in the file do not.
@@ -28,7 +29,7 @@ def fold_saved_adapter(
     record that `fold_calibration` adds to its configuration is stored in the metadata of the adapter's weight file;
     `adapter_calibration` reads the record. Raises what `fold_calibration` raises; `TypeError` for a language model.
     """
-    if hasattr(model, "can_generate") and model.can_generate():
+    if can_generate(model):
         raise TypeError(f"the head must be the adapter's own, got the base model's in a {type(model).__name__}")
     own = {name: tensor for name, tensor in model.named_parameters() if _OF_COPY.search(name)}
     kept, config = {name: tensor.detach().clone() for name, tensor in own.items()}, copy.deepcopy(model.config)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..validation import check_positive
-from .corrections import Temperature, calibration_record, is_folded, recorded_calibration
+from .corrections import Temperature, as_temperature, calibration_record, is_folded, recorded_calibration
 
 if TYPE_CHECKING:  # fitting and folding do not need Transformers
     from transformers import LogitsProcessor, PreTrainedModel
@@ -74,12 +74,7 @@ def apply_calibrated_generation(
     if not hasattr(model, "generate"):
         raise TypeError(f"model must have a method generate, got {type(model).__name__}")
     if temperature is not None:
-        correction = (
-            temperature
-            if isinstance(temperature, Temperature)
-            else Temperature(check_positive("temperature", temperature))
-        )
-        model.config.calibration = calibration_record(correction)
+        model.config.calibration = calibration_record(as_temperature(temperature))
     calibrated_generation(model)  # raises now rather than during generation
     model.generate = functools.partial(_generate, model)
     return model

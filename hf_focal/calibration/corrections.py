@@ -311,6 +311,12 @@ def _check_finite(name: str, values: Any) -> None:
             raise InputError(name, f"must be finite numbers, got {part!r}")
 
 
+def as_temperature(temperature: Temperature | float) -> Temperature:
+    if isinstance(temperature, Temperature):
+        return temperature
+    return Temperature(check_positive("temperature", temperature))
+
+
 def fold_temperature(
     model: ModelT, temperature: Temperature | float, example: Mapping[str, Any] | None = None
 ) -> ModelT:
@@ -330,9 +336,7 @@ def fold_temperature(
     Raises:
         InputError, TypeError: as in `fold_calibration`.
     """
-    given = isinstance(temperature, Temperature)
-    correction: Any = temperature if given else Temperature(check_positive("temperature", temperature))
-    return correction.fold_into(model, example)
+    return as_temperature(temperature).fold_into(model, example)
 
 
 def fold_calibration(
@@ -370,9 +374,8 @@ def fold_calibration(
             model with unmerged adapters. The model is then unchanged. For a language model, use
             `apply_calibrated_generation` instead.
     """
-    if isinstance(correction, Correction):
-        return correction.fold_into(model, example)
-    return fold_temperature(model, correction, example)
+    made = correction if isinstance(correction, Correction) else as_temperature(correction)
+    return made.fold_into(model, example)
 
 
 # The correction that a model's configuration records: `config.calibration`.

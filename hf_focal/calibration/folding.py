@@ -237,14 +237,7 @@ def _in_language_model(model: Any) -> tuple[_Place, Trial, Callable[[], Tensor]]
 
 def _norm_before(trial: Trial, head: nn.Module) -> nn.Module | None:
     """Return the last layer before the head that has a vector as its weight, such as a norm, or None."""
-    ran: list[nn.Module] = []
-    vectors = [item for item in trial.model.modules() if getattr(getattr(item, "weight", None), "ndim", 0) == 1]
-    hooks = [item.register_forward_hook(lambda module, *_: ran.append(module)) for item in (*vectors, head)]
-    try:
-        trial.logits()
-    finally:
-        for hook in hooks:
-            hook.remove()
+    ran = [item for item in trial.runs() if item is head or getattr(getattr(item, "weight", None), "ndim", 0) == 1]
     if ran.count(head) != 1:
         calls = f"{trial.name}, which has {ran.count(head)} calls"
         raise TypeError(f"model must call its head once, got {calls}: {_INSTEAD}")

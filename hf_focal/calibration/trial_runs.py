@@ -1,7 +1,7 @@
 """Trial runs of a model on one small batch: its logits, and which of its layers compute them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -55,8 +55,14 @@ class Trial:
         return type(self.model).__name__
 
     @torch.no_grad()
-    def logits(self, scales: Mapping[nn.Module, float] | None = None) -> Tensor:
-        """Return the logits (..., K). The outputs of the layers in `scales` are multiplied by the given factors."""
+    def logits(
+        self, scales: Mapping[nn.Module, float] | None = None, watch: Callable[..., Any] | None = None
+    ) -> Tensor:
+        """Return the logits (..., K).
+
+        The outputs of the layers in `scales` are multiplied by the given factors, and `watch(layer, output)` is called
+        with every layer that runs, in order.
+        """
         training = [module for module in self.model.modules() if module.training]
         devices = [self.device] if self.device.type == "cuda" else []
         with ExitStack() as stack:
@@ -65,6 +71,10 @@ class Trial:
             for layer, scale in (scales or {}).items():
                 hook = layer.register_forward_hook(lambda _, __, output, scale=scale: output * scale)
                 stack.callback(hook.remove)
+            if watch is not None:
+                for layer in self.model.modules():
+                    hook = layer.register_forward_hook(lambda layer, _, output: watch(layer, output))
+                    stack.callback(hook.remove)
             self.model.eval()  # without dropout or updates of running statistics
             try:
                 output = self.model(**self.inputs)
@@ -75,16 +85,15 @@ class Trial:
 
     def largest(self, layers: Sequence[nn.Module]) -> float:
         """Return the largest absolute output of some layers."""
-        peaks: list[Tensor] = []
-        hooks = [
-            layer.register_forward_hook(lambda _, __, output: peaks.append(output.abs().max())) for layer in layers
-        ]
-        try:
-            self.logits()
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return max((float(peak) for peak in peaks), default=0.0)
+        peaks: list[float] = []
+        self.logits(watch=lambda layer, output: peaks.append(float(output.abs().max())) if layer in layers else None)
+        return max(peaks, default=0.0)
+
+    def runs(self) -> list[nn.Module]:
+        """Return the modules in the order in which they ran."""
+        ran: list[nn.Module] = []
+        self.logits(watch=lambda layer, _: ran.append(layer))
+        return ran
 
     def logit_layers(self) -> list[nn.Module]:
         """Return the Linear or Conv2d layers, one or two, whose outputs are the logits up to linear operations.
@@ -93,14 +102,8 @@ class Trial:
         so it is with two heads that are added, but not with a soft cap. All factors are powers of two, which are exact
         in every dtype. Raise TypeError if there are no such layers.
         """
-        ran: list[nn.Module] = []
-        layers = [module for module in self.model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-        hooks = [layer.register_forward_hook(lambda module, *_: ran.append(module)) for layer in layers]
-        try:
-            before = self.logits()
-        finally:
-            for hook in hooks:
-                hook.remove()
+        before = self.logits()
+        ran: list[nn.Module] = [layer for layer in self.runs() if isinstance(layer, nn.Linear | nn.Conv2d)]
         last = list(dict.fromkeys(reversed(ran)))[:_NEAREST]
         pairs = [[one, other] for index, one in enumerate(last) for other in last[index + 1 :]]
         for candidate in [*([layer] for layer in last), *pairs]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from hf_focal.calibration import Temperature, fit_temperature
+from hf_focal.calibration import Temperature, fit_temperature, fold_temperature
 from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid as grid_sums
 from hf_focal.calibration.temperature_grid import PAPER_GRID, few_samples
@@ -378,6 +378,8 @@ def test_apply_divides_and_keeps_the_dtype(dtype):
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, 10, 15)
+    with pytest.raises(ValueError, match="temperature must be finite and positive"):
+        fold_temperature(torch.nn.Linear(2, 2), value)
 
 
 @pytest.mark.parametrize("objective", ["ece", "nll"])
