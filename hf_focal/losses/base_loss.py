@@ -73,14 +73,10 @@ class Loss(nn.Module):
                 (..., K) that has a distribution, or -100 for every class, for each sample.
             reduction: "mean" over the labels that are not ignored (0 if all labels are ignored), "sum", or "none".
             num_items: with "mean", divide the sum by this number instead of the number of labels that are not ignored,
-                as trainers that accumulate gradients do. Numbers below 1 count as 1. The value of a tensor is not
-                checked, because reading it would wait for the device.
+                as trainers that accumulate gradients do. Numbers below 1 count as 1.
 
-        Returns:
-            A scalar, or for "none" a tensor (...): float32 (float64 for float64 logits).
-
-        Raises:
-            InputError: an argument of the wrong dtype or shape, or out of range.
+        Returns a scalar, or for "none" a tensor (...): float32 (float64 for float64 logits). Raises InputError for an
+        argument of the wrong dtype or shape, or out of range.
         """
         check_reduction(reduction, num_items)
         if reduction == "none":

@@ -23,11 +23,10 @@ def num_processes() -> int:
 
 
 def sum_over_processes(counts: Tensor) -> Tensor:
-    """Sum `counts` over all processes, each of which must call this; a single process gets `counts` itself back."""
-    if num_processes() == 1:
-        return counts
+    """Sum `counts` over all processes, each of which must call this."""
     counts = counts.clone()
-    torch.distributed.all_reduce(counts)
+    if num_processes() > 1:
+        torch.distributed.all_reduce(counts)
     return counts
 
 
@@ -51,17 +50,15 @@ def mmce(logits: Tensor, labels: Tensor, *, weighted: bool = False, ignore_index
 
 
 def _mmce_of_all_processes(logits: Tensor, labels: Tensor, weighted: bool) -> Tensor:
-    """Compute `mmce` over the samples of all processes, as a term to add to the loss of each sample.
+    """Compute `mmce` over the samples of all processes, as a term T to add to the loss of each sample.
 
-    Each process adds this term T to the losses of its n samples but differentiates T only with respect to its own
-    confidences. In the mean over the N samples of all processes, the gradient of a process counts with the share
-    n / N. This function therefore multiplies the gradient by N / n, so that the gradients of the processes add up to
-    that of T. If labels are one-dimensional, every process must have the same number of labels, as the samplers of
-    `Trainer` ensure. With more dimensions (tokens), exchanging the numbers makes the host wait for the device.
+    Each process differentiates T only with respect to its own n confidences, and counts with the share n / N in the
+    mean over all N samples. With N / n times their gradients, those of the processes add up to that of T. Where labels
+    are one-dimensional, every process must have as many, as the samplers of `Trainer` ensure.
     """
     own = torch.stack(_confidences(logits, labels, IGNORE_INDEX))
     size = own.shape[1]
-    if labels.ndim != 1:
+    if labels.ndim != 1:  # exchanging the numbers of tokens makes the host wait for the device
         size = max(map(int, _all_gather(torch.tensor(size, device=own.device))))
     parts = _all_gather(F.pad(own.detach(), (0, size - own.shape[1])))  # padding does not count
     parts[torch.distributed.get_rank()] = own
@@ -99,16 +96,11 @@ def _mmce(confidence: Tensor, correct: Tensor, counts: Tensor, *, weighted: bool
     # Ties are summed separately: their kernel is 1 with derivative 0, in whatever order the sort left them.
     first = torch.searchsorted(confidence.detach(), confidence.detach())
     last = torch.searchsorted(confidence.detach(), confidence.detach(), right=True)
-    below = torch.exp(-scaled) * _exclusive_cumsum(weight * torch.exp(scaled))[first]
-    sums = _exclusive_cumsum(weight)
+    below = torch.exp(-scaled) * F.pad((weight * torch.exp(scaled)).cumsum(0), (1, 0))[first]
+    sums = F.pad(weight.cumsum(0), (1, 0))
     squared = (weight * (2 * below + sums[last] - sums[first])).sum()
     # The clamp gives the root the gradient 0 instead of NaN if every sample is right with confidence 1.
     return squared.clamp(min=1e-16).sqrt().where(squared > 1e-16, 0)
-
-
-def _exclusive_cumsum(values: Tensor) -> Tensor:
-    """Return (m + 1,): for each of the m values, the sum of the values before it; then, the sum of all values."""
-    return F.pad(torch.cumsum(values, dim=0), (1, 0))
 
 
 @register
@@ -200,13 +192,13 @@ class RecallLoss(Loss):
 
     def elementwise(self, logits: Tensor, labels: Tensor) -> Tensor:
         trains = self.training and torch.is_grad_enabled()
-        counts = hits_and_counts(logits, labels) if trains or self.ema is None else None
         if self.ema is None:
-            assert counts is not None
+            counts = hits_and_counts(logits, labels)
             recall = _recall(sum_over_processes(counts) if trains else counts)
         else:
             recall = self._average(logits)
-            if counts is not None:
+            if trains:
+                counts = hits_and_counts(logits, labels)
                 if is_transformed(counts):
                     raise NotImplementedError("logits must be plain tensors while ema counts, got those of torch.func")
                 self._counts = counts if self._counts is None else self._counts + counts
@@ -317,11 +309,6 @@ class ClassBalanced(Loss):
         """Set the weights of a sigmoid head's labels from the number of ones of each label; the mean weight is 1."""
         weights = class_balanced_weights(counts, self.beta or 0.0)
         self.weights = [weight * len(weights) / sum(weights) for weight in weights]
-
-    @property
-    def needs_class_counts(self) -> bool:
-        """Whether `set_class_counts` must still be called."""
-        return self.weights is None
 
     def get_extra_state(self) -> dict:
         """Return the weights as JSON values, which PyTorch puts into `state_dict`."""

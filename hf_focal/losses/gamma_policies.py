@@ -189,15 +189,12 @@ def adafocal_update(
 
     The confidences are split into M bins of equal mass, lowest confidence first. The γ of each bin is multiplied by
     ``exp(λ · gap)`` if γ > 0, or else by ``exp(-λ · gap)``, where gap is the bin's mean confidence minus its accuracy;
-    `switch` and the bounds then apply. As in AdaECE, each sample counts with the mean accuracy of all samples of its
-    confidence. The order of the samples therefore does not matter, and a perfectly calibrated constant predictor keeps
-    its γ.
+    `switch` and the bounds then apply (see `AdaFocalGamma`). As in AdaECE, each sample counts with the mean accuracy
+    of all samples of its confidence. The order of the samples therefore does not matter, and a perfectly calibrated
+    constant predictor keeps its γ.
 
-    Args:
-        gammas: M values of γ, one per bin.
-        confidence: (N,) top-1 confidences in [0, 1], N ≥ M.
-        correct: (N,), bool or 0/1: whether each prediction is right.
-        lam, switch, gamma_max, gamma_min: see `AdaFocalGamma`.
+    `gammas` are M values of γ, one per bin, `confidence` (N,) top-1 confidences in [0, 1], N ≥ M, and `correct` (N,),
+    bool or 0/1, whether each prediction is right.
     """
     confidence, hits = (values.double() for values in check_confidences(confidence, correct))
     num_bins, num_samples = len(gammas), len(hits)

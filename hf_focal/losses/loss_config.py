@@ -62,15 +62,10 @@ class LossConfig:
     def parse(cls, value: "str | Mapping[str, Any] | LossConfig") -> "LossConfig":
         """Create a `LossConfig` from any form in which a loss can be written.
 
-        Args:
-            value: ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping ``{"name": "focal",
-                "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file that contains it;
-                or a `LossConfig`.
-
-        Raises:
-            InputError: another type, invalid YAML, an unknown loss or option (a similar name, if any, is suggested),
-                or an option's value out of range.
-            FileNotFoundError: no file at the given path.
+        `value` is ``"focal:gamma=3"``, ``"flsd:thresholds=0.2/0.5,gammas=5/3/2"``; a mapping ``{"name": "focal",
+        "gamma": 3}``; YAML or JSON text of such a mapping, or the path of a ``.yaml`` file that contains it; or a
+        `LossConfig`. Raises InputError for another type, invalid YAML, an unknown loss or option (a similar name, if
+        any, is suggested), or an option's value out of range, and FileNotFoundError if there is no such file.
         """
         if isinstance(value, LossConfig):
             return value

@@ -107,17 +107,15 @@ def focal_from_cross_entropy(ce: Tensor, gamma: GammaPolicy | float) -> Tensor:
     check_floating("ce", ce)
     policy = gamma if isinstance(gamma, GammaPolicy) else ConstantGamma(gamma)
     chosen = policy(torch.exp(-ce.detach().clamp(min=0)))
-    if isinstance(chosen, Tensor):
-        return with_gradient(_focal_of_column, ce.unsqueeze(-1), chosen)
-    return with_gradient(lambda column, _: _focal_of_column(column, chosen), ce.unsqueeze(-1), None)
 
+    def formula(ce: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+        # Rounding in a kernel may leave a confident sample at 0 or just below.
+        ce = ce.squeeze(-1).clamp(min=1e-7 if ce.dtype == torch.float16 else 1e-30)
+        u = ce + torch.log(-torch.expm1(-ce))
+        form = focal_form(u, chosen if given is None else given)
+        return form.value, (form.of_margin / torch.sigmoid(u)).unsqueeze(-1)  # d ce / du is σ(u)
 
-def _focal_of_column(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
-    # Rounding in a kernel may leave a confident sample at 0 or just below.
-    ce = ce.squeeze(-1).clamp(min=1e-7 if ce.dtype == torch.float16 else 1e-30)
-    u = ce + torch.log(-torch.expm1(-ce))
-    form = focal_form(u, gamma)
-    return form.value, (form.of_margin / torch.sigmoid(u)).unsqueeze(-1)  # d ce / du is σ(u)
+    return with_gradient(formula, ce.unsqueeze(-1), chosen if isinstance(chosen, Tensor) else None)
 
 
 def soft_target_focal(
@@ -125,14 +123,9 @@ def soft_target_focal(
 ) -> Tensor:
     """Compute focal loss for soft targets q, ``-Σ_k q_k (1 - s_k)^γ log s_k`` with s = softmax(logits) (Kapoor 2023).
 
-    Args:
-        logits: (..., K), any floating dtype.
-        targets: (..., K), floating: q. Each sample has a distribution over the K classes, or K times `ignore_index`.
-        gamma: γ ≥ 0, the same for all samples; 0 gives cross-entropy with soft targets.
-        ignore_index: a sample whose targets are all equal to this number has loss 0 and no gradient.
-
-    Returns:
-        The loss of each sample: (...), in float32 (float64 for float64 logits).
+    Logits are (..., K), of any floating dtype, and targets (..., K), floating: q. Each sample has a distribution over
+    the K classes, or K times `ignore_index`, for which loss and gradient are 0. γ = `gamma` ≥ 0 is the same for all
+    samples; 0 gives cross-entropy. The losses (...) are float32 (float64 for float64 logits).
     """
     gamma = check_number("gamma", gamma, 0)
     targets, _ = check_soft_targets(logits, targets, ignore_index)

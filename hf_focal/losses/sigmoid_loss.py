@@ -98,15 +98,14 @@ class SigmoidLoss(Loss):
             of_label = self.of_entries.weights_of_classes(logits)
         if self.alpha is None and not self.pos_weight and of_label is None:
             return None
-        ones, zeros = (1.0, 1.0) if self.alpha is None else (self.alpha, 1 - self.alpha)
-        factor: Any = 1.0
+        ones: Any = 1.0 if self.alpha is None else self.alpha
+        zeros: Any = 1.0 if self.alpha is None else 1 - self.alpha
         if self.pos_weight:
             given, num_labels = len(self.pos_weight), logits.shape[-1]
             expected = f"must be one or {num_labels}, as the labels"
             require(given in (1, num_labels), "pos_weight", f"{expected}, got {given}")
-            factor = constant(self.pos_weight, logits, accumulation_dtype(logits))
-        difference = ones * factor - zeros
-        return (zeros, difference) if of_label is None else (zeros * of_label, difference * of_label)
+            ones = ones * constant(self.pos_weight, logits, accumulation_dtype(logits))
+        return (zeros, ones - zeros) if of_label is None else (zeros * of_label, (ones - zeros) * of_label)
 
     def entries(self, logits: Tensor, labels: Tensor, weights: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the losses, their gradient with respect to the logits, and the mask of `_read_labels`."""
@@ -140,10 +139,9 @@ def _read_labels(labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     The mask is None if the labels can be read at once and none of them is unknown.
     """
     y = labels.to(dtype)
-    if is_readable(labels):
-        sign = _sign_of_known(y)
-        if sign is not None:
-            return y, sign, None
+    sign = _sign_of_known(y) if is_readable(labels) else None
+    if sign is not None:
+        return y, sign, None
     # An unsigned label cannot be -100, but PyTorch would compare uint8 labels with 156 instead.
     unknown = (labels == -100) | labels.isnan() if labels.dtype.is_signed else (labels != labels)
     valid = (unknown | (labels == 0) | (labels == 1)).all()

@@ -27,7 +27,7 @@ def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) 
     In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
     """
     loss, train_dataset = getattr(trainer.loss, "of_entries", trainer.loss), trainer.train_dataset
-    if not isinstance(loss, ClassBalanced) or not loss.needs_class_counts:
+    if not isinstance(loss, ClassBalanced) or loss.weights is not None:
         return
     if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
         if not loss.alike:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 aten = torch.ops.aten
-READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal)
+READS = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.is_nonzero, aten.equal, aten.bincount)
 COPIES = (aten._to_copy, aten.copy_)
 
 

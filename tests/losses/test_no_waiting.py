@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 
-from hf_focal.losses import AdaFocalGamma, SampleDependentGamma, focal_from_cross_entropy
+from hf_focal.losses import AdaFocalGamma, SampleDependentGamma, build_loss, focal_from_cross_entropy
 
 from .no_waiting import no_waiting
 
@@ -79,3 +79,11 @@ def test_gammas_first_used_in_inference_mode_serve_training():
     ce = P.clone().requires_grad_()
     focal_from_cross_entropy(ce, policy).sum().backward()
     assert ce.grad.isfinite().all()
+
+
+def test_the_average_recall_waits_for_nothing():
+    loss = build_loss("recall:ema=0.5")
+    for _ in range(2):
+        with no_waiting():
+            loss(torch.empty(6, 5, device="meta", requires_grad=True), torch.empty(6, dtype=torch.long, device="meta"))
+            loss.end_step()
