@@ -47,7 +47,7 @@ from ..tasks.input_options import TASKS, InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
 from ..tasks.pipeline_tasks import classifier_task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.saving_and_pushing import label_names_of
+from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError as ScoreError
 
 _AUTO = {

@@ -8,7 +8,7 @@ from zipfile import is_zipfile
 
 from safetensors import SafetensorError, safe_open
 
-from .checkpoint_state import read_state
+from .state_and_saving import read_state
 
 _logger = logging.getLogger(__name__)
 

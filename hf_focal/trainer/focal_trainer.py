@@ -37,26 +37,45 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
-from .auxiliary_loss import AuxiliaryLoss
-from .checkpoint_state import FocalCheckpoint, LoggedLoss, check_position, check_step_size, read_state, write_state
-from .class_counts import count_classes
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
-from .evaluation_accumulators import CollectedLogits, StreamedEvaluation, TemperatureSums, TopConfidences
-from .ignored_and_repeated_samples import num_measured_samples, padded_positions, without_ignored, without_repeats
-from .loss_function import LossFunction, loss_of_head
-from .saving_and_pushing import first, fold_saved, measured_result, push_checkpoint, weight_files, write_model_card
-from .seeded_and_token_batches import seed_by_epoch
-from .setup_and_dataset_checks import (
+from .evaluation_and_correction import (
+    CollectedLogits,
+    StreamedEvaluation,
+    TemperatureSums,
+    TopConfidences,
     check_held_out,
     check_measurable,
     check_not_empty,
-    check_setup,
     evaluation_set,
     labels_of,
     search_objective,
 )
+from .loss_and_normalization import (
+    AuxiliaryLoss,
+    LossFunction,
+    count_classes,
+    loss_of_head,
+    num_measured_samples,
+    padded_positions,
+    without_ignored,
+    without_repeats,
+)
+from .state_and_saving import (
+    FocalCheckpoint,
+    LoggedLoss,
+    check_step_size,
+    first,
+    fold_saved,
+    measured_result,
+    push_checkpoint,
+    read_state,
+    weight_files,
+    write_model_card,
+    write_state,
+)
 from .training_arguments import FocalTrainingArguments
-from .training_callbacks import GammaUpdates, TrainingCallback, add_callbacks, print_lines
+from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
+from .transformers_shims import add_callbacks, check_position, check_setup, seed_by_epoch
 
 _logger = logging.getLogger(__name__)
 
@@ -385,7 +404,7 @@ class FocalTrainer(Trainer):
             args.dataloader_drop_last, args.train_sampling_strategy = given
 
     def collect(self, dataset: Any, accumulator: Any) -> Any:
-        """Add a labeled dataset to an accumulator (see `evaluation_accumulators`); return what `gather` returns."""
+        """Add a labeled dataset to an accumulator (see `evaluation_and_correction`); return what `gather` returns."""
         dataloader = self.get_eval_dataloader(dataset)
         self.evaluation_loop(dataloader, "Calibration", prediction_loss_only=True, accumulator=accumulator)
         # End the pass as predict() does, or its progress bar would continue in the next pass.

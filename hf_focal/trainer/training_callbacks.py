@@ -9,20 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import (
-    DefaultFlowCallback,
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-)
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
-from .checkpoint_state import load_renamed_weights
-from .setup_and_dataset_checks import labels_of
+from .evaluation_and_correction import labels_of
+from .transformers_shims import load_renamed_weights
 
 _logger = logging.getLogger(__name__)
 
@@ -80,17 +72,6 @@ class ProgressAndLines(ProgressCallback):
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is not None and (line := log_line(logs or {}, args, state)):
             self.training_bar.write(line)
-
-
-def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
-    """Add callbacks to a trainer. If `enable_jit_checkpoint` is on, they precede the callback of that option."""
-    later = []
-    if trainer.args.enable_jit_checkpoint:  # its callback saves at the end of a step: ours come first
-        later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
-    for callback in later:
-        trainer.remove_callback(callback)
-    for callback in (*callbacks, *later):
-        trainer.add_callback(callback)
 
 
 def print_lines(trainer: Any) -> None:

@@ -25,7 +25,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
 from hf_focal.losses import ClassBalanced
-from hf_focal.trainer import evaluation_accumulators as evaluation
+from hf_focal.trainer import evaluation_and_correction as evaluation
 from hf_focal.trainer import gamma_history
 
 ROW_LOSSES = (

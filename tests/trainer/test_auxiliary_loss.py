@@ -21,8 +21,7 @@ from transformers import (
 
 from hf_focal import build_loss, loss_func
 from hf_focal.tasks.heads import check_model
-from hf_focal.trainer.auxiliary_loss import AuxiliaryLoss
-from hf_focal.trainer.loss_function import LossFunction
+from hf_focal.trainer.loss_and_normalization import AuxiliaryLoss, LossFunction
 
 
 def switch(**options):

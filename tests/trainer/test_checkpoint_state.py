@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer.checkpoint_state import STATE_FILE, read_state, write_state
+from hf_focal.trainer.state_and_saving import STATE_FILE, read_state, write_state
 
 SAVED = {"save_strategy": "steps", "save_steps": 5, "learning_rate": 0.01, "optim": "adamw_torch"}
 

@@ -11,8 +11,8 @@ from transformers import default_data_collator
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import class_balanced_weights
-from hf_focal.trainer import class_counts as module
-from hf_focal.trainer.class_counts import class_counts
+from hf_focal.trainer import loss_and_normalization as module
+from hf_focal.trainer.loss_and_normalization import class_counts
 
 DATA = rows(45)
 EXPECTED = np.bincount([row["labels"] for row in DATA], minlength=NUM_LABELS).tolist()

@@ -239,7 +239,7 @@ def test_metrics_that_nothing_defines_are_left_out(tmp_path):
 @pytest.mark.parametrize("objective", ["ece", "adaece", "nll"])
 @pytest.mark.parametrize("limit", [21 * 4 * 8, 21 * 4 * 8 - 1, 0])  # of float64 logits: all, not the last batch, none
 def test_many_logits_are_streamed(objective, limit, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_focal.trainer.evaluation_accumulators.MAX_COLLECTED_BYTES", limit)
+    monkeypatch.setattr("hf_focal.trainer.evaluation_and_correction.MAX_COLLECTED_BYTES", limit)
     trainer = trainer_of(tmp_path, BagOfWords(), num_train_epochs=30)
     trainer.train()
     fitted = trainer.fit_temperature(objective=objective)

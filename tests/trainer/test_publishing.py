@@ -30,8 +30,8 @@ from hf_focal import Temperature, apply_calibrated_generation, calibrated_genera
 from hf_focal.calibration import correction_from_dict
 from hf_focal.cli.main import main
 from hf_focal.hub.hub_publishing import HubError, publish
-from hf_focal.trainer import FocalTrainer, FocalTrainingArguments, saving_and_pushing
-from hf_focal.trainer.saving_and_pushing import weight_files
+from hf_focal.trainer import FocalTrainer, FocalTrainingArguments, state_and_saving
+from hf_focal.trainer.state_and_saving import weight_files
 
 LOAD_FROM_HUB = """
 import json, sys
@@ -204,7 +204,7 @@ def test_the_fit_is_kept_whatever_fails_in_folding(tmp_path, caplog, monkeypatch
     def fail(*args):
         raise RuntimeError("of the model's own code")
 
-    monkeypatch.setattr(saving_and_pushing, "fold_calibration", fail)
+    monkeypatch.setattr(state_and_saving, "fold_calibration", fail)
     trainer.temperature = fitted = replace(fitted, value=1.5)
     trainer.save_calibrated()
     assert "T = 1.5 is not in the saved weights, so it must be applied" in caplog.text

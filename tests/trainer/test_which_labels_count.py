@@ -5,8 +5,8 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from hf_focal.trainer import ignored_and_repeated_samples
-from hf_focal.trainer.ignored_and_repeated_samples import num_measured_samples, without_repeats
+from hf_focal.trainer import loss_and_normalization
+from hf_focal.trainer.loss_and_normalization import num_measured_samples, without_repeats
 
 
 class State:
@@ -19,8 +19,8 @@ class State:
 @pytest.fixture
 def state(monkeypatch):
     state = State()
-    monkeypatch.setattr(ignored_and_repeated_samples, "PartialState", lambda: state)
-    monkeypatch.setattr(ignored_and_repeated_samples, "GradientState", lambda: state)
+    monkeypatch.setattr(loss_and_normalization, "PartialState", lambda: state)
+    monkeypatch.setattr(loss_and_normalization, "GradientState", lambda: state)
     return state
 
 

@@ -1,17 +1,19 @@
-"""Accumulators, to which `FocalTrainer.collect` and the evaluations of `FocalTrainer` add their batches.
-
-`update` adds a batch's logits (N, ..., K) and its labels (N, ...) or soft targets (N, ..., K). `gather` returns the
-result for the samples of all processes, and returns the same on each process.
-"""
+"""The data that is measured, and what an evaluation or the fit of a correction keeps of it."""
 
 import math
+from collections.abc import Mapping
 from functools import reduce
+from operator import itemgetter
 from typing import Any
 
+import datasets
 import torch
 from accelerate import PartialState
+from accelerate.data_loader import IterableDatasetShard
 from accelerate.utils import gather_object
 from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers.trainer_utils import has_length
 
 from ..calibration import Correction, Temperature, TemperatureStream
 from ..losses import Loss, SigmoidLoss
@@ -167,3 +169,65 @@ def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point() and labels.shape == logits.shape:
         return labels.argmax(-1).masked_fill((labels == -100).all(-1), -100)
     return labels
+
+
+def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
+    """Return `dataset` or, if it is a string, the evaluation set with this key; raise ValueError if there is none."""
+    if not isinstance(dataset, str):
+        return dataset
+    sets = eval_dataset if isinstance(eval_dataset, dict) else {}
+    if dataset not in sets:
+        raise ValueError(
+            f"{name} must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
+        )
+    return sets[dataset]
+
+
+def same_data(first: Any, second: Any) -> bool:
+    """Return whether two datasets are the same object, or the same data loaded twice."""
+    if isinstance(first, datasets.Dataset) and isinstance(second, datasets.Dataset):
+        return getattr(first, "_fingerprint", first) == getattr(second, "_fingerprint", second)
+    return first is not None and first is second
+
+
+def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
+    if same_data(dataset, train_dataset):
+        raise ValueError(
+            f"{name} must be held out, got the training set: its confidence says nothing about other data"
+        )
+
+
+def check_not_empty(name: str, dataset: Any) -> None:
+    if isinstance(dataset, dict):
+        for key, part in dataset.items():
+            check_not_empty(f"{name}[{key!r}]", part)
+    elif has_length(dataset) and len(dataset) == 0:
+        raise ValueError(f"{name} must hold at least one sample, got an empty dataset")
+
+
+def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
+    if isinstance(dataloader.dataset, IterableDatasetShard) and num_processes > 1:
+        raise ValueError(
+            "args.accelerator_config must have dispatch_batches for a stream that is measured, got "
+            "dispatch_batches=False: the samples that fill up its last batch cannot be told apart from real ones"
+        )
+    check_not_empty("the dataset to measure", dataloader.dataset)
+
+
+def search_objective(trainer: Any, compute_objective: Any) -> Any:
+    """Return the objective of a hyperparameter search: `compute_objective`, or by default a function of the metrics.
+
+    The default returns the NLL, which compares losses, options of a loss, and a loss that changes during training.
+    (Trainer's own default would add up all metrics.) Raises ValueError without `compute_objective` for several
+    evaluation sets or if the trainer has `compute_metrics`.
+    """
+    if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
+        raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
+    return compute_objective or itemgetter("eval_nll")
+
+
+def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
+    """Return the labels of a batch. If it has none, raise ValueError with a message that contains `dataset`."""
+    if batch.get("labels") is None:
+        raise ValueError(f"{dataset} must have a column 'label' or 'labels', got {', '.join(batch)}")
+    return batch["labels"]

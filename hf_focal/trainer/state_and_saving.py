@@ -1,19 +1,22 @@
-"""Saving a trained model, writing its card, and uploading it."""
+"""What `FocalTrainer` adds to checkpoints; and saving a trained model, writing its card, and uploading it."""
 
 import copy
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from shutil import copy2
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from accelerate import Accelerator
 from huggingface_hub import run_as_future
-from transformers import PreTrainedModel, Trainer
+from torch import Tensor
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import HubStrategy
 
 from ..calibration import Correction, Temperature, fold_calibration
@@ -26,11 +29,11 @@ from ..reports.report_folder import diagrams_of
 from ..tasks.heads import Head, head_of, without_adapter
 from ..tasks.pipeline_tasks import PIPELINES, classifier_task
 from ..utils.atomic_write import write_whole
-from .setup_and_dataset_checks import evaluation_set, same_data
+from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
+STATE_FILE = "focal_state.json"
 _logger = logging.getLogger(__name__)
-
 _GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # Training arguments that a model card lists if they are set, and the names under which it lists them.
 _SETTINGS = {
@@ -48,6 +51,83 @@ _SETTINGS = {
     "loss_reduction": "reduction of the loss",
     "seed": "seed",
 }
+
+
+class FocalCheckpoint(TrainerCallback, ExportableState):
+    """An idle callback, whose name in ``trainer_state.json`` marks a checkpoint as written by `FocalTrainer`."""
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {}}
+
+
+def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
+    write_whole(Path(checkpoint, STATE_FILE), json.dumps(state, indent=2) + "\n")
+
+
+def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
+    """Return the state that `FocalTrainer` saved in a checkpoint, or None if a different trainer saved the checkpoint.
+
+    Raises ValueError if `FocalTrainer` saved the checkpoint, but the file with the state is missing or not valid JSON.
+    """
+    file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
+    if file.is_file():
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{file} is not valid JSON ({error}): resume from another checkpoint") from error
+    if not trainer_state.is_file():
+        return None  # not a checkpoint; Trainer raises the error
+    marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
+    # Earlier versions kept their state in trainer_state.json, under the name "FocalTrainer".
+    if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
+        raise ValueError(
+            f"checkpoint {str(checkpoint)!r} must contain {STATE_FILE}, the state of its loss, which FocalTrainer "
+            "saves: resume from another checkpoint"
+        )
+    return None
+
+
+def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
+    """Raise ValueError if training for epochs would resume with another number of samples per step than was `saved`.
+
+    Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes it would take
+    the middle of the training for its end. Training for `max_steps` may resume so.
+    """
+    now, args = trainer.get_total_train_batch_size(trainer.args), trainer.args
+    before = now if saved is None else saved.get("samples_per_step", now)
+    if before != now and args.max_steps <= 0 and not args.auto_find_batch_size:
+        raise ValueError(
+            "per_device_train_batch_size × gradient_accumulation_steps × number of processes must be that of the "
+            f"checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; max_steps, with "
+            "which training ends after a number of steps, not of epochs, accepts that"
+        )
+
+
+@dataclass
+class LoggedLoss:
+    """Sums of the losses of all steps, kept because Trainer's own sums restart at 0 in a resumed run. All processes
+    must call each method."""
+
+    first_step: int  # the number of steps before the first one that is summed
+    last_log: int  # the step of the last log
+    total: float = 0.0  # up to the last log
+    pending: Tensor | float = 0.0  # since the last log
+
+    def reduce(self, accelerator: Accelerator) -> float:
+        """Replace `pending` by its average over all processes, a float, and return this average."""
+        if isinstance(self.pending, Tensor):
+            self.pending = float(accelerator.reduce(self.pending, "mean"))
+        return self.pending
+
+    def mean_since_last_log(self, step: int, accelerator: Accelerator) -> float:
+        """Return the mean loss of the steps since the last log, and record `step` as the step of the last log."""
+        pending, steps = self.reduce(accelerator), step - self.last_log
+        self.total, self.pending, self.last_log = self.total + pending, 0.0, step
+        return pending / steps
+
+    def mean(self, step: int, accelerator: Accelerator) -> float:
+        """Return the mean loss of all steps after `first_step`, up to `step`."""
+        return (self.total + self.reduce(accelerator)) / max(step - self.first_step, 1)
 
 
 def weight_files(folder: Path) -> dict[Path, tuple[int, int]]:

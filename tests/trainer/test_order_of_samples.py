@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, SequentialSampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from hf_focal.trainer.seeded_and_token_batches import SeededByEpoch, TokenBatches, seed_by_epoch, token_lengths
+from hf_focal.trainer.seq2seq_trainer import TokenBatches, token_lengths
+from hf_focal.trainer.transformers_shims import SeededByEpoch, seed_by_epoch
 
 SAMPLES = st.lists(st.integers(0, 40), min_size=1, max_size=120)
 

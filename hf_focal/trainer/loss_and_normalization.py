@@ -1,0 +1,427 @@
+"""The loss of an optimizer step: which labels count, their number, and what models add to the loss."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import datasets
+import pyarrow.compute
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
+from accelerate.state import GradientState
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset
+from transformers import Trainer
+from transformers.trainer_utils import has_length
+
+from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
+from ..losses.base_loss import divide
+from ..tasks.heads import Head, without_adapter
+from .deferred_logits import DeferredLogits
+from .evaluation_and_correction import labels_of
+
+# Field of a model's output -> names under which the model or its configuration may hold the field's coefficient.
+_FIELDS = {
+    "aux_loss": ("router_aux_loss_coef", "aux_loss_coef"),
+    "encoder_aux_loss": ("router_aux_loss_coef",),
+    "decoder_aux_loss": ("router_aux_loss_coef",),
+    "encoder_z_loss": ("router_z_loss_coef",),
+    "decoder_z_loss": ("router_z_loss_coef",),
+}
+_logger = logging.getLogger(__name__)
+
+
+class LossFunction:
+    """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
+
+    def __init__(self, loss: Loss, reduction: str = "mean", head: Head = Head.CLASSES, auxiliary: Any = None):
+        if reduction not in ("mean", "sum"):
+            raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
+        self.loss, self.reduction, self.head, self.auxiliary = loss, reduction, head, auxiliary
+        self.sigmoid = isinstance(loss, SigmoidLoss)
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
+        self.logits_of(outputs)  # first, since models without logits have differently named labels
+        if labels is None:
+            raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
+        if not isinstance(labels, Tensor):
+            raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
+        logits, labels = self.logits_and_targets(outputs, labels)
+        soft = labels.is_floating_point() and labels.shape == logits.shape and not self.sigmoid
+        if num_items_in_batch is not None and soft:
+            # Trainer counts the elements of the labels: K for each soft target.
+            num_items_in_batch = num_items_in_batch / logits.shape[-1]
+        options: Any = {"reduction": "sum"} if self.reduction == "sum" else {"num_items": num_items_in_batch}
+        if isinstance(logits, DeferredLogits):
+            total = logits.loss(self.loss, labels, **options)
+        else:
+            total = self.loss(logits, labels, **options)
+        if self.auxiliary is not None:
+            items = labels[..., 0] if soft else labels
+            total = total + self.auxiliary(outputs, items, num_items_in_batch, self.reduction)
+        return total
+
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+        """Return the logits (..., K) of a model's output and the labels (...) that they predict."""
+        logits = self.logits_of(outputs)
+        if self.sigmoid and logits.shape == (*labels.shape, 1):
+            return logits, labels.unsqueeze(-1)  # one logit
+        if self.head is Head.PIXELS:
+            return logits_of_pixels(logits, labels), labels
+        return (logits[..., :-1, :], labels[..., 1:]) if self.head is Head.NEXT_TOKENS else (logits, labels)
+
+    def logits_of(self, outputs: Any) -> Any:
+        """Return the logits of a model's output, which has no loss: the field `logits` of a mapping, the first element
+        of a tuple, or the output itself. For answer spans, stack the logits of starts and ends as (N, 2, L)."""
+        names = ("start_logits", "end_logits")
+        if self.head is Head.SPANS and isinstance(outputs, tuple):
+            return torch.stack(outputs[:2], 1)
+        if self.head is Head.SPANS and all(name in outputs for name in names):
+            return torch.stack([outputs[name] for name in names], 1)
+        if not isinstance(outputs, Mapping):
+            return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
+        if "logits" not in outputs:
+            raise ValueError(
+                f"model must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: "
+                "there is no softmax that could be calibrated"
+            )
+        return outputs["logits"]
+
+
+def loss_of_head(head: Head, config: LossConfig) -> Loss:
+    """Build the loss of `config` for a kind of head. Raises ValueError if the loss weights classes, but the head
+    predicts positions, as in extractive question answering."""
+    loss = build_loss(config, "sigmoid" if head is Head.LABELS else "softmax")
+    if head is Head.SPANS and isinstance(loss, RecallLoss | ClassBalanced):
+        raise ValueError(
+            f"args.loss must not weight classes for extractive question answering, got {config}: its positions are no "
+            "classes"
+        )
+    return loss
+
+
+def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
+    """Convert logits (N, K, h, w) to (N, H, W, K) for labels (N, H, W), with the models' own interpolation."""
+    if logits.ndim != 4 or labels.ndim != 3 or len(logits) != len(labels):
+        raise ValueError(
+            "labels must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels "
+            f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
+        )
+    # With the classes last in memory, each pixel's logits are contiguous, and the loss needs no copy.
+    logits = logits.contiguous(memory_format=torch.channels_last)
+    if logits.shape[-2:] != labels.shape[-2:]:
+        logits = F.interpolate(logits, labels.shape[-2:], mode="bilinear", align_corners=False)
+    return logits.permute(0, 2, 3, 1)
+
+
+class StockLossFunction(LossFunction):
+    """A `LossFunction` for stock trainers, which rejects unsupported models by what their outputs and labels show."""
+
+    def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
+        logits = self.logits_of(outputs)
+        if not self.sigmoid and (labels.is_floating_point() or labels.shape == logits.shape):
+            raise ValueError(
+                f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)} for logits "
+                f"{tuple(logits.shape)}: a model of problem_type 'multi_label_classification' needs "
+                "loss_func(..., link='sigmoid'); a regression has no probabilities; soft targets are for FocalTrainer"
+            )
+        if fields := auxiliary_fields(outputs):
+            raise ValueError(
+                f"model.config.output_router_logits must be False for loss_func, got an output with "
+                f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
+            )
+        logits, targets = super().logits_and_targets(outputs, labels)
+        if not self.sigmoid and logits.shape[:-1] != targets.shape:
+            raise ValueError(
+                f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
+                "head that aligns them otherwise (CTC) or has several labels per sample is not supported"
+            )
+        return logits, targets
+
+
+def loss_func(
+    loss: str | Mapping[str, Any] | LossConfig,
+    reduction: str = "mean",
+    shift_labels: bool = False,
+    link: str = "softmax",
+) -> LossFunction:
+    """Return a loss for any stock trainer: ``Trainer(..., compute_loss_func=loss_func("focal:gamma=3"))``.
+
+    The mean divides by `num_items_in_batch`, so the gradient does not depend on how a batch is split into accumulation
+    steps and processes. MMCE is an exception, because it is not a sum over samples; ``mmce:gather=true`` computes MMCE
+    over the samples of all processes. The loss ``recall`` always takes the recall over all processes.
+
+    Args:
+        loss: anything that `LossConfig.parse` accepts.
+        reduction: "mean" over the items of an optimizer step, or their "sum".
+        shift_labels: whether position i predicts label i + 1. Set it for causal language models, also with TRL's
+            `SFTTrainer` (which, as announced, drops `compute_loss_func` in TRL 2.0). If the name of the model's class
+            does not end in ForCausalLM (GPT2LMHeadModel), the first label of each sequence must be -100, because
+            Trainer counts it.
+        link: "sigmoid" for several labels per sample, or for a single logit. Unknown labels must then be -100, because
+            Trainer would count a NaN as a label.
+
+    Raises:
+        ValueError: what `LossConfig.parse` raises, or a loss that only `FocalTrainer` can drive: its γ changes during
+            training, it averages recall over steps, or it weights classes by their numbers of training labels. The
+            returned function raises ValueError for floating labels and labels of the logits' shape, unless `link` is
+            "sigmoid"; for labels that do not match the logits one to one (CTC); for an output without logits; and for
+            an output with the auxiliary loss of a mixture of experts.
+    """
+    built = build_loss(loss, link)
+    if built.trainer_duty is not None:
+        raise ValueError(
+            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "
+            f"{built.trainer_duty}: use FocalTrainer"
+        )
+    return StockLossFunction(built, reduction, Head.NEXT_TOKENS if shift_labels else Head.CLASSES)
+
+
+def auxiliary_fields(outputs: Any) -> list[str]:
+    """Return the names of an output's fields that hold an auxiliary loss: none unless `output_router_logits` is on."""
+    return [name for name in _FIELDS if isinstance(outputs.get(name), Tensor)] if isinstance(outputs, Mapping) else []
+
+
+class AuxiliaryLoss:
+    """The term that a model adds to its own loss if `output_router_logits` is on. In an optimizer step, the terms of
+    the micro-batches are weighted by their numbers of labels."""
+
+    def __init__(self, model: nn.Module):
+        self._model: Any = without_adapter(model)
+        # (2,): sums over the micro-batches since the last log, of share · term and of share, where share is
+        # the fraction of the step's labels that the micro-batch has.
+        self.running: Tensor | None = None
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items: Any, reduction: str) -> Tensor | float:
+        """Return the term to add to the loss of a micro-batch with `labels` (...).
+
+        `num_items` is the number of labels in the whole optimizer step, or None if the micro-batch is the whole step.
+        The term is multiplied by the micro-batch's number of labels and, unless `reduction` is "sum", divided by
+        `num_items`.
+        """
+        fields = auxiliary_fields(outputs)
+        if not fields:
+            return 0.0
+        term = torch.stack([self._coefficient(name) * outputs[name].to(labels.device) for name in fields]).sum()
+        count = (labels != -100).sum()
+        share = divide(count, count if num_items is None else num_items)
+        if torch.is_grad_enabled():
+            seen = torch.stack([share * term.detach(), share]).float()
+            self.running = seen if self.running is None else self.running + seen
+        return term * (count if reduction == "sum" else share)
+
+    def mean(self, accelerator: Accelerator) -> float | None:
+        """Return the mean of the terms on all processes since the last log, or None without terms; reset `running`."""
+        if self.running is None:
+            return None
+        total, share = accelerator.reduce(self.running, "sum").tolist()
+        self.running = None
+        return total / max(share, 1e-9)
+
+    def state(self, accelerator: Accelerator) -> list[float] | None:
+        """Replace `running` by its average over all processes, and return this average as a list (None if not set)."""
+        self.running = None if self.running is None else accelerator.reduce(self.running, "mean")
+        return None if self.running is None else self.running.tolist()
+
+    def _coefficient(self, field: str) -> float:
+        config: Any = getattr(self._model, "config", None)
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        for owner, name in product((self._model, text), _FIELDS[field]):
+            if hasattr(owner, name):
+                return getattr(owner, name)
+        raise ValueError(
+            f"model must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in "
+            f"{type(self._model).__name__}: set output_router_logits=False to train without"
+        )
+
+
+def count_classes(trainer: Trainer, train_dataloader: DataLoader | None = None) -> None:
+    """Pass the class counts to the loss of a `FocalTrainer` if the loss needs them and does not have them yet.
+
+    In an evaluation without a training set whose labels can be counted, the loss weights all classes equally.
+    """
+    loss, train_dataset = getattr(trainer.loss, "of_entries", trainer.loss), trainer.train_dataset
+    if not isinstance(loss, ClassBalanced) or loss.weights is not None:
+        return
+    if train_dataloader is None and not has_length(train_dataset):  # an evaluation without training data, or a stream
+        if not loss.alike:
+            _logger.warning(
+                "without training labels to count, the loss %s weights all classes equally", trainer.loss_config
+            )
+        loss.alike = True
+        return
+    loader = trainer.get_train_dataloader() if train_dataloader is None else train_dataloader
+    set_counts = loss.set_label_counts if trainer.head is Head.LABELS else loss.set_class_counts
+    set_counts(class_counts(trainer, loader))
+
+
+def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
+    """Return the number of training labels of each class, up to the last class that occurs; -100 does not count.
+
+    For a model with a sigmoid per label, return the number of ones of each label instead.
+
+    Class indices of samples or tokens are read from the dataset's attribute `labels` if it is a tensor, or from the
+    column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the labels are
+    read from collated batches: each process collates a share of the dataset once.
+
+    Raises ValueError for an `IterableDataset`, whose labels cannot be counted before training.
+    """
+    dataset: Any = train_dataloader.dataset
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"train_dataset must have a length with loss {trainer.loss_config}, which counts its labels beforehand, "
+            f"got {type(dataset).__name__}, a stream: give class_balanced:weights="
+        )
+    if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
+        return _count([dataset.labels]).tolist()
+    column = _label_column(dataset) if trainer.head is Head.CLASSES else None
+    if column is not None:
+        table = dataset.with_format("arrow").select_columns(column)
+        return _count(_flat(batch[column]) for batch in table.iter(batch_size=100_000)).tolist()
+    loader = DataLoader(
+        Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size)),
+        trainer.args.per_device_train_batch_size,
+        collate_fn=train_dataloader.collate_fn,
+        num_workers=trainer.args.dataloader_num_workers,
+        generator=torch.Generator(),  # instead of PyTorch's global generator
+    )
+    batches = (labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
+    return _sum(gather_object([_count(batches, ones=trainer.head is Head.LABELS)])).tolist()
+
+
+def _label_column(dataset: Any) -> str | None:
+    """Return the name of the column with the class labels, or None if they must be read from collated batches."""
+    if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
+        return None
+    names = {"labels", "label"} & dataset.features.keys()
+    for name in names if len(names) == 1 else ():  # with both, the collator chooses
+        feature = dataset.features.get(name)
+        while isinstance(feature, datasets.List | datasets.LargeList):
+            feature = feature.feature
+        if isinstance(feature, datasets.ClassLabel) or getattr(feature, "dtype", "").startswith(("int", "uint")):
+            return name
+    return None
+
+
+def _flat(column: Any) -> Tensor:
+    """Return all integers of an Arrow column of integers, or of lists of any depth, as a tensor (N,)."""
+    while hasattr(column.type, "value_type"):
+        column = pyarrow.compute.list_flatten(column)
+    return torch.from_numpy(column.to_numpy().astype("int64"))
+
+
+def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
+    """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
+    counts = torch.zeros(0, dtype=torch.int64)
+    for labels in batches:
+        if labels.is_floating_point() and not ones:
+            raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
+        of_batch = (labels.reshape(len(labels), -1) == 1).sum(0) if ones else torch.bincount(labels[labels != -100])
+        counts = _sum([counts, of_batch])
+    return counts
+
+
+def _sum(counts: Sequence[Tensor]) -> Tensor:
+    return pad_sequence(list(counts), batch_first=True).sum(0)
+
+
+def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
+    """Return the batch with -100 in place of the labels that must not count.
+
+    These labels are NaN, the labels of pixels that the model's configuration says to ignore, and the label of the
+    first token of each sequence. For extractive question answering, the starts and ends of the answers become `labels`
+    (N, 2). As in the models' own loss, -100 replaces positions beyond the sequence, and 0 replaces negative positions.
+    """
+    if head is Head.SPANS and {"start_positions", "end_positions"} <= batch.keys():
+        batch = dict(batch)
+        columns = [batch.pop(name).reshape(-1) for name in ("start_positions", "end_positions")]
+        positions = torch.stack(columns, 1).clamp(min=0)
+        sequence = batch["input_ids"] if "input_ids" in batch else batch["inputs_embeds"]
+        return {**batch, "labels": positions.masked_fill(positions >= sequence.shape[1], -100)}
+    labels = batch.get("labels")
+    if head is Head.LABELS and labels is not None and labels.is_floating_point():
+        return {**batch, "labels": labels.masked_fill(labels.isnan(), -100)}  # Trainer counts labels that are not -100
+    if head not in (Head.PIXELS, Head.NEXT_TOKENS) or labels is None or labels.is_floating_point():
+        return batch  # the loss handles missing and floating labels
+    if head is Head.PIXELS:
+        config = getattr(model, "config", None)
+        default = getattr(config, "loss_ignore_index", 255)  # UperNet's name
+        ignored = getattr(config, "semantic_loss_ignore_index", default)
+        labels = labels.long()  # in uint8, -100 would be 156
+        return {**batch, "labels": labels.masked_fill(labels == ignored, -100)}
+    # No token precedes the first. Trainer counts its label for some causal language models but not for others.
+    labels = labels.clone()
+    labels[..., 0] = -100
+    return {**batch, "labels": labels}
+
+
+def padded_positions(logits: Tensor, head: Head, model: Any) -> Tensor:
+    """Pad the logits (N, 2, L) of answer spans with -inf to the length of the model's longest possible sequence, so
+    that all batches have the same number of classes. Return logits of other heads unchanged."""
+    if head is not Head.SPANS:
+        return logits
+    longest = getattr(model.config, "max_position_embeddings", 4096)  # some models have no limit
+    return F.pad(logits, (0, max(0, longest - logits.shape[-1])), value=-torch.inf)
+
+
+def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
+    """Return the training batch with -100 as the labels of samples that only fill up the last batch of an epoch.
+
+    `loader` is the loader of a whole epoch as Accelerate prepared it, even in a resumed epoch. `dataset` is the
+    training set.
+    """
+    if PartialState().num_processes == 1 or not GradientState().end_of_dataloader or batch.get("labels") is None:
+        return batch
+    own = _num_own_samples(len(batch["labels"]), _num_distinct_in_last_batch(loader, dataset))
+    if own < len(batch["labels"]):
+        batch["labels"] = batch["labels"].clone()
+        batch["labels"][own:] = -100
+    return batch
+
+
+def num_measured_samples(num_samples: int, batch_size: int) -> int:
+    """Return how many of the `num_samples` samples in this process's evaluation batch are not repeats. On several
+    processes, raise ValueError if there are more than `batch_size` of them."""
+    if PartialState().num_processes == 1:
+        return num_samples
+    if num_samples > batch_size:
+        raise ValueError(
+            f"labels must have one entry per sample to be measured on several processes, got {num_samples} in a batch "
+            f"of at most {batch_size} samples"
+        )
+    state = GradientState()
+    return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
+
+
+def _num_own_samples(num_samples: int, distinct: int) -> int:
+    """Return how many of this process's `num_samples` samples are among the first `distinct` samples of the last
+    global batch. Return all of them if `distinct` is 0 or less, because the batch then has no repeats."""
+    if distinct <= 0:
+        return num_samples
+    return min(max(distinct - PartialState().process_index * num_samples, 0), num_samples)
+
+
+def _num_distinct_in_last_batch(loader: DataLoader, dataset: Any) -> int:
+    """Return how many samples in an epoch's last global batch are not repeats; at most 0 if there are no repeats."""
+    # The loader's `remainder` does not help: the loader of a resumed epoch does not set it, and it is wrong for
+    # samplers that yield more or fewer samples than the dataset has.
+    if isinstance(loader, DataLoaderDispatcher):  # the first process reads for all processes and counts the samples
+        return loader.gradient_state.remainder
+    if isinstance(loader.dataset, IterableDatasetShard):
+        shard, num_samples = loader.dataset, len(dataset) if has_length(dataset) else 0
+        batch_size = shard.batch_size
+    else:
+        shard = loader.batch_sampler
+        # A batch sampler that assigns samples to processes itself (`batch_rebalance`) may repeat them anywhere.
+        if not isinstance(shard, BatchSamplerShard) or not isinstance(shard.batch_sampler, BatchSampler):
+            return 0
+        if shard.drop_last or shard.num_processes == 1:
+            return 0
+        sampler: Any = shard.batch_sampler.sampler
+        num_samples, batch_size = len(sampler), shard.batch_sampler.batch_size
+    return num_samples % (batch_size * (1 if shard.split_batches else shard.num_processes))
