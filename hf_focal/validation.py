@@ -16,7 +16,8 @@ class InputError(ValueError):
     """Input that the user can correct. The message is one line: the argument, what was expected, and what was given.
 
     Args:
-        argument: the name of the argument, as the user knows it.
+        argument: the name of the argument, as the user knows it; "" if a library raised the error, whose message names
+            what it is about.
         problem: the rest of the message, which follows the name, such as "must be at least 1, got 0".
     """
 
@@ -25,7 +26,7 @@ class InputError(ValueError):
         self.argument = argument
 
     def __str__(self) -> str:
-        return " ".join(self.args)
+        return " ".join(filter(None, self.args))
 
 
 def require(condition: bool, argument: str, problem: str) -> None:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ..validation import InputError
+
 SCORES = ("letters", "text")
 _TEMPLATES = {"letters": "{question}\n{options}\nAnswer:", "text": "{question}\nAnswer:"}
 
@@ -121,9 +123,10 @@ def answer_indices(
             index = set() if isinstance(answer, bool) or answer != int(answer) else {int(answer)}
             found = index & set(range(len(options)))
         if len(found) != 1:
-            raise ValueError(
-                f"answers must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
-                f"option's text, got {answer!r} for question {row}" + ", which is two of these" * (len(found) > 1)
+            raise InputError(
+                "answers",
+                f"must be an index from 0 to {len(options) - 1}, one of the letters {', '.join(own)} or an "
+                f"option's text, got {answer!r} for question {row}" + ", which is two of these" * (len(found) > 1),
             )
         indices.append(found.pop())
     return torch.tensor(indices)
@@ -141,14 +144,16 @@ def encode_choices(
 ) -> EncodedQuestions:
     """Convert questions to token ids. Arguments and errors are those of `score_choices`, which calls this first."""
     if score not in SCORES:
-        raise ValueError(f"score must be {' or '.join(map(repr, SCORES))}, got {score!r}")
+        raise InputError("score", f"must be {' or '.join(map(repr, SCORES))}, got {score!r}")
     if len(questions) != len(choices) or not len(questions):
-        raise ValueError(f"choices must be those of each question, got {len(choices)} for {len(questions)} questions")
+        raise InputError(
+            "choices", f"must be those of each question, got {len(choices)} for {len(questions)} questions"
+        )
     sizes = [len(options) for options in choices]
     if min(sizes) < 2 or max(sizes) > len(letters):
         size = min(sizes) if min(sizes) < 2 else max(sizes)
         expected = f"2 to {len(letters)} options, as there are letters"
-        raise ValueError(f"choices must have {expected}, got {size} for question {sizes.index(size)}")
+        raise InputError("choices", f"must have {expected}, got {size} for question {sizes.index(size)}")
     template = _TEMPLATES[score] if template is None else template
     texts = []
     for question, options in zip(questions, choices, strict=True):
@@ -157,7 +162,7 @@ def encode_choices(
             text = template.format(question=question, options=lines)
         except (LookupError, ValueError, AttributeError) as error:
             expected = "no fields but {question} and {options}"
-            raise ValueError(f"template must have {expected}, got {template!r}") from error
+            raise InputError("template", f"must have {expected}, got {template!r}") from error
         if chat:
             turn = [{"role": "user", "content": text}]
             text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
@@ -187,26 +192,29 @@ def encode_choices(
         used = list(letters)[: max(sizes)]
         for letter, ids in zip(used, encoded([texts[0] + gaps[0] + letter for letter in used]), strict=True):
             if ids[:-1] != prompts[0] or ids[-1] in letter_ids:
-                raise ValueError(
-                    f"letters must each be one token of their own after the prompt, got {letter!r}, with the prompt's "
-                    f"end {texts[0][-20:]!r}: the template must not end in a space, or use score='text'"
+                raise InputError(
+                    "letters",
+                    f"must each be one token of their own after the prompt, got {letter!r}, with the prompt's "
+                    f"end {texts[0][-20:]!r}: the template must not end in a space, or use score='text'",
                 )
             letter_ids.append(ids[-1])
         first = encoded([text + gap + used[0] for text, gap in zip(texts, gaps, strict=True)])
         for row, (ids, prompt) in enumerate(zip(first, prompts, strict=True)):
             if ids != [*prompt, letter_ids[0]]:
-                raise ValueError(
-                    f"template must end in the same text for all questions, got {texts[row][-20:]!r} for question "
-                    f"{row}, after which {used[0]!r} is another token"
+                raise InputError(
+                    "template",
+                    f"must end in the same text for all questions, got {texts[row][-20:]!r} for question "
+                    f"{row}, after which {used[0]!r} is another token",
                 )
         asked = [_Question([ids], [len(ids) - 1], size) for ids, size in zip(first, sizes, strict=True)]
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     lengths = [max(map(len, question.sequences)) - 1 for question in asked]  # the last token is not an input
     if positions is not None and max(lengths) > positions:
         row = lengths.index(max(lengths))
-        raise ValueError(
-            f"questions must fit into the model's {positions:,} positions, got {lengths[row]:,} tokens for question "
-            f"{row}, the longest of {sum(length > positions for length in lengths):,} that do not fit"
+        raise InputError(
+            "questions",
+            f"must fit into the model's {positions:,} positions, got {lengths[row]:,} tokens for question "
+            f"{row}, the longest of {sum(length > positions for length in lengths):,} that do not fit",
         )
     return EncodedQuestions(asked, letter_ids)
 

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
             _run(command, arguments)
     except (ValueError, OSError) as error:
         if command in ("evaluate", "calibrate"):
-            from ..tasks.input_errors import InputError
+            from ..validation import InputError
 
             if not isinstance(error, InputError):  # a bug, which keeps its traceback
                 raise
@@ -116,7 +116,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
     from huggingface_hub.utils import logging
 
     from ..reports.text_summary import summary
-    from ..tasks.input_errors import InputError
+    from ..validation import InputError
 
     logging.set_verbosity_error()  # no message for each failed attempt to reach the Hub
     if "label_map" in arguments:
@@ -124,7 +124,7 @@ def _measure(measure: Callable[..., Any], arguments: dict[str, Any]) -> None:
         arguments["label_map"] = dict(pairs)
         if len(arguments["label_map"]) < len(pairs):
             given = " ".join(map("=".join, pairs))
-            raise InputError(f"label_map must map each label of the data once, got {given!r}")
+            raise InputError("label_map", f"must map each label of the data once, got {given!r}")
 
     def show(result: Any) -> None:
         if _is_main_process():

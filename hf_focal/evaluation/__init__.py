@@ -1,6 +1,6 @@
 """Evaluation and calibration of trained models: what `hf-focal evaluate` and `hf-focal calibrate` do."""
 
-from ..tasks.input_errors import InputError
+from ..validation import InputError
 from .model_calibration import calibrate_model
 from .model_evaluation import evaluate_model
 from .output_folder import NotPublishedError

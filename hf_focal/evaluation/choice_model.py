@@ -12,7 +12,8 @@ from torch import Tensor
 from ..calibration import Temperature, fit_temperature
 from ..choices.option_scores import SCORES, answer_indices, encode_choices
 from ..metrics import CalibrationMetrics
-from ..tasks.input_errors import InputError, explained
+from ..tasks.input_errors import explained
+from ..validation import InputError
 from .trained_model import TrainedModel
 
 
@@ -60,13 +61,13 @@ class ChoiceModel(TrainedModel):
         super().__init__(*arguments)
         options = self.options
         if self.task != "causal-lm":
-            raise InputError(f"question_column must be absent for {self.name!r}, of the task {self.task}")
+            raise InputError("question_column", f"must be absent for {self.name!r}, of the task {self.task}")
         if self.args.world_size > 1:
-            raise InputError(f"multiple choice must run in one process, got {self.args.world_size}")
+            raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
         if options.score not in SCORES:
-            raise InputError(f"score must be {' or '.join(SCORES)}, got {options.score!r}")
+            raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
         if options.max_length is not None:
-            raise InputError(f"max_length must be absent: no question is truncated, got {options.max_length}")
+            raise InputError("max_length", f"must be absent: no question is truncated, got {options.max_length}")
         self.task = "multiple-choice"
 
     @cached_property

@@ -15,8 +15,9 @@ from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
-from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.input_errors import explained, one_line
 from ..tasks.pipeline_tasks import PIPELINES
+from ..validation import InputError
 from .choice_model import load_trained
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import TrainedModel, overlap_notes
@@ -69,12 +70,12 @@ def calibrate_model(
     with explained():
         check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (*METHODS, "auto"):
-            raise InputError(f"calibration must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
+            raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
         if per_label and (objective, calibration) != ("nll", "temperature"):
             given = f"objective {objective!r} and calibration {calibration!r}"
-            raise InputError(f"per_label must come with objective 'nll' and calibration 'temperature', got {given}")
+            raise InputError("per_label", f"must come with objective 'nll' and calibration 'temperature', got {given}")
     if private is not None and push_to_hub is None:
-        raise InputError("push_to_hub must be given if private is, got None")
+        raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
     if test_dataset is not None or test_split is not None:
         test_data = ("test_dataset", dataset if test_dataset is None else test_dataset, test_split, "test")
@@ -82,7 +83,7 @@ def calibrate_model(
     with explained():
         locations = dataset_location(*fit_data), dataset_location(*test_data)
     if has_test and locations[0] == locations[1]:
-        raise InputError(f"test_dataset must hold different samples from dataset, got the same ones of {dataset!r}")
+        raise InputError("test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}")
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options)
         trained.check_fit(calibration, per_label)
@@ -92,7 +93,7 @@ def calibrate_model(
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task == "multiple-choice" and trained.options.score == "text":
             raise InputError(
-                "output and push_to_hub must be absent if score is 'text': no weights can hold the T of texts"
+                "output and push_to_hub", "must be absent if score is 'text': no weights can hold the T of texts"
             )
         if saves and not trained.generates:
             _check_foldable(trained)
@@ -137,7 +138,7 @@ def _check_foldable(trained: TrainedModel) -> None:
     try:
         fold_temperature(trained.model, 1.0)  # changes no weight
     except (TypeError, ValueError) as error:
-        raise InputError(f"the temperature cannot be folded into this model: {one_line(error)}") from error
+        raise InputError("the temperature", f"cannot be folded into this model: {one_line(error)}") from error
     if trained.calibration:
         trained.model.config.calibration = trained.calibration
     else:

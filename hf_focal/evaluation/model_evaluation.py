@@ -9,7 +9,8 @@ from ..metrics import CalibrationMetrics
 from ..reports import RunResult, write_report
 from ..tasks.dataset_loading import dataset_location
 from ..tasks.heads import MULTI_LABEL
-from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.input_errors import explained, one_line
+from ..validation import InputError
 from .choice_model import load_trained
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import overlap_notes
@@ -57,15 +58,15 @@ def evaluate_model(
     if wants_threshold:
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
-                raise InputError("threshold_dataset must hold different samples from dataset, got the same ones")
+                raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
     elif given := threshold_dataset or threshold_split:
         argument = "threshold_dataset" if threshold_dataset else "threshold_split"
-        raise InputError(f"{argument} must come with precision or coverage, got {given!r} alone")
+        raise InputError(argument, f"must come with precision or coverage, got {given!r} alone")
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options)
         if wants_threshold and trained.config.problem_type == MULTI_LABEL:
             raise InputError(
-                f"precision and coverage must be absent for {trained.name!r}: its labels have no single confidence"
+                "precision and coverage", f"must be absent for {trained.name!r}: its labels have no single confidence"
             )
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}

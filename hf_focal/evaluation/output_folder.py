@@ -6,16 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..reports import RunResult
-from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.input_errors import explained, one_line
 from ..utils.atomic_write import full_disk
 from ..utils.folder_lock import LOCK, lock_folder, unlock_folder
+from ..validation import InputError
 
 
 class NotPublishedError(InputError):
     """A measured model could not be corrected, saved, or published. `result` holds the measurements."""
 
     def __init__(self, message: str, result: RunResult):
-        super().__init__(message)
+        super().__init__("", message)
         self.result = result
 
 
@@ -29,12 +30,12 @@ def new_folder(output: str | Path | None) -> Iterator[None]:
     is_new = not os.path.exists(output)  # `Path.exists` raises for a name that is too long
     with explained():
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"output must be a new folder, got the file {str(output)!r}")
+            raise InputError("output", f"must be a new folder, got the file {str(output)!r}")
         if is_main:
             lock_folder(folder, "output")
     try:
         if any(path.name != LOCK for path in folder.glob("*")):
-            raise InputError(f"output must be a new folder, got {str(output)!r}, which is not empty")
+            raise InputError("output", f"must be a new folder, got {str(output)!r}, which is not empty")
         yield
     finally:
         if is_main:

@@ -42,13 +42,13 @@ from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
 from ..tasks.heads import MULTI_LABEL
 from ..tasks.input_encoding import collator_of, encode_inputs, input_length
-from ..tasks.input_errors import InputError, explained, one_line
+from ..tasks.input_errors import explained, one_line
 from ..tasks.input_options import TASKS, InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
 from ..tasks.pipeline_tasks import classifier_task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.state_and_saving import label_names_of
-from ..validation import InputError as ScoreError
+from ..validation import InputError
 
 _AUTO = {
     "text-classification": AutoModelForSequenceClassification,
@@ -82,7 +82,7 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
     """
     if task is not None:
         if task not in TASKS:
-            raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+            raise InputError("task", f"must be one of {', '.join(TASKS)}, got {task!r}")
         return task
     if isinstance(config, TimmWrapperConfig):
         return "image-classification"
@@ -111,9 +111,9 @@ def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
         )
     else:
         why = f"whose config names {name or 'no architecture: say which with task'}"
-    raise ValueError(
-        "model must classify texts, images, sounds or words, or be a language model, got "
-        f"{config.name_or_path!r}, {why}"
+    raise InputError(
+        "model",
+        f"must classify texts, images, sounds or words, or be a language model, got {config.name_or_path!r}, {why}",
     )
 
 
@@ -132,7 +132,7 @@ def loss_of(model: str | Path) -> str:
     try:
         return str(LossConfig.parse(yaml.safe_load(path.read_text(encoding="utf-8"))))
     except (ValueError, TypeError, OSError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} must hold the loss of a run's report, got {one_line(error)}") from error
+        raise InputError(str(path), f"must hold the loss of a run's report, got {one_line(error)}") from error
 
 
 def public_name(name: str) -> str:
@@ -162,11 +162,13 @@ class TrainedModel:
             self.task = task_of(self.config, task)
             self.generates = self.task in ("causal-lm", "seq2seq-lm")
             if batch_size < 1:
-                raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+                raise InputError("batch_size", f"must be at least 1, got {batch_size}")
             if self.task == "multiple-choice-head" and self.options.question_column is None:
-                raise ValueError(f"question_column must be given for {name!r}, a model of multiple choice, got None")
+                raise InputError(
+                    "question_column", f"must be given for {name!r}, a model of multiple choice, got None"
+                )
             if self.config.model_type == "tree_lstm":
-                raise ValueError(f"model must take texts, images or words, got {name!r}, which takes trees")
+                raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
             arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
@@ -198,13 +200,16 @@ class TrainedModel:
         elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
             encoder.pad_token = encoder.convert_ids_to_tokens(pad)
         if len(encoder) <= len(encoder.all_special_tokens):
-            raise InputError(f"model must come with its tokenizer, got {self.name!r} without a vocabulary")
+            raise InputError("model", f"must come with its tokenizer, got {self.name!r} without a vocabulary")
         if self.task == "token-classification" and not encoder.is_fast:
-            raise InputError(f"model must have a fast tokenizer, for word indices, got {self.name!r} with a slow one")
+            raise InputError(
+                "model", f"must have a fast tokenizer, for word indices, got {self.name!r} with a slow one"
+            )
         if getattr(encoder, "pad_token", "") is None and self.args.per_device_eval_batch_size > 1:
             raise InputError(
-                f"batch_size must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
-                f"{self.args.per_device_eval_batch_size}"
+                "batch_size",
+                f"must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
+                f"{self.args.per_device_eval_batch_size}",
             )
         if self.task == "seq2seq-lm":
             self._set_languages(encoder)
@@ -215,8 +220,9 @@ class TrainedModel:
         largest, vocab_size = max(tokens, default=0), getattr(self.config.get_text_config(), "vocab_size", None)
         if vocab_size is not None and largest >= vocab_size:
             raise InputError(
-                f"model must have a vector for each token, got {self.name!r} with {vocab_size} vectors, whose "
-                f"tokenizer gives the token {largest}"
+                "model",
+                f"must have a vector for each token, got {self.name!r} with {vocab_size} vectors, whose "
+                f"tokenizer gives the token {largest}",
             )
         return encoder
 
@@ -233,19 +239,17 @@ class TrainedModel:
             language = getattr(self.options, argument)
             if not is_multilingual:
                 if language is not None:
-                    raise InputError(
-                        f"{argument} must be absent for {self.name!r}, which takes none, got {language!r}"
-                    )
+                    raise InputError(argument, f"must be absent for {self.name!r}, which takes none, got {language!r}")
                 continue
             if language is None:
-                raise InputError(f"{argument} must be given for {self.name!r}, a multilingual model, got None")
+                raise InputError(argument, f"must be given for {self.name!r}, a multilingual model, got None")
             try:
                 setattr(tokenizer, attribute, language)
                 is_known = marks.issuperset(tokenizer(**{side: ""})["input_ids"])
             except KeyError:
                 is_known = False
             if not is_known:
-                raise InputError(f"{argument} must be a language of {self.name!r}, got {language!r}")
+                raise InputError(argument, f"must be a language of {self.name!r}, got {language!r}")
 
     @cached_property
     def max_length(self) -> int:
@@ -268,10 +272,10 @@ class TrainedModel:
                 if "Unrecognized configuration class" not in str(error):
                     raise
                 kind = type(self.config).__name__
-                message = f"task must be one that {self.name!r}, a {kind}, has a head for, got {self.task!r}"
-                raise InputError(message) from error
+                message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task!r}"
+                raise InputError("task", message) from error
         if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
-            raise InputError(f"model must have a trained head for {self.task}, got {self.name!r} without {missing}")
+            raise InputError("model", f"must have a trained head for {self.task}, got {self.name!r} without {missing}")
         if self.task == "text-classification":
             self._match_padding(model)
         return model
@@ -293,9 +297,10 @@ class TrainedModel:
             padded = model(**self.encoder(texts, return_tensors="pt", padding=True).to(device)).logits[:1]
         if not torch.allclose(alone, padded, rtol=1e-2, atol=1e-2):
             raise InputError(
-                f"model must have the padding token of its tokenizer, got {self.name!r}, whose config has "
+                "model",
+                f"must have the padding token of its tokenizer, got {self.name!r}, whose config has "
                 f"pad_token_id {own} and whose tokenizer has {padding}: its logits change with the "
-                "padding, so set the config's to that with which it was trained"
+                "padding, so set the config's to that with which it was trained",
             )
 
     @cached_property
@@ -356,10 +361,10 @@ class TrainedModel:
         if calibration != "temperature" and (self.generates or labels or choices):
             kind = "a head of multiple choice" if choices else "a language model"
             kind = "a model of several labels per sample" if labels else kind
-            raise InputError(f"calibration must be 'temperature' for {kind}, got {calibration!r}")
+            raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
         if per_label and not labels:
             problem = self.config.problem_type
-            raise InputError(f"per_label needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
+            raise InputError("per_label", f"needs a model whose problem_type is {MULTI_LABEL!r}, got {problem!r}")
 
     def fit(self, encoded: Any, objective: str, calibration: str, per_label: bool) -> Temperature | None:
         """Fit a correction, which the trainer keeps. Return the correction if it is a temperature, or else None."""
@@ -380,12 +385,12 @@ class TrainedModel:
             yield
         except ValueError as error:
             if "the NLL is infinite" in str(error):
-                raise InputError(str(error)) from error
+                raise InputError("", str(error)) from error
             if str(error).startswith("num_folds must"):
-                needed = "dataset must have a label for each fold unless calibration is 'temperature'"
-                raise InputError(f"{needed}: {error}") from error
-            if isinstance(error, ScoreError) and error.argument == "logits":
-                raise InputError(f"model {self.name!r} is broken, or overflows in its dtype: {error}") from error
+                needed = "must have a label for each fold unless calibration is 'temperature'"
+                raise InputError("dataset", f"{needed}: {error}") from error
+            if isinstance(error, InputError) and error.argument == "logits":
+                raise InputError(f"model {self.name!r}", f"is broken, or overflows in its dtype: {error}") from error
             raise
 
     def result(
@@ -455,5 +460,5 @@ def overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: 
     known = set(input_keys(task, samples))
     shared = sum(key in known for key in input_keys(task, others))
     if shared == len(others):
-        raise InputError(f"{kind}_dataset must hold samples that dataset does not have, got only shared ones")
+        raise InputError(f"{kind}_dataset", "must hold samples that dataset does not have, got only shared ones")
     return [f"{shared:,} of the {len(others):,} {kind} samples are also in the {use} data"] if shared else []

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
 
+from ..validation import InputError
+
 _logger = logging.getLogger(__name__)
 
 # File formats read the same column with different types. Each type here is converted to a common one.
@@ -54,13 +56,13 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
         if column not in split.column_names:
             near = difflib.get_close_matches(column, split.column_names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"{argument} must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
+            raise InputError(
+                argument, f"must be one of {split.column_names}, the columns of {source}, got {column!r}{hint}"
             )
         if (other := arguments.setdefault(column, argument)) != argument:
-            raise ValueError(f"{argument} must be a different column from {other}, got {column!r} for both")
+            raise InputError(argument, f"must be a different column from {other}, got {column!r} for both")
     if len(split) == 0:
-        raise ValueError(f"{source} must have rows, got none")
+        raise InputError(source, "must have rows, got none")
     selected = split.select_columns(list(arguments))
     selected = selected.rename_columns({column: name for _, column, name, _ in columns})
     for argument, column, name, holds in columns:
@@ -70,17 +72,18 @@ def select_columns(source: str, split: Dataset, *columns: Column) -> Dataset:
             values = pc.list_flatten(values)
         if values.null_count:
             first = pc.index(values.is_null(), True).as_py() + 1
-            raise ValueError(
-                f"{argument} must have no missing values, got {values.null_count} of {len(values)} {where} (the "
-                f"first is number {first})"
+            raise InputError(
+                argument,
+                f"must have no missing values, got {values.null_count} of {len(values)} {where} (the "
+                f"first is number {first})",
             )
         wanted = Image(decode=False) if holds == "images" and _may_be_image(feature) else _plain(feature)
         if wanted != feature:
             selected = selected.cast_column(name, wanted)
         if not _HOLDS[holds](wanted):
-            raise ValueError(f"{argument} must hold {holds}, got {wanted} {where}")
+            raise InputError(argument, f"must hold {holds}, got {wanted} {where}")
         if holds == "strings" and not any(text.strip() for text in selected[name]):
-            raise ValueError(f"{argument} must hold texts, got only blank ones {where}")
+            raise InputError(argument, f"must hold texts, got only blank ones {where}")
     return selected
 
 
@@ -115,7 +118,7 @@ def drop_unlabelled(source: str, samples: Dataset, name: str, column: str) -> Da
     """
     labeled = samples.select_columns(name).with_format("numpy")[:][name] >= 0
     if not labeled.any():
-        raise ValueError(f"label_column must hold labels, got none in {column!r} of {source}")
+        raise InputError("label_column", f"must hold labels, got none in {column!r} of {source}")
     if labeled.all():
         return samples
     _logger.info("%s: dropped %d of %d samples, which have no label", source, (~labeled).sum(), len(samples))

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
-from .input_errors import InputError, check_id_or_folder
+from ..validation import InputError
+from .input_errors import check_id_or_folder
 
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 SUFFIXES = ", ".join(_FORMATS)
@@ -41,20 +42,20 @@ def dataset_location(argument: str, name: str, split: str | None, default: str) 
     """
     if is_file(name):
         if split is not None:
-            raise InputError(f"{argument} must be a dataset with splits where one is named, got the file {name!r}")
+            raise InputError(argument, f"must be a dataset with splits where one is named, got the file {name!r}")
         return DatasetLocation(str(Path(name).resolve()), "", "")
     parts = name.split(":")
     # The path of an existing folder may contain colons.
     end = next((end for end in range(len(parts), 0, -1) if Path(":".join(parts[:end])).exists()), 1)
     path, rest = ":".join(parts[:end]), parts[end:]
     if len(rest) > 2:
-        raise InputError(f"{argument} must be a file, or a dataset[:configuration[:split]], got {name!r}")
+        raise InputError(argument, f"must be a file, or a dataset[:configuration[:split]], got {name!r}")
     if not path.strip():
-        raise InputError(f"{argument} must be a file or a dataset, got {name!r}")
+        raise InputError(argument, f"must be a file or a dataset, got {name!r}")
     config, own = [*rest, "", ""][:2]
     if own and split not in (None, own):
         given = argument.replace("dataset", "split")
-        raise InputError(f"{argument} must name the split that {given} names, {split!r}, got {name!r}")
+        raise InputError(argument, f"must name the split that {given} names, {split!r}, got {name!r}")
     return DatasetLocation(path, config, own or split or default)
 
 
@@ -78,7 +79,7 @@ def load_one_split(argument: str, name: str, split: str = "test") -> Dataset:
         return load_id_or_folder(argument, path, config or None, split)
     digits = load_digits()
     if split not in digits:
-        raise ValueError(f"the split of {argument} 'digits' must be one of {', '.join(digits)}, got {split!r}")
+        raise InputError(f"the split of {argument} 'digits'", f"must be one of {', '.join(digits)}, got {split!r}")
     return digits[split]
 
 
@@ -105,14 +106,15 @@ def load_id_or_folder(argument: str, name: str, config: str | None, split: str |
     """Load a dataset from the folder `name`, or from the Hub if there is no such path. Load all splits by default."""
     check_id_or_folder(argument, name)
     if is_file(name):
-        raise ValueError(f"{argument} must be a Hub id or a folder, got the file {name!r}")
+        raise InputError(argument, f"must be a Hub id or a folder, got the file {name!r}")
     if Path(name).exists():
         # The absolute path, because `load_dataset` would take a folder named "csv" for the format.
         name = str(Path(name).resolve())
         if any(special in name for special in ("*", "?", "[", "$", "::")):
-            raise ValueError(
-                f"{argument} must be a folder without *, ?, [, $ and :: in its path, which `datasets` would not take "
-                f"literally, got {name!r}"
+            raise InputError(
+                argument,
+                "must be a folder without *, ?, [, $ and :: in its path, which `datasets` would not take "
+                f"literally, got {name!r}",
             )
     return load_dataset(name, config, split=split)
 
@@ -121,14 +123,15 @@ def load_file(argument: str, file: Path) -> Dataset:
     """Load exactly this file: `datasets` does not treat characters such as * in the path as patterns."""
     kind = _FORMATS.get(file.suffix.lower())
     if kind is None:
-        raise ValueError(f"{argument} must end in {SUFFIXES}, got {str(file)!r}")
+        raise InputError(argument, f"must end in {SUFFIXES}, got {str(file)!r}")
     if not file.is_file():
         raise FileNotFoundError(f"{argument} must be an existing file, got {str(file)!r}")
     path = os.path.abspath(file)
     if "::" in path or "$" in path:
-        raise ValueError(
-            f"{argument} must be a file without $ and :: in its path, which `datasets` would not take literally, got "
-            f"{str(file)!r}"
+        raise InputError(
+            argument,
+            "must be a file without $ and :: in its path, which `datasets` would not take literally, got "
+            f"{str(file)!r}",
         )
     # Only an empty cell is null: "NA" and "None" are words.
     options: Any = {"keep_default_na": False, "na_values": [""]} if kind == "csv" else {}
@@ -136,5 +139,5 @@ def load_file(argument: str, file: Path) -> Dataset:
         return load_dataset(kind, data_files=glob.escape(path), split="train", **options)
     except (ValueError, DatasetGenerationError, StopIteration) as error:  # an empty json file raises StopIteration
         reason = " ".join(str(error.__cause__ or error).split())  # often the parser's, with a line or byte
-        message = f"{argument} must be {kind} with rows, got {str(file)!r}"
-        raise ValueError(f"{message}: {reason}" if reason else message) from error
+        message = f"must be {kind} with rows, got {str(file)!r}"
+        raise InputError(argument, f"{message}: {reason}" if reason else message) from error

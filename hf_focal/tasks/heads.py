@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from ..calibration.folding import is_masked_language_model
+from ..validation import InputError
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
 _UNSHIFTED = re.compile(
@@ -92,16 +93,16 @@ def without_adapter(model: nn.Module) -> Any:
 
 
 def check_correction(model: nn.Module, head: Head, method: str) -> None:
-    """Raise ValueError unless `fit_calibration` can fit `method` to the logits of a model with this kind of head."""
+    """Raise InputError unless `fit_calibration` can fit `method` to the logits of a model with this kind of head."""
     if head is not Head.CLASSES:
-        raise ValueError(f"the model must classify samples or words, got {head}: use fit_temperature")
+        raise InputError("model", f"must classify samples or words, got {head}: use fit_temperature")
     name = type(without_adapter(model)).__name__
     if method != "temperature" and name.endswith("ForMultipleChoice"):  # one logit for each choice
-        raise ValueError(f"method must be 'temperature' for multiple choice, got {method!r} for {name}")
+        raise InputError("method", f"must be 'temperature' for multiple choice, got {method!r} for {name}")
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise ValueError unless the loss can tell which label each logit predicts, and the logits have a softmax over
+    """Raise InputError unless the loss can tell which label each logit predicts, and the logits have a softmax over
     the labels' classes or a sigmoid for each label. Set the `problem_type` of sequence and image classifiers."""
     given: Any = model
     adapter: Any = getattr(given, "active_peft_config", None) if without_adapter(model) is not model else None
@@ -110,32 +111,37 @@ def check_model(model: nn.Module) -> None:
     config: Any = getattr(model, "config", None)
     head, name = head_of(model), type(model).__name__
     if adapter is not None and (names := given.active_adapters) != ["default"]:
-        raise ValueError(
-            f"model must have one active adapter, named 'default', got {names}: PEFT saves others in subfolders, "
-            "where from_pretrained does not look for them"
+        raise InputError(
+            "model",
+            f"must have one active adapter, named 'default', got {names}: PEFT saves others in subfolders, "
+            "where from_pretrained does not look for them",
         )
     if prefixed and head is Head.NEXT_TOKENS:
-        raise ValueError(f"model must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
+        raise InputError("model", f"must have no virtual tokens in front of its logits, got {adapter.peft_type.value}")
     pretrained, classes = isinstance(model, PreTrainedModel), [kind.__name__ for kind in type(model).__mro__]
     if any(map(_UNSHIFTED.fullmatch, classes)):
-        raise ValueError(
-            "model must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name
+        raise InputError(
+            "model",
+            "must be a classifier, or a language model whose labels are its input_ids, not shifted, got " + name,
         )
     if head in (Head.CLASSES, Head.LABELS) and isinstance(model, PreTrainedModel) and model.can_generate():
-        raise ValueError(
-            f"model must be a classifier or a language model of text, got {name}, which generates: it is not "
-            "known which labels its logits predict"
+        raise InputError(
+            "model",
+            f"must be a classifier or a language model of text, got {name}, which generates: it is not "
+            "known which labels its logits predict",
         )
     of_masks = (MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING, MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING)
     if any(_is_listed(model, mapping) for mapping in of_masks):
-        raise ValueError(
-            f"model must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
-            "pixel has a softmax that could be calibrated"
+        raise InputError(
+            "model",
+            f"must have logits of pixels (AutoModelForSemanticSegmentation), got {name}, which has masks: no "
+            "pixel has a softmax that could be calibrated",
         )
     if head is not Head.SPANS and any(map(_WITHOUT_SOFTMAX.fullmatch, classes)):
-        raise ValueError(
-            "model must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
-            f"{name}: its head has no softmax over the labels' classes that could be calibrated"
+        raise InputError(
+            "model",
+            "must be a classifier, of sequences, tokens, images or pixels, or a language model, got "
+            f"{name}: its head has no softmax over the labels' classes that could be calibrated",
         )
     for class_name, option, required in (
         ("NllbMoeForConditionalGeneration", "output_router_logits", False),
@@ -144,19 +150,20 @@ def check_model(model: nn.Module) -> None:
     ):
         value = getattr(config, option, required)
         if name == class_name and value != required:
-            raise ValueError(
-                f"model.config.{option} must be {required}, got {value}: {name} adds that term only to its own loss"
+            raise InputError(
+                f"model.config.{option}",
+                f"must be {required}, got {value}: {name} adds that term only to its own loss",
             )
     if head is Head.LABELS:
         return
     problem_type = getattr(config, "problem_type", None)
     if problem_type not in (None, "single_label_classification"):
         expected = f"'single_label_classification' or '{MULTI_LABEL}'"
-        raise ValueError(f"model.config.problem_type must be {expected}, got {problem_type!r}")
+        raise InputError("model.config.problem_type", f"must be {expected}, got {problem_type!r}")
     of_pixels = head is Head.PIXELS
     if (of_pixels or (pretrained and name.endswith("Classification"))) and config.num_labels < 2:
         kind = "a sigmoid a pixel" if of_pixels else f"set model.config.problem_type = '{MULTI_LABEL}' for one logit"
-        raise ValueError(f"model.config.num_labels must be at least 2, got {config.num_labels}: {kind}")
+        raise InputError("model.config.num_labels", f"must be at least 2, got {config.num_labels}: {kind}")
     if "ForSequenceClassification" in name or "ForImageClassification" in name:
         # Transformers sets it in the first forward pass with labels, but the models get no labels here.
         config.problem_type = "single_label_classification"

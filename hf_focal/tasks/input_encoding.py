@@ -24,7 +24,8 @@ from transformers import (
     default_data_collator,
 )
 
-from .input_errors import InputError, explained
+from ..validation import InputError
+from .input_errors import explained
 
 _UNLIMITED = 10**9  # tokens
 
@@ -42,8 +43,8 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
             model = AutoModel.from_config(config)
     except Exception as error:  # malformed values raise exceptions of any type
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(
-            f"config.json of {config.name_or_path!r} must describe a model, got one that raises {reason}"
+        raise InputError(
+            f"config.json of {config.name_or_path!r}", f"must describe a model, got one that raises {reason}"
         ) from error
     for name, module in model.named_modules():
         # RoBERTa and its relatives count positions from the one after the padding index.
@@ -51,8 +52,8 @@ def model_positions(config: PreTrainedConfig, max_length: int | None = None) -> 
         if is_positions and module.padding_idx is not None:
             positions = min(positions, module.num_embeddings - module.padding_idx - 1)
     if max_length is not None and max_length > positions:
-        raise ValueError(
-            f"max_length must be at most {positions}, the positions of {config.name_or_path!r}, got {max_length}"
+        raise InputError(
+            "max_length", f"must be at most {positions}, the positions of {config.name_or_path!r}, got {max_length}"
         )
     return positions
 
@@ -131,7 +132,7 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
         if not any(measured):
             argument = "text_column" if task == "causal-lm" else "tag_column"
             raise InputError(
-                f"{argument} must leave labels to measure, got none: all are -100, or the texts are too short"
+                argument, "must leave labels to measure, got none: all are -100, or the texts are too short"
             )
         encoded = encoded.select(np.flatnonzero(measured))  # no model takes a batch of blank lines
     longest_first = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
@@ -179,7 +180,7 @@ def _collate_images(samples: list[dict], processor: Any) -> dict[str, torch.Tens
 
 def _collate_sounds(samples: list[dict], extractor: Any) -> dict[str, torch.Tensor]:
     if empty := [sample["row"] for sample in samples if not len(sample["audio"])]:
-        raise InputError(f"audio_column must hold lists of numbers, got an empty one in row {empty[0]}")
+        raise InputError("audio_column", f"must hold lists of numbers, got an empty one in row {empty[0]}")
     sounds = [np.asarray(sample["audio"], np.float32) for sample in samples]
     # Spectrograms already have the length that their models take; waveforms are padded to the longest one.
     padding = {"padding": True} if extractor.model_input_names[0] == "input_values" else {}
@@ -199,4 +200,6 @@ def open_image(image: dict[str, Any], row: int) -> PILImage.Image:
         return opened.convert("RGB")
     except (OSError, PILImage.DecompressionBombError) as error:
         file = f", {image['path']!r}" if image["path"] and image["path"] not in str(error) else ""
-        raise ValueError(f"image_column must hold images, got something else in row {row}{file}: {error}") from error
+        raise InputError(
+            "image_column", f"must hold images, got something else in row {row}{file}: {error}"
+        ) from error

@@ -16,6 +16,8 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
+from ..validation import InputError
+
 _USER_ERRORS = (ValueError, OSError, ImportError, DatasetsError)
 # The messages of these are clear without the error's type.
 _CLEAR = (*_USER_ERRORS, RuntimeError, SafetensorError, UnpicklingError)
@@ -31,15 +33,11 @@ _REASONS: dict[tuple[type[Exception], ...], str] = {
 }
 
 
-class InputError(ValueError):
-    """An error that the user can correct. Its message is one line."""
-
-
 def check_id_or_folder(argument: str, name: str) -> None:
     """Raise a `ValueError` that names `argument` if `name` is a path that does not exist. The Hub is not queried."""
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and "://" not in name and not Path(name).exists():
-        raise ValueError(f"{argument} must be an existing folder or a Hub id, got {name!r}")
+        raise InputError(argument, f"must be an existing folder or a Hub id, got {name!r}")
 
 
 def one_line(error: BaseException) -> str:
@@ -64,7 +62,7 @@ def explained(kind: str = "", name: str = "") -> Iterator[None]:
     except Exception as error:
         if not kind and not isinstance(error, _USER_ERRORS):
             raise
-        raise InputError(_explanation(error, kind, name)) from error
+        raise InputError("", _explanation(error, kind, name)) from error
 
 
 def _explanation(error: BaseException, kind: str, name: str) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..validation import InputError
+
 TASKS = (
     *("text-classification", "image-classification", "audio-classification", "token-classification"),
     *("multiple-choice-head", "causal-lm", "seq2seq-lm"),
@@ -62,9 +64,9 @@ class InputOptions:
         for name in ("max_length", "max_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+                raise InputError(name, f"must be at least 1, got {value}")
         if self.label_format not in (None, "multi_hot", "ids"):
-            raise ValueError(f"label_format must be 'multi_hot' or 'ids', got {self.label_format!r}")
+            raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {self.label_format!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return name -> value of the options that differ from their defaults, except `scores_folder`, a path."""

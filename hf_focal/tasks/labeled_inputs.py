@@ -10,6 +10,7 @@ from datasets import ClassLabel, Dataset, Value
 from transformers import PreTrainedConfig
 
 from ..choices.option_scores import answer_indices
+from ..validation import InputError
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .heads import MULTI_LABEL
 from .input_options import InputOptions
@@ -80,8 +81,8 @@ def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:
     """Return `choices`; raise `ValueError` unless all questions have the same number of options, at least 2."""
     sizes = {len(options) for options in choices}
     if len(sizes) > 1 or min(sizes) < 2:
-        raise ValueError(
-            f"choices_column must hold as many options in each row, at least 2, got {some_of(sizes)} in {source}"
+        raise InputError(
+            "choices_column", f"must hold as many options in each row, at least 2, got {some_of(sizes)} in {source}"
         )
     return choices
 
@@ -90,9 +91,9 @@ def check_tags(source: str, sentences: list[list[str]], tags: list[list]) -> Non
     """Raise `ValueError` unless each sentence has as many tags as words."""
     for number, (words, of_words) in enumerate(zip(sentences, tags, strict=True)):
         if len(words) != len(of_words):
-            raise ValueError(
-                f"tag_column must have one label for each word, got {len(of_words)} for {len(words)} in row {number} "
-                f"of {source}"
+            raise InputError(
+                "tag_column",
+                f"must have one label for each word, got {len(of_words)} for {len(words)} in row {number} of {source}",
             )
 
 
@@ -139,18 +140,19 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
         sets = tags_of(config, source, split, options, "label_column")
         return [[float(label in own) for label in range(config.num_labels)] for own in sets]
     if len(columns) != config.num_labels or not {*columns} <= {*split.column_names}:
-        raise ValueError(
-            f"label_column must be a column of lists, or {config.num_labels} columns separated by commas, the labels "
-            f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}"
+        raise InputError(
+            "label_column",
+            f"must be a column of lists, or {config.num_labels} columns separated by commas, the labels "
+            f"of the model, got {options.label_column!r} for the columns {split.column_names} of {source}",
         )
     columns = [columns[number] for number in np.argsort(column_order(config, options) or range(len(columns)))]
-    wrong = f"label_column must hold 0 and 1, got other values in {options.label_column!r} of {source}"
+    wrong = f"must hold 0 and 1, got other values in {options.label_column!r} of {source}"
     try:
         values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
     except (TypeError, ValueError) as error:  # texts or lists
-        raise ValueError(wrong) from error
+        raise InputError("label_column", wrong) from error
     if not (np.isnan(values) | (values == 0) | (values == 1)).all():
-        raise ValueError(wrong)
+        raise InputError("label_column", wrong)
     return values.tolist()
 
 
@@ -170,10 +172,10 @@ def multi_hot_lists(
     if not is_number and given != "multi_hot":
         return None
     if not is_number:
-        raise ValueError(f"label_format must be 'ids' for lists of {kind} in {name!r} of {source}, got {given!r}")
+        raise InputError("label_format", f"must be 'ids' for lists of {kind} in {name!r} of {source}, got {given!r}")
     lists = split.with_format("arrow")[:].column(name).combine_chunks()
     if lists.null_count:
-        raise ValueError(f"label_column must hold lists, got null in {name!r} of {source}")
+        raise InputError("label_column", f"must hold lists, got null in {name!r} of {source}")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     values = pc.cast(lists.flatten(), "float64").to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -189,9 +191,10 @@ def multi_hot_lists(
     readings = {"multi_hot": is_hot, "ids": is_ids}
     possible = [reading for reading, fits in readings.items() if fits.all() and given in (None, reading)]
     if len(possible) > 1:
-        raise ValueError(
-            f"label_format must be given, multi_hot or ids: the lists in {name!r} of {source} can be read as both, a "
-            f"0 or 1 for each of the {size} labels, or label numbers"
+        raise InputError(
+            "label_format",
+            f"must be given, multi_hot or ids: the lists in {name!r} of {source} can be read as both, a "
+            f"0 or 1 for each of the {size} labels, or label numbers",
         )
     if not possible:
         fits = readings[given] if given else is_hot if is_hot.mean() > is_ids.mean() else is_ids
@@ -200,7 +203,9 @@ def multi_hot_lists(
             f"{size} values 0 or 1, one for each label" if fits is is_hot else f"different label numbers below {size}"
         )
         row = split[number][name]
-        raise ValueError(f"label_column must hold lists of {expected}, got {some_of(row)} in row {number} of {source}")
+        raise InputError(
+            "label_column", f"must hold lists of {expected}, got {some_of(row)} in row {number} of {source}"
+        )
     return values.reshape(-1, size).tolist() if possible == ["multi_hot"] else None
 
 
@@ -219,7 +224,9 @@ def column_order(config: PreTrainedConfig, options: InputOptions) -> list[int] |
     is_named = max(order) >= 0
     if len({*columns}) < len(columns) or (is_named and {*order} != {*range(config.num_labels)}):
         names = some_of(config.id2label.values())
-        raise ValueError(f"label_column must name each label of the model once, {names}, got {options.label_column!r}")
+        raise InputError(
+            "label_column", f"must name each label of the model once, {names}, got {options.label_column!r}"
+        )
     return order if is_named else None
 
 
@@ -255,7 +262,7 @@ def _numbers_of(config: PreTrainedConfig, names: Sequence[str], label_map: Mappi
     wanted = [mapping.get(name, name) for name in plain]
     found = {name: exact.get(name, any_case.get(name.strip().casefold(), -1)) for name in (*wanted, *mapping.values())}
     if unknown := [name for name in mapping.values() if found[name] < 0]:
-        raise ValueError(f"label_map must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
+        raise InputError("label_map", f"must map to labels of the model, {some_of(exact)}, got {some_of(unknown)}")
     return [found[name] for name in wanted]
 
 
@@ -279,7 +286,7 @@ def _numbered(
     where = f"{selected.column!r} of {source}"
     of_classes, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
     if not (are_integers or feature == Value("string")):
-        raise ValueError(f"{selected.argument} must hold ClassLabel, integers or strings, got {feature} in {where}")
+        raise InputError(selected.argument, f"must hold ClassLabel, integers or strings, got {feature} in {where}")
     unlabeled = np.isin(labels, [-1, -100] if of_classes else [-100]) if are_integers else np.zeros(len(labels), bool)
     values, indices = np.unique(labels[~unlabeled], return_inverse=True)
     names = [feature.names[value] if of_classes else str(value) for value in values.tolist()]
@@ -292,16 +299,17 @@ def _numbered(
         numbers = _numbers_of(config, names, label_map)
         if missing := [name for name, number in zip(names, numbers, strict=True) if number < 0]:
             known = [config.id2label[number] for number in sorted(config.id2label)]
-            raise ValueError(
-                f"{selected.argument} must hold labels that the model has, {some_of(known)}, got {some_of(missing)} "
-                f"in {where}: map them with label_map, such as {missing[0]}={known[0]}, or leave them out"
+            raise InputError(
+                selected.argument,
+                f"must hold labels that the model has, {some_of(known)}, got {some_of(missing)} "
+                f"in {where}: map them with label_map, such as {missing[0]}={known[0]}, or leave them out",
             )
         labels = np.full(len(labels), -100)
         labels[~unlabeled] = np.array(numbers, np.int64)[indices]
     labels = np.where(unlabeled, -100, labels).astype(np.int64)
     wrong = np.unique(labels[~unlabeled & ((labels < 0) | (labels >= config.num_labels))])
     if len(wrong):
-        raise ValueError(
-            f"{selected.argument} must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}"
+        raise InputError(
+            selected.argument, f"must hold 0 to {config.num_labels - 1}, got {wrong.tolist()[:5]} in {where}"
         )
     return labels

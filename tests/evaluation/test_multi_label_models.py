@@ -14,9 +14,9 @@ from hf_focal import Temperature
 from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult
-from hf_focal.tasks.input_errors import InputError
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import label_sets_of
+from hf_focal.validation import InputError
 
 WORDS = ["sun", "rain", "wind", "snow"]
 

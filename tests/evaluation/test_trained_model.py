@@ -23,7 +23,7 @@ from transformers import (
 
 from hf_focal.evaluation.trained_model import TrainedModel, loss_of, public_name, task_of
 from hf_focal.reports.run_results import known_loss
-from hf_focal.tasks.input_errors import InputError
+from hf_focal.validation import InputError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from papers.data.unlabelled_inputs import load_images, load_texts
 from papers.data.word_tags import load_tag_splits
 
 from hf_focal.tasks.dataset_loading import DatasetLocation, dataset_location, load_file, load_one_split
-from hf_focal.tasks.input_errors import InputError
+from hf_focal.validation import InputError
 
 PIXEL = {"bytes": b"one", "path": None}
 # A name, and files that it would stand for as a pattern.
