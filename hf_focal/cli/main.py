@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .. import __version__
-from ..tasks.input_options import TASKS, InputOptions
+from ..tasks.input_options import InputOptions
+from ..tasks.task import TASKS
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -13,6 +13,7 @@ from ..calibration import Temperature, fit_temperature
 from ..choices.option_scores import SCORES, answer_indices, encode_choices
 from ..metrics import CalibrationMetrics
 from ..tasks.input_errors import explained
+from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
 from .trained_model import TrainedModel
 
@@ -60,15 +61,15 @@ class ChoiceModel(TrainedModel):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         options = self.options
-        if self.task != "causal-lm":
-            raise InputError("question_column", f"must be absent for {self.name!r}, of the task {self.task}")
+        if self.task.name != "causal-lm":
+            raise InputError("question_column", f"must be absent for {self.name!r}, of the task {self.task.name}")
         if self.args.world_size > 1:
             raise InputError("multiple choice", f"must run in one process, got {self.args.world_size}")
         if options.score not in SCORES:
             raise InputError("score", f"must be {' or '.join(SCORES)}, got {options.score!r}")
         if options.max_length is not None:
             raise InputError("max_length", f"must be absent: no question is truncated, got {options.max_length}")
-        self.task = "multiple-choice"
+        self.task = MULTIPLE_CHOICE
 
     @cached_property
     def encoder(self) -> Any:
@@ -94,5 +95,5 @@ class ChoiceModel(TrainedModel):
 def load_trained(*arguments: Any) -> TrainedModel:
     """Return a `ChoiceModel` if there are questions for a language model to answer, or else a `TrainedModel`."""
     trained = TrainedModel(*arguments)
-    scores_options = trained.options.question_column is not None and trained.task != "multiple-choice-head"
+    scores_options = trained.options.question_column is not None and trained.task.name != "multiple-choice-head"
     return ChoiceModel(*arguments) if scores_options else trained

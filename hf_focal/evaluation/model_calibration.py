@@ -16,7 +16,7 @@ from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
-from ..tasks.pipeline_tasks import PIPELINES
+from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
 from .choice_model import load_trained
 from .output_folder import NotPublishedError, disk_errors, new_folder
@@ -91,11 +91,11 @@ def calibrate_model(
         source, samples = trained.load(*fit_data)
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
-        if saves and trained.task == "multiple-choice" and trained.options.score == "text":
+        if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":
             raise InputError(
                 "output and push_to_hub", "must be absent if score is 'text': no weights can hold the T of texts"
             )
-        if saves and not trained.generates:
+        if saves and not trained.task.generates:
             _check_foldable(trained)
         encoded = trained.encode(source, samples)
         encoded_test = trained.encode(test_source, test_samples) if has_test else encoded
@@ -159,7 +159,7 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:
-            if not trained.generates:
+            if not trained.task.generates:
                 raise
             apply_calibrated_generation(trained.model, result.temperature)
             notes.append(
@@ -194,7 +194,7 @@ def _save(
     card = model_card(
         result,
         model_name=name,
-        task=PIPELINES.get(trained.task, trained.task),
+        task=trained.task.pipeline,
         base_model=trained.name,
         dataset=dataset,
         figures=[f"report/{name}" for name in diagrams_of(result)],

@@ -8,8 +8,8 @@ from typing import Any
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult, write_report
 from ..tasks.dataset_loading import dataset_location
-from ..tasks.heads import MULTI_LABEL
 from ..tasks.input_errors import explained, one_line
+from ..tasks.task import MULTI_LABEL
 from ..validation import InputError
 from .choice_model import load_trained
 from .output_folder import NotPublishedError, disk_errors, new_folder

@@ -8,27 +8,10 @@ from tempfile import gettempdir
 from typing import Any
 
 import torch
+import transformers
 import yaml
 from datasets import Dataset
-from transformers import (
-    MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoImageProcessor,
-    AutoModelForAudioClassification,
-    AutoModelForCausalLM,
-    AutoModelForImageClassification,
-    AutoModelForMultipleChoice,
-    AutoModelForNextSentencePrediction,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    TimmWrapperConfig,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import is_peft_available
 
 from ..calibration import Temperature
@@ -37,84 +20,23 @@ from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
 from ..reports.run_results import known_loss
-from ..reports.text_summary import UNITS
 from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
-from ..tasks.heads import MULTI_LABEL
+from ..tasks.heads import task_of_config
 from ..tasks.input_encoding import collator_of, encode_inputs, input_length
 from ..tasks.input_errors import explained, one_line
-from ..tasks.input_options import TASKS, InputOptions
+from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
-from ..tasks.pipeline_tasks import classifier_task
+from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 
-_AUTO = {
-    "text-classification": AutoModelForSequenceClassification,
-    "image-classification": AutoModelForImageClassification,
-    "audio-classification": AutoModelForAudioClassification,
-    "token-classification": AutoModelForTokenClassification,
-    "multiple-choice-head": AutoModelForMultipleChoice,
-    "causal-lm": AutoModelForCausalLM,
-    "multiple-choice": AutoModelForCausalLM,
-    "seq2seq-lm": AutoModelForSeq2SeqLM,
-}
-# The processors of inputs other than text.
-_PROCESSORS: dict[str, Any] = {
-    "image-classification": AutoImageProcessor,
-    "audio-classification": AutoFeatureExtractor,
-}
-# Tasks in which a truncated text is still measured, because the whole text has one prediction.
-_WHOLE_SAMPLES = ("text-classification", "multiple-choice-head")
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
 _ADD_PREFIX_SPACE = ("bloom", "deberta", "gpt2", "longformer", "roberta")
 # Largest default length for language models, in tokens: each token has as many logits as the vocabulary has entries.
 _LANGUAGE_MODEL_LENGTH = 1024
-
-
-def task_of(config: PreTrainedConfig, task: str | None = None) -> str:
-    """Return the task of a model, one of `TASKS`: `task` if given, or else the task of its architecture.
-
-    Raises:
-        ValueError: `task` is unknown, or the architecture is for none of `TASKS`.
-    """
-    if task is not None:
-        if task not in TASKS:
-            raise InputError("task", f"must be one of {', '.join(TASKS)}, got {task!r}")
-        return task
-    if isinstance(config, TimmWrapperConfig):
-        return "image-classification"
-    name = (config.architectures or [""])[0] or ""  # a broken config may have null
-
-    def is_in(mapping: Any) -> bool:
-        return getattr(mapping.get(type(config), None), "__name__", None) == name
-
-    if config.is_encoder_decoder and is_in(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
-        return "seq2seq-lm"
-    if name.endswith(("ForCausalLM", "LMHeadModel")):
-        return "causal-lm"
-    if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # some are called ...ForSequenceClassification
-        return "audio-classification"
-    if name.endswith(_NEXT_SENTENCE):
-        return "text-classification"
-    if name.endswith("ForMultipleChoice"):
-        return "multiple-choice-head"
-    task = classifier_task(name)
-    if task in TASKS:
-        return task
-    if name.endswith("Segmentation"):
-        why = (
-            "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
-            "`fit_temperature`"
-        )
-    else:
-        why = f"whose config names {name or 'no architecture: say which with task'}"
-    raise InputError(
-        "model",
-        f"must classify texts, images, sounds or words, or be a language model, got {config.name_or_path!r}, {why}",
-    )
 
 
 def loss_of(model: str | Path) -> str:
@@ -159,49 +81,52 @@ class TrainedModel:
         self.calibration = recorded_calibration(self.config)
         with explained():
             self.loss = loss_of(name)
-            self.task = task_of(self.config, task)
-            self.generates = self.task in ("causal-lm", "seq2seq-lm")
+            self.task = task_of_config(self.config, task)
             if batch_size < 1:
                 raise InputError("batch_size", f"must be at least 1, got {batch_size}")
-            if self.task == "multiple-choice-head" and self.options.question_column is None:
+            if self.task.name == "multiple-choice-head" and self.options.question_column is None:
                 raise InputError(
                     "question_column", f"must be given for {name!r}, a model of multiple choice, got None"
                 )
             if self.config.model_type == "tree_lstm":
                 raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
-            arguments = FocalSeq2SeqTrainingArguments if self.task == "seq2seq-lm" else FocalTrainingArguments
+            arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
                 per_device_eval_batch_size=batch_size,
                 calibration_bins=num_bins,
-                remove_unused_columns=self.task not in _PROCESSORS,
+                remove_unused_columns=self.task.takes_texts,
             )
+
+    @property
+    def is_seq2seq(self) -> bool:
+        return self.task.trainer == "FocalSeq2Seq"
 
     @cached_property
     def processor(self) -> Any:
         """The tokenizer, image processor, or feature extractor as it was saved with the model."""
         with explained("model", self.name):
-            processor = _PROCESSORS.get(self.task, AutoTokenizer)
+            processor = getattr(transformers, self.task.processor)
             return processor.from_pretrained(self.name, trust_remote_code=self.options.trust_remote_code)
 
     @cached_property
     def encoder(self) -> Any:
         """The processor that encodes inputs. For texts, a copy of the tokenizer with other padding and languages."""
-        if self.task in _PROCESSORS:
+        if not self.task.takes_texts:
             return self.processor
-        spaced = self.task == "token-classification" and self.config.model_type in _ADD_PREFIX_SPACE
+        spaced = self.task.unit == "words" and self.config.model_type in _ADD_PREFIX_SPACE
         with explained("model", self.name):
             options = {"add_prefix_space": True} if spaced else {}
             options["trust_remote_code"] = self.options.trust_remote_code
             encoder = AutoTokenizer.from_pretrained(self.name, **options)
-        if self.task == "causal-lm":  # padding is not measured, so any token may pad
+        if self.task.name == "causal-lm":  # padding is not measured, so any token may pad
             encoder.padding_side = "right"
             encoder.pad_token = encoder.pad_token or encoder.eos_token
         elif getattr(encoder, "pad_token", "") is None and (pad := _pad_token_id(self.config)) is not None:
             encoder.pad_token = encoder.convert_ids_to_tokens(pad)
         if len(encoder) <= len(encoder.all_special_tokens):
             raise InputError("model", f"must come with its tokenizer, got {self.name!r} without a vocabulary")
-        if self.task == "token-classification" and not encoder.is_fast:
+        if self.task.unit == "words" and not encoder.is_fast:
             raise InputError(
                 "model", f"must have a fast tokenizer, for word indices, got {self.name!r} with a slow one"
             )
@@ -211,7 +136,7 @@ class TrainedModel:
                 f"must be 1 for {self.name!r}, whose tokenizer has no token for padding, got "
                 f"{self.args.per_device_eval_batch_size}",
             )
-        if self.task == "seq2seq-lm":
+        if self.is_seq2seq:
             self._set_languages(encoder)
         with explained("model", self.name):  # malformed settings show only in use
             tokens = encoder("a")["input_ids"]
@@ -257,7 +182,7 @@ class TrainedModel:
         with explained():
             trust = self.options.trust_remote_code
             length = input_length(self.name, self.encoder, self.options.max_length, trust_remote_code=trust)
-        limited = self.generates and self.options.max_length is None
+        limited = self.task.generates and self.options.max_length is None
         return min(length, _LANGUAGE_MODEL_LENGTH) if limited else length
 
     @cached_property
@@ -265,18 +190,22 @@ class TrainedModel:
         with explained("model", self.name):
             try:
                 of_pairs = (self.config.architectures or [""])[0].endswith(_NEXT_SENTENCE)
-                auto = AutoModelForNextSentencePrediction if of_pairs else _AUTO[self.task]
+                auto = getattr(
+                    transformers, "AutoModelForNextSentencePrediction" if of_pairs else self.task.auto_class
+                )
                 trust = self.options.trust_remote_code
                 model, loaded = auto.from_pretrained(self.name, output_loading_info=True, trust_remote_code=trust)
             except ValueError as error:
                 if "Unrecognized configuration class" not in str(error):
                     raise
                 kind = type(self.config).__name__
-                message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task!r}"
+                message = f"must be one that {self.name!r}, a {kind}, has a head for, got {self.task.name!r}"
                 raise InputError("task", message) from error
         if missing := ", ".join(sorted(loaded["missing_keys"])[:3]):
-            raise InputError("model", f"must have a trained head for {self.task}, got {self.name!r} without {missing}")
-        if self.task == "text-classification":
+            raise InputError(
+                "model", f"must have a trained head for {self.task.name}, got {self.name!r} without {missing}"
+            )
+        if self.task.name == "text-classification":
             self._match_padding(model)
         return model
 
@@ -305,7 +234,7 @@ class TrainedModel:
 
     @cached_property
     def trainer(self) -> FocalTrainer:
-        kind = FocalSeq2SeqTrainer if self.task == "seq2seq-lm" else FocalTrainer
+        kind = FocalSeq2SeqTrainer if self.is_seq2seq else FocalTrainer
         model, collator = self.model, collator_of(self.task, self.encoder, self.model)
         use_cache = getattr(model.config, "use_cache", None)
         with explained():
@@ -336,10 +265,10 @@ class TrainedModel:
 
         `source` is the name of the data in the notes.
         """
-        encoder, max_length = self.encoder, 0 if self.task in _PROCESSORS else self.max_length
+        encoder, max_length = self.encoder, self.max_length if self.task.takes_texts else 0
         with self.args.main_process_first(desc="encoding the data"):
             encoded, count = encode_inputs(self.task, samples, encoder, max_length, self.options.source_prefix)
-        if self.task == "token-classification":
+        if self.task.unit == "words":
             of_words = ([label for tags in part["labels"] for label in tags] for part in (samples, encoded))
             total, measured = (len(labels) - labels.count(-100) for labels in of_words)
             if measured < total:
@@ -348,7 +277,7 @@ class TrainedModel:
                     f"after the first {max_length:,} tokens"
                 )
         elif count:
-            rest = ", and the rest is not measured" if self.task not in _WHOLE_SAMPLES else ""
+            rest = ", and the rest is not measured" if self.task.unit == "tokens" else ""
             self.data_notes.append(
                 f"{count:,} of the {len(samples):,} texts of {source} are truncated to {max_length:,} tokens{rest}"
             )
@@ -357,9 +286,8 @@ class TrainedModel:
     def check_fit(self, calibration: str, per_label: bool) -> None:
         """Raise `InputError` for a correction that this kind of model does not support."""
         labels = self.config.problem_type == MULTI_LABEL
-        choices = self.task == "multiple-choice-head"
-        if calibration != "temperature" and (self.generates or labels or choices):
-            kind = "a head of multiple choice" if choices else "a language model"
+        if calibration != "temperature" and (labels or not self.task.takes_affine):
+            kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
             kind = "a model of several labels per sample" if labels else kind
             raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
         if per_label and not labels:
@@ -403,13 +331,13 @@ class TrainedModel:
         """Make a `RunResult` from what `fit` and `measure` returned, and from details of the model and the data."""
         details |= {
             "model": public_name(self.name),
-            "task": self.task,
+            "task": self.task.name,
             "options": self.options.to_dict(),
             "num_parameters": self.model.num_parameters(),
             "num_processes": self.args.world_size,
         }
-        names = [] if self.task == "multiple-choice-head" else label_names_of(self.model)
-        independent = UNITS.get(self.task) not in ("tokens", "words")
+        names = [] if self.task.name == "multiple-choice-head" else label_names_of(self.model)
+        independent = self.task.has_independent_predictions
         return RunResult.of(
             self.loss, temperature, before, after, details=details, intervals=independent, label_names=names
         )
@@ -422,7 +350,7 @@ class TrainedModel:
         if "temperature" not in self.calibration:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"
-        if folded_temperature(self.calibration, self.generates) is not None:
+        if folded_temperature(self.calibration, self.task.generates) is not None:
             return [f"the model is already calibrated ({value} is folded into its weights){if_folded}"]
         return [f"the model's config has {value}, which is not folded into its weights{if_not_folded}"]
 
@@ -451,7 +379,7 @@ def _check_labels(config: PreTrainedConfig) -> None:
         raise ValueError(f"its config's id2label must name the labels 0, 1, ..., got {labels!r}")
 
 
-def overlap_notes(task: str, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
+def overlap_notes(task: Task, samples: Dataset, others: Dataset, kind: str, use: str) -> list[str]:
     """Return a list with a note if some inputs of `others` are also in `samples`, or else an empty list.
 
     The note calls `others` the `kind` samples and `samples` the `use` data. If all inputs of `others` are in

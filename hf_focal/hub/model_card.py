@@ -15,7 +15,8 @@ from ..calibration import LabelTemperatures
 from ..losses import LOSSES
 from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss
-from ..reports.text_summary import UNITS, metrics_table
+from ..reports.text_summary import metrics_table
+from ..tasks.task import PIPELINES, Task, unit_of
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, ModelCard
@@ -28,24 +29,6 @@ _LOWERED = {"ece": "ECE", "nll": "NLL"}
 # Data that comes with a library, under names that could be Hub ids.
 _BUILT_IN = ("digits",)
 _DATA_FILES = (".csv", ".json", ".jsonl", ".parquet", ".txt", ".tsv", ".arrow", ".zip", ".gz")
-# Arguments of the pipeline, or the text that a generative model continues.
-_EXAMPLES = {
-    "text-classification": '"A text to classify.", top_k=None',
-    "image-classification": '"image.png"',
-    "token-classification": '"A text whose words are labeled."',
-    "translation": "A sentence to translate.",
-    "summarization": "A text to summarize.",
-    "text-generation": "A text to continue",
-}
-_AUTO_CLASSES = {
-    "translation": "AutoModelForSeq2SeqLM",
-    "summarization": "AutoModelForSeq2SeqLM",
-    "text-generation": "AutoModelForCausalLM",
-}
-_SEQ2SEQ = ("translation", "summarization", "automatic-speech-recognition", "image-to-text")
-_PEFT_CLASSES = {task: name.replace("Auto", "AutoPeft", 1) for task, name in _AUTO_CLASSES.items()}
-_PEFT_CLASSES["text-classification"] = "AutoPeftModelForSequenceClassification"
-_PEFT_CLASSES["token-classification"] = "AutoPeftModelForTokenClassification"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     finalize=lambda value: value if isinstance(value, Markup) else escaped(str(value)),
@@ -54,7 +37,6 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {"number": format_number, "interval": format_interval}
-_UNITS = UNITS | dict.fromkeys((*_SEQ2SEQ, *_AUTO_CLASSES, "fill-mask"), "tokens") | {"image-segmentation": "pixels"}
 
 
 def model_card(
@@ -133,17 +115,18 @@ def model_card(
     scaled = calibration is not None and calibration["method"] != "temperature"
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
-    unit = _UNITS.get(result.details.get("task", task), _UNITS.get(task, "samples"))
+    unit = unit_of(result.details.get("task", task), unit_of(task))
+    of_task = PIPELINES.get(task, Task(name=task, pipeline=task))
     intervals = [side.get("ece") for side in (result.pre_intervals, result.post_intervals)]
     known = [interval for interval in intervals if interval]
     # A comparison with NaN is False.
     not_lowered = [name for key, name in _LOWERED.items() if not result.post.get(key, nan) < result.pre.get(key, nan)]
     text = _ENVIRONMENT.get_template("model_card.md.jinja").render(
         arguments,
-        generative=task in _AUTO_CLASSES,
-        auto_class=_AUTO_CLASSES.get(task),
-        peft_class=_PEFT_CLASSES.get(task) if adapter else None,
-        example=_EXAMPLES.get(task),
+        generative=of_task.generates,
+        auto_class=of_task.auto_class,
+        peft_class=of_task.peft_class if adapter else None,
+        example=of_task.example,
         unit=unit,
         of_fit="labels" if labels else unit,
         labels=labels,
@@ -162,7 +145,7 @@ def model_card(
         at_confidence=_at_confidence(result),
         config=config,
         spec=config and LOSSES[config.name],
-        trainer="FocalSFT" if sft else "FocalSeq2Seq" if task in _SEQ2SEQ else "Focal",
+        trainer="FocalSFT" if sft else of_task.trainer,
         table=metrics_table(result),
         notes=results_notes([result]),
         intervals=intervals,

@@ -15,12 +15,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..metrics import ReliabilityBins
+from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, Cell, format_number, parts, results_columns, results_notes, results_table
 from .reliability_figures import reliability_diagram
 from .run_results import READ_ERRORS, RunResult
-from .text_summary import UNITS, decision_lines
+from .text_summary import decision_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -140,7 +141,7 @@ def _test_set(run: RunResult) -> str:
     """Describe a run's test set by its name, size, and class balance; runs with equal descriptions share a table."""
     name = _data_name(run, "measured_on")
     balance = run.details.get("class_balance")
-    unit = UNITS.get(run.details.get("task", ""), "samples" if balance else "labels")  # labels of tokens or pixels
+    unit = unit_of(run.details.get("task", ""), "samples" if balance else "labels")  # labels of tokens or pixels
     size = f"{int(run.pre['num_samples']):,} {unit}" if "num_samples" in run.pre else ""
     if balance:
         counts = dict.fromkeys(f"{balance[name]:,}" for name in ("smallest", "largest"))

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..tasks.task import unit_of
 from .markdown_tables import format_interval, format_number
 from .run_results import RunResult
 
-# What the samples of a task are called, if not "samples".
-UNITS = dict.fromkeys(("causal-lm", "seq2seq-lm"), "tokens")
-UNITS |= {"token-classification": "words", "multiple-choice": "questions"}
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
 _METRICS = (
     ("error", "error %", 100, 2),
@@ -32,7 +30,7 @@ def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     details, temperature = result.details, result.temperature
     lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
-    unit = UNITS.get(details["task"], "samples")
+    unit = unit_of(details["task"])
     fitted = result.correction
     if "fitted_on" in details and temperature.is_fitted:
         of_fit = "labels" if result.link == "sigmoid" else unit

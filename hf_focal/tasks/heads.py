@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 from transformers import (
+    MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING,
@@ -15,11 +16,14 @@ from transformers import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
     MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING,
+    PreTrainedConfig,
     PreTrainedModel,
+    TimmWrapperConfig,
 )
 
 from ..calibration.folding import is_masked_language_model
 from ..validation import InputError
+from .task import MULTI_LABEL, PIPELINES, TASKS, Task, task_of_class
 
 # Causal language models whose own loss expects shifted labels; the loss here would shift these labels again.
 _UNSHIFTED = re.compile(
@@ -35,7 +39,6 @@ _WITHOUT_SOFTMAX = re.compile(
 # Speech and image encoder-decoders that are known to predict label i at position i, as decoder inputs are shifted.
 _TO_TEXT = ("WhisperForConditionalGeneration", "VisionEncoderDecoderModel")
 _OF_OTHER_INPUTS = (MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
-MULTI_LABEL = "multi_label_classification"
 
 
 class Head(Enum):
@@ -90,6 +93,57 @@ def _is_listed(model: nn.Module, mapping: Any) -> bool:
 def without_adapter(model: nn.Module) -> Any:
     peft = sys.modules.get("peft")  # already imported if the model has an adapter
     return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
+
+
+def task_of_config(config: PreTrainedConfig, task: str | None = None) -> Task:
+    """Return the task of a model, one of `TASKS`: the one named `task` if given, or else that of its architecture.
+
+    Raises:
+        InputError: `task` is unknown, or the architecture is for none of `TASKS`.
+    """
+    if task is not None:
+        if task not in TASKS:
+            raise InputError("task", f"must be one of {', '.join(TASKS)}, got {task!r}")
+        return TASKS[task]
+    if isinstance(config, TimmWrapperConfig):
+        return TASKS["image-classification"]
+    name = (config.architectures or [""])[0] or ""  # a broken config may have null
+
+    def is_in(mapping: Any) -> bool:
+        return getattr(mapping.get(type(config), None), "__name__", None) == name
+
+    if config.is_encoder_decoder and is_in(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
+        return TASKS["seq2seq-lm"]
+    if is_in(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING):  # some are called ...ForSequenceClassification
+        return TASKS["audio-classification"]
+    found = task_of_class(name)
+    if found is not None and found.name in TASKS:
+        return found
+    if name.endswith("Segmentation"):
+        why = (
+            "which labels pixels: of those FocalTrainer measures the semantic ones, with `measure` and "
+            "`fit_temperature`"
+        )
+    else:
+        why = f"whose config names {name or 'no architecture: say which with task'}"
+    raise InputError(
+        "model",
+        f"must classify texts, images, sounds or words, or be a language model, got {config.name_or_path!r}, {why}",
+    )
+
+
+def task_of_model(model: Any, head: Head) -> Task:
+    """Return the task of a model that a trainer trained. Raises `InputError` if its class implies none."""
+    name = type(model).__name__
+    if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
+        return TASKS["audio-classification"]
+    if head is Head.TARGET_TOKENS:
+        of_inputs = {"input_ids": "translation", "pixel_values": "image-to-text"}
+        return PIPELINES[of_inputs.get(model.main_input_name, "automatic-speech-recognition")]
+    task = TASKS["causal-lm"] if head is Head.NEXT_TOKENS else task_of_class(name)
+    if task is None:
+        raise InputError("tasks", f"must be given, such as 'text-classification', for a {name}, got None")
+    return task
 
 
 def check_correction(model: nn.Module, head: Head, method: str) -> None:

@@ -26,6 +26,7 @@ from transformers import (
 
 from ..validation import InputError
 from .input_errors import explained
+from .task import Task
 
 _UNLIMITED = 10**9  # tokens
 
@@ -73,7 +74,7 @@ def input_length(name: str, tokenizer: PreTrainedTokenizerBase, max_length: int 
     return min(limits, default=1000)
 
 
-def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
+def encode_inputs(task: Task, samples: Dataset, tokenizer: Any, max_length: int, prefix: str) -> tuple[Dataset, int]:
     """Tokenize the samples of `select_inputs`; images and sounds stay as they are.
 
     A tagged sentence, or a text for a causal language model, is dropped if, like a blank line, it has no label to
@@ -90,22 +91,22 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
     Raises:
         InputError: no label is left to measure. In a causal language model, a text of a single token has no label.
     """
-    if task in ("image-classification", "audio-classification"):
+    if not task.takes_texts:
         return samples.add_column("row", np.arange(len(samples))), 0
 
     def encode(batch: dict[str, list], max_length: int) -> dict[str, list]:
         tokenize = partial(tokenizer, truncation=True, max_length=max_length)
-        if task == "text-classification":
-            return {**tokenize(batch["text"], batch.get("pair")), "labels": batch["labels"]}
-        if task == "multiple-choice-head":
+        if task.name == "text-classification":
+            return {**tokenize(batch["text"], batch.get("text_pair")), "labels": batch["labels"]}
+        if task.name == "multiple-choice-head":
             size, options = len(batch["choices"][0]), [option for own in batch["choices"] for option in own]
             tokens = tokenize([question for question in batch["question"] for _ in range(size)], options)
             rows = range(0, len(options), size)
             return {k: [v[row : row + size] for row in rows] for k, v in tokens.items()} | {"labels": batch["labels"]}
-        if task == "token-classification":
+        if task.name == "token-classification":
             tokens = tokenize(batch["tokens"], is_split_into_words=True)
             return {**tokens, "labels": first_token_labels(tokens, batch["labels"])}
-        if task == "causal-lm":
+        if task.name == "causal-lm":
             tokens = tokenize(batch["text"])
             return {**tokens, "labels": tokens["input_ids"]}
         return tokenize([prefix + source for source in batch["source"]], text_target=batch["target"])
@@ -118,19 +119,19 @@ def encode_inputs(task: str, samples: Dataset, tokenizer: Any, max_length: int, 
         """
         options = {"fn_kwargs": {"max_length": max_length}, "remove_columns": part.column_names, "desc": "tokenizing"}
         encoded = part.map(encode, batched=True, **options)
-        sides = ["input_ids", "labels"] if task == "seq2seq-lm" else ["input_ids"]
+        sides = ["input_ids", "labels"] if task.name == "seq2seq-lm" else ["input_ids"]
         texts = zip(*(encoded[side] for side in sides), strict=True)
-        texts = encoded["input_ids"] if task == "multiple-choice-head" else texts
+        texts = encoded["input_ids"] if task.name == "multiple-choice-head" else texts
         return encoded, [max(map(len, row)) for row in texts]
 
     encoded, lengths = encoded_to(max_length, samples)
     full = [row for row, length in enumerate(lengths) if length >= max_length]
     whole = encoded_to(_UNLIMITED, samples.select(full))[1] if full else []
-    if task in ("token-classification", "causal-lm"):
-        first = 1 if task == "causal-lm" else 0  # no token predicts the first token
+    if task.name in ("token-classification", "causal-lm"):
+        first = 1 if task.name == "causal-lm" else 0  # no token predicts the first token
         measured = [any(label != -100 for label in labels[first:]) for labels in encoded["labels"]]
         if not any(measured):
-            argument = "text_column" if task == "causal-lm" else "tag_column"
+            argument = "text_column" if task.name == "causal-lm" else "tag_column"
             raise InputError(
                 argument, "must leave labels to measure, got none: all are -100, or the texts are too short"
             )
@@ -154,19 +155,19 @@ def first_token_labels(tokens: Any, labels: Sequence[Sequence[int]]) -> list[lis
     return result
 
 
-def collator_of(task: str, processor: Any, model: PreTrainedModel) -> Callable[[list[dict]], dict]:
+def collator_of(task: Task, processor: Any, model: PreTrainedModel) -> Callable[[list[dict]], dict]:
     """Return a function that makes a batch of samples that `encode_inputs` returned."""
-    if task == "image-classification":
+    if task.name == "image-classification":
         return partial(_collate_images, processor=processor)
-    if task == "audio-classification":
+    if task.name == "audio-classification":
         return partial(_collate_sounds, extractor=processor)
-    if task == "seq2seq-lm":
+    if task.name == "seq2seq-lm":
         return DataCollatorForSeq2Seq(processor, model=model)
-    if task == "multiple-choice-head":
+    if task.name == "multiple-choice-head":
         return DataCollatorForMultipleChoice(processor)
     if processor.pad_token is None:  # then a batch is one sample
         return default_data_collator
-    if task == "text-classification":
+    if task.name == "text-classification":
         return DataCollatorWithPadding(processor)
     return DataCollatorForTokenClassification(processor)
 

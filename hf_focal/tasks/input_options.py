@@ -6,11 +6,6 @@ from typing import Any
 
 from ..validation import InputError
 
-TASKS = (
-    *("text-classification", "image-classification", "audio-classification", "token-classification"),
-    *("multiple-choice-head", "causal-lm", "seq2seq-lm"),
-)
-
 
 def _option(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})

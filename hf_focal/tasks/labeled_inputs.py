@@ -12,34 +12,20 @@ from transformers import PreTrainedConfig
 from ..choices.option_scores import answer_indices
 from ..validation import InputError
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
-from .heads import MULTI_LABEL
 from .input_options import InputOptions
+from .task import MULTI_LABEL, Task
 
 _DEFAULTS = InputOptions()
-# Task -> for each column of inputs, the option that names the column, its name in the selection, and what it holds.
-_INPUTS = {
-    "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "pair", "strings")],
-    "image-classification": [("image_column", "image", "images")],
-    "audio-classification": [("audio_column", "audio", "lists of numbers")],
-    "token-classification": [("token_column", "tokens", "lists of strings")],
-    "causal-lm": [("text_column", "text", "strings")],
-    "multiple-choice": [("question_column", "question", "strings"), ("choices_column", "choices", "lists of strings")],
-    "multiple-choice-head": [
-        ("question_column", "question", "strings"),
-        ("choices_column", "choices", "lists of strings"),
-    ],
-    "seq2seq-lm": [("source_column", "source", "strings"), ("target_column", "target", "strings")],
-}
 
 
-def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
-    """Select a model's inputs from a split, with "labels" unless the task is "causal-lm" or "seq2seq-lm".
+def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedConfig, options: InputOptions) -> Dataset:
+    """Select a model's inputs from a split, with "labels" unless they are tokens of the inputs.
 
     `source` is the name of the split in errors, and `config` is the model's config. Texts, images, and sounds without
     a label are dropped. At most `options.max_samples` samples are kept, drawn at random.
 
     Returns:
-        The columns of the task: "text" and perhaps "pair"; "image" (undecoded); "audio"; "tokens"; "question" and
+        The columns of the task: "text" and perhaps "text_pair"; "image" (undecoded); "audio"; "tokens"; "question" and
         "choices"; or "source" and "target". Labels are the model's label numbers, except that the task
         "multiple-choice" has the answers as they are in the data.
 
@@ -47,23 +33,23 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
         ValueError: a column is missing or holds the wrong type, there are no samples or no labels, or the data have a
             label that the model does not have.
     """
-    if task == "seq2seq-lm":
+    if task.name == "seq2seq-lm":
         split = flatten_translations(split, options.source_column)
-    inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in _INPUTS[task]]
+    inputs = [(argument, getattr(options, argument), *rest) for argument, *rest in task.inputs]
     samples = select_columns(source, split, *(Column(*given) for given in inputs if given[1] is not None))
-    of_samples = task in ("text-classification", "image-classification", "audio-classification")
+    of_samples = task.labels == "label_column"
     if of_samples and config.problem_type == MULTI_LABEL:
         samples = samples.add_column("labels", label_sets_of(config, source, split, options))
     elif of_samples:
         samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
-    elif task.startswith("multiple-choice"):
+    elif task.labels == "answer_column":
         answers = select_columns(source, split, Column("answer_column", options.answer_column, "labels", "labels"))
         answers = answers["labels"][:]
-        if task == "multiple-choice-head":
+        if task.name == "multiple-choice-head":
             answers = answer_indices(answers, check_choices(source, samples["choices"][:])).tolist()
         samples = samples.add_column("labels", answers)
-    elif task == "token-classification":
+    elif task.labels == "tag_column":
         tags = tags_of(config, source, split, options)
         check_tags(source, samples["tokens"][:], tags)
         samples = samples.add_column("labels", tags)
@@ -72,9 +58,9 @@ def select_inputs(task: str, source: str, split: Dataset, config: PreTrainedConf
     return samples.shuffle(seed=0).select(range(options.max_samples))
 
 
-def input_keys(task: str, samples: Dataset) -> list[tuple[Hashable, ...]]:
+def input_keys(task: Task, samples: Dataset) -> list[tuple[Hashable, ...]]:
     """Return the `sample_keys` of samples that `select_inputs` returned, made from the inputs without the labels."""
-    return sample_keys(samples, *(name for _, name, _ in _INPUTS[task] if name in samples.column_names))
+    return sample_keys(samples, *(name for _, name, _ in task.inputs if name in samples.column_names))
 
 
 def check_choices(source: str, choices: list[list[str]]) -> list[list[str]]:

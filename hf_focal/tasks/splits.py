@@ -16,15 +16,13 @@ from .column_selection import Column, drop_unlabelled, flatten_translations, sam
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
 from .labeled_inputs import check_tags, label_sets_of
+from .task import PIPELINES, SEGMENTATION
 
-# Task -> for each column of inputs, the argument that names the column, its name in the splits, and what it holds.
-_INPUTS = {
-    "text-classification": [("text_column", "text", "strings"), ("text_pair_column", "text_pair", "strings")],
-    "image-classification": [("image_column", "image", "images")],
-    "token-classification": [("token_column", "tokens", "lists of strings")],
-    "semantic-segmentation": [("image_column", "image", "images"), ("mask_column", "mask", "images")],
-    "translation": [("source_column", "source", "strings"), ("target_column", "target", "strings")],
-}
+# By the Hub's pipeline tag, except that of segmentation.
+_TASKS = {
+    tag: PIPELINES[tag]
+    for tag in ("text-classification", "image-classification", "token-classification", "translation")
+} | {SEGMENTATION.name: SEGMENTATION}
 _DEFAULT_COLUMNS = {
     name: getattr(InputOptions(), name)
     for name in ("text_column", "image_column", "token_column", "source_column", "target_column")
@@ -83,8 +81,8 @@ def load_splits(
         InputError: an argument or the data is wrong: the message names the argument, the data, and what was expected.
         FileNotFoundError, ValueError: a file or dataset does not exist or cannot be read.
     """
-    if task not in _INPUTS:
-        raise InputError("task", f"must be one of {', '.join(_INPUTS)}, got {task!r}")
+    if task not in _TASKS:
+        raise InputError("task", f"must be one of {', '.join(_TASKS)}, got {task!r}")
     if unknown := columns.keys() - _DEFAULT_COLUMNS.keys():
         raise TypeError(f"load_splits got an unexpected keyword argument {min(unknown)!r}")
     named = _DEFAULT_COLUMNS | columns
@@ -92,7 +90,9 @@ def load_splits(
     raw, sources = _read(dataset_name, dataset_config_name, files, test_split)
     if task == "translation":
         raw = {name: flatten_translations(split, str(named["source_column"])) for name, split in raw.items()}
-    inputs = [Column(argument, column, *rest) for argument, *rest in _INPUTS[task] if (column := named[argument])]
+    inputs = [
+        Column(argument, column, *rest) for argument, *rest in _TASKS[task].inputs if (column := named[argument])
+    ]
     splits = DatasetDict({name: select_columns(sources[name], split, *inputs) for name, split in raw.items()})
     label_column = str(named["tag_column" if task == "token-classification" else "label_column"])
     names: list[str] = []

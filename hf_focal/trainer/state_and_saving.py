@@ -26,15 +26,13 @@ from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
-from ..tasks.heads import Head, head_of, without_adapter
-from ..tasks.pipeline_tasks import PIPELINES, classifier_task
+from ..tasks.heads import Head, head_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
 from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
 STATE_FILE = "focal_state.json"
 _logger = logging.getLogger(__name__)
-_GENERATIVE = {Head.NEXT_TOKENS: PIPELINES["causal-lm"], Head.TARGET_TOKENS: PIPELINES["seq2seq-lm"]}
 # Training arguments that a model card lists if they are set, and the names under which it lists them.
 _SETTINGS = {
     "max_steps": "steps",
@@ -200,7 +198,7 @@ def write_model_card(
     trainer.forget_folded_temperature()
     args, wrapped = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
     model = without_adapter(wrapped)
-    named["task"] = named["task"] or _hub_task(model, trainer.head)
+    named["task"] = named["task"] or task_of_model(model, trainer.head).pipeline
     named["base_model"] = named["base_model"] or getattr(getattr(model, "config", None), "name_or_path", None) or None
     if result is not None:
         named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
@@ -274,18 +272,6 @@ def label_names_of(model: Any) -> list[str]:
     """Return the names of a model's classes or labels in the order of its logits, or [] if they have none."""
     names = getattr(getattr(without_adapter(model), "config", None), "id2label", {})
     return [names[index] for index in sorted(names)]
-
-
-def _hub_task(model: Any, head: Head) -> str:
-    name = type(model).__name__
-    if name.endswith("ForSequenceClassification") and model.main_input_name in ("input_values", "input_features"):
-        return "audio-classification"
-    task = _GENERATIVE.get(head) or classifier_task(name)
-    if head is Head.TARGET_TOKENS and model.main_input_name != "input_ids":
-        task = "image-to-text" if model.main_input_name == "pixel_values" else "automatic-speech-recognition"
-    if task is None:
-        raise ValueError(f"tasks must be given, such as 'text-classification', for a {name}, got None")
-    return task
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:

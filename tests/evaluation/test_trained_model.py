@@ -21,8 +21,9 @@ from transformers import (
     ViTConfig,
 )
 
-from hf_focal.evaluation.trained_model import TrainedModel, loss_of, public_name, task_of
+from hf_focal.evaluation.trained_model import TrainedModel, loss_of, public_name
 from hf_focal.reports.run_results import known_loss
+from hf_focal.tasks.heads import task_of_config
 from hf_focal.validation import InputError
 
 
@@ -40,15 +41,15 @@ from hf_focal.validation import InputError
     ],
 )
 def test_a_class_says_what_its_model_is_for(config, architecture, task):
-    assert task_of(config(architectures=architecture and [architecture])) == task
+    assert task_of_config(config(architectures=architecture and [architecture])).name == task
 
 
 def test_classes_that_say_nothing():
     with pytest.raises(ValueError, match="whose config names BertForMaskedLM"):
-        task_of(BertConfig(architectures=["BertForMaskedLM"]))
+        task_of_config(BertConfig(architectures=["BertForMaskedLM"]))
     with pytest.raises(ValueError, match="no architecture: say which with task"):
-        task_of(BertConfig())
-    assert task_of(BertConfig(), "causal-lm") == "causal-lm"
+        task_of_config(BertConfig())
+    assert task_of_config(BertConfig(), "causal-lm").name == "causal-lm"
 
 
 @pytest.mark.parametrize(("auto", "name"), [row[:2] for row in ROW.findall(WORKS + REFUSED)])
@@ -66,17 +67,17 @@ def test_each_head_of_transformers_has_a_task_or_gets_a_sentence(auto, name):
         "AutoModelForSeq2SeqLM": "seq2seq-lm",
     }
     if auto in tasks:
-        assert task_of(config) == tasks[auto]
+        assert task_of_config(config).name == tasks[auto]
         return
     with pytest.raises(
         ValueError, match=f"^model must classify texts, .*, (which|whose) .*(pixels|config names {name})"
     ):
-        task_of(config)
+        task_of_config(config)
 
 
 def test_models_of_pixels_are_trained_but_not_taken_here():
     with pytest.raises(ValueError, match="which labels pixels: of those FocalTrainer measures the semantic ones"):
-        task_of(SegformerConfig(architectures=["SegformerForSemanticSegmentation"]))
+        task_of_config(SegformerConfig(architectures=["SegformerForSemanticSegmentation"]))
 
 
 def test_a_model_without_a_loss_has_its_name():

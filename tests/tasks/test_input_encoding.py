@@ -8,6 +8,7 @@ from transformers import BertConfig
 from hf_focal.tasks.input_encoding import encode_inputs
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import input_keys, select_inputs
+from hf_focal.tasks.task import TASKS
 
 CONFIG = BertConfig()
 
@@ -15,21 +16,21 @@ CONFIG = BertConfig()
 def test_words_need_a_label_each():
     samples = Dataset.from_dict({"tokens": [["a", "b"], ["c"]], "tags": [[0, 1], [0, 1]]})
     with pytest.raises(ValueError, match="one label for each word, got 2 for 1 in row 1 of test"):
-        select_inputs("token-classification", "test", samples, CONFIG, InputOptions())
+        select_inputs(TASKS["token-classification"], "test", samples, CONFIG, InputOptions())
 
 
 def test_translations_from_columns_and_from_mappings():
     options = InputOptions(source_column="en", target_column="de")
     pairs = [{"de": "Haus", "en": "house"}]
     for samples in (Dataset.from_list(pairs), Dataset.from_list([{"id": 1, "translation": pairs[0]}])):
-        chosen = select_inputs("seq2seq-lm", "test", samples, CONFIG, options)
+        chosen = select_inputs(TASKS["seq2seq-lm"], "test", samples, CONFIG, options)
         assert chosen[:] == {"source": ["house"], "target": ["Haus"]}
-        assert input_keys("seq2seq-lm", chosen) == [("house", "Haus")]
+        assert input_keys(TASKS["seq2seq-lm"], chosen) == [("house", "Haus")]
         with pytest.raises(ValueError, match=r"target_column must be one of .*'de', 'en'.*, got 'target'"):
-            select_inputs("seq2seq-lm", "test", samples, CONFIG, InputOptions(source_column="en"))
+            select_inputs(TASKS["seq2seq-lm"], "test", samples, CONFIG, InputOptions(source_column="en"))
     same = InputOptions(source_column="en", target_column="en")
     with pytest.raises(ValueError, match="target_column must be a different column from source_column"):
-        select_inputs("seq2seq-lm", "test", Dataset.from_list(pairs), CONFIG, same)
+        select_inputs(TASKS["seq2seq-lm"], "test", Dataset.from_list(pairs), CONFIG, same)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +43,10 @@ def test_translations_from_columns_and_from_mappings():
 )
 def test_texts_that_are_cut_are_counted(task, samples, lengths):
     tokenizer = train_word_tokenizer(["a b c"])
-    encoded, num_cut = encode_inputs(task, Dataset.from_dict(samples), tokenizer, 2, "")
+    encoded, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 2, "")
     assert list(map(len, encoded["input_ids"])) == lengths
     assert num_cut == 1  # what has just that many tokens is whole
-    _, num_cut = encode_inputs(task, Dataset.from_dict(samples), tokenizer, 3, "")
+    _, num_cut = encode_inputs(TASKS[task], Dataset.from_dict(samples), tokenizer, 3, "")
     assert num_cut == 0
 
 
@@ -57,7 +58,7 @@ def test_texts_that_are_cut_are_counted(task, samples, lengths):
     ],
 )
 def test_samples_without_a_label_to_measure_are_left_out(task, samples):
-    encoded, _ = encode_inputs(task, Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
+    encoded, _ = encode_inputs(TASKS[task], Dataset.from_dict(samples), train_word_tokenizer(["a b c"]), 9, "")
     assert len(encoded) == 1
     assert len(encoded["input_ids"][0]) == 2
 
@@ -65,5 +66,5 @@ def test_samples_without_a_label_to_measure_are_left_out(task, samples):
 def test_pairs_are_cut_on_either_side():
     tokenizer = train_word_tokenizer(["a b c"])
     pairs = Dataset.from_dict({"source": ["a b c", "a", "a b"], "target": ["a", "c b a", "a b"]})
-    _, num_cut = encode_inputs("seq2seq-lm", pairs, tokenizer, 2, "")
+    _, num_cut = encode_inputs(TASKS["seq2seq-lm"], pairs, tokenizer, 2, "")
     assert num_cut == 2

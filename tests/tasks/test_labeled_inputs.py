@@ -7,6 +7,7 @@ from transformers import BertConfig, Wav2Vec2FeatureExtractor
 from hf_focal.tasks.input_encoding import collator_of
 from hf_focal.tasks.input_options import InputOptions
 from hf_focal.tasks.labeled_inputs import column_order, label_sets_of, labels_of, select_inputs, tags_of
+from hf_focal.tasks.task import TASKS
 from hf_focal.validation import InputError
 
 CONFIG = GPCNNConfig(id2label={0: "cat", 1: "dog", 2: "fox"}, label2id={"cat": 0, "dog": 1, "fox": 2})
@@ -187,9 +188,11 @@ def test_sounds_are_lists_of_numbers():
     with pytest.raises(
         ValueError, match=r"audio_column must hold lists of numbers, got .*string.* in 'audio' of test"
     ):
-        select_inputs("audio-classification", "test", split, CONFIG, InputOptions())
+        select_inputs(TASKS["audio-classification"], "test", split, CONFIG, InputOptions())
     with pytest.raises(InputError, match="audio_column must hold lists of numbers, got an empty one in row 7"):
-        collator_of("audio-classification", Wav2Vec2FeatureExtractor(), None)([{"audio": [], "labels": 0, "row": 7}])
+        collator_of(TASKS["audio-classification"], Wav2Vec2FeatureExtractor(), None)(
+            [{"audio": [], "labels": 0, "row": 7}]
+        )
 
 
 @pytest.mark.parametrize("choices", [[["a", "b"], ["a", "b", "c"]], [["a"], ["b"]]])
@@ -198,4 +201,4 @@ def test_a_head_of_multiple_choice_has_as_many_options_in_each_row(choices):
     with pytest.raises(
         ValueError, match=r"choices_column must hold as many options in each row, at least 2, got .* in"
     ):
-        select_inputs("multiple-choice-head", "test", split, CONFIG, InputOptions(question_column="q"))
+        select_inputs(TASKS["multiple-choice-head"], "test", split, CONFIG, InputOptions(question_column="q"))

@@ -5,9 +5,8 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_focal.tasks.heads import MULTI_LABEL
 from hf_focal.tasks.input_encoding import model_positions
-from hf_focal.tasks.pipeline_tasks import classifier_task
+from hf_focal.tasks.task import MULTI_LABEL, task_of_class
 
 
 def check_seq2seq_model(name: str, max_length: int) -> None:
@@ -27,10 +26,10 @@ def is_image_classifier(config: PreTrainedConfig) -> bool:
         ValueError: the model classifies neither.
     """
     name = (config.architectures or [type(config).__name__])[0]
-    task = "image-classification" if config.model_type == "timm_wrapper" else classifier_task(name)
-    if task not in ("image-classification", "text-classification"):
+    task = task_of_class("ForImageClassification" if config.model_type == "timm_wrapper" else name)
+    if task is None or task.name not in ("image-classification", "text-classification"):
         raise ValueError(f"models must classify images or texts, got {config.name_or_path!r}, a {name}")
-    return task == "image-classification"
+    return task.name == "image-classification"
 
 
 def label_options(names: Sequence[str], multi_label: bool = False) -> dict[str, Any]:
