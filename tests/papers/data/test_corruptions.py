@@ -57,10 +57,11 @@ def distribution(name, x, c):
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
-@pytest.mark.parametrize("name", ["gaussian_noise", "shot_noise", "speckle_noise"])
-@pytest.mark.parametrize("value", [20, 127, 250])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, 127) for name in NOISES if name != "impulse_noise"] + [("shot_noise", 250)]
+)
 def test_noise_has_the_mean_and_the_deviation_of_its_formula(name, severity, value):
-    """On 307,200 values a grey; in mid-grey the deviation is the formula's, nothing is clipped there."""
+    """On 307,200 values a gray; the distribution of its formula is clipped and truncated."""
     x, c = value / 255, CONSTANTS[name][severity - 1]
     probability, units = distribution(name, x, c), np.arange(256)
     mean = probability @ units
@@ -68,9 +69,6 @@ def test_noise_has_the_mean_and_the_deviation_of_its_formula(name, severity, val
     values = corrupt(grey(value), name, severity).double()
     assert values.mean().item() == pytest.approx(mean, abs=5 * deviation / np.sqrt(values.numel()))
     assert values.std().item() == pytest.approx(deviation, rel=0.01)
-    if value == 127:
-        formula = {"gaussian_noise": c, "shot_noise": np.sqrt(x / c), "speckle_noise": c * x}[name]
-        assert values.std().item() / 255 == pytest.approx(formula, rel=0.02)
 
 
 def test_noise_is_independent_from_value_to_value():
@@ -94,14 +92,6 @@ def test_impulses_are_a_share_of_the_values_half_of_them_white(severity):
     # Each channel by itself.
     all_three = ((values != 77).all(3)).double().mean().item()
     assert all_three < share**3 + 5 * np.sqrt(share**3 / values[..., 0].numel())
-
-
-def test_shot_noise_is_of_whole_photons():
-    """At 50 photons, values are multiples of 1/50, of which 51 remain after clipping; black stays black."""
-    values = corrupt(random_images(20, 32, 32, 3), "shot_noise", 5)
-    assert set(values.unique().tolist()) == {int(n / 50 * 255) for n in range(51)}
-    for name in ("shot_noise", "speckle_noise"):
-        assert not corrupt(grey(0, 2), name, 5).any()
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -128,13 +118,6 @@ def test_brightness_is_added_to_v_of_hsv(severity):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-def test_a_higher_severity_changes_more(name):
-    images = random_images(50, 32, 32, 3) // 2 + 30
-    changes = [(corrupt(images, name, severity).double() - images).square().mean().item() for severity in SEVERITIES]
-    assert changes[0] > 0 and (np.diff(changes) > 0).all()
-
-
-@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_seeds_blocks_and_later_images(name, monkeypatch):
     before = IMAGES.clone()
     changed = corrupt(IMAGES, name, 3, seed=7)
@@ -147,6 +130,8 @@ def test_seeds_blocks_and_later_images(name, monkeypatch):
         monkeypatch.setattr(corruptions, "_BLOCK", block)
         assert torch.equal(corrupt(IMAGES, name, 3, seed=7), changed)
     assert torch.equal(corrupt(IMAGES, name, 3, seed=8), changed) == (name not in NOISES)
+    assert corrupt(IMAGES[..., :1], name, 2).shape == (20, 8, 12, 1)
+    assert corrupt(IMAGES[:0], name, 2).shape == (0, 8, 12, 3)
 
 
 def test_severities_and_names_draw_other_noise():
@@ -157,31 +142,16 @@ def test_severities_and_names_draw_other_noise():
     assert (correlation - torch.eye(3)).abs().max() < 0.03
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
-def test_grey_images_and_none(name):
-    assert corrupt(IMAGES[..., :1], name, 2).shape == (20, 8, 12, 1)
-    assert corrupt(IMAGES[:0], name, 2).shape == (0, 8, 12, 3)
-
-
-def test_the_names_and_constants():
-    assert tuple(CONSTANTS) == CORRUPTIONS
-    assert {name: list(constants) for name, (_, constants) in corruptions._CORRUPTIONS.items()} == CONSTANTS
-
-
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ((IMAGES / 255, "contrast", 1), ValueError, "images must be of dtype torch.uint8, got torch.float32"),
-        ((IMAGES[0], "contrast", 1), ValueError, r"images must have the shape \(N, H, W, C\).*got \(8, 12, 3\)"),
-        ((IMAGES.permute(0, 3, 1, 2), "contrast", 1), ValueError, r"C = 1 or 3, got \(20, 3, 8, 12\)"),
-        ((IMAGES, "gaussian", 1), ValueError, "name must be one of .*, got 'gaussian'; did you mean 'gaussian_noise'"),
-        ((IMAGES, "Contrast", 1), ValueError, "got 'Contrast'; did you mean 'contrast'"),
-        ((IMAGES, "fog", 1), ValueError, "got 'fog'$"),
-        ((IMAGES, "contrast", 0), ValueError, "severity must be from 1 to 5, got 0"),
-        ((IMAGES, "contrast", 6), ValueError, "severity must be from 1 to 5, got 6"),
-        ((IMAGES, "contrast", 1, -1), ValueError, "seed must be at least 0, got -1"),
+        ((IMAGES / 255, "contrast", 1), "images must be of dtype torch.uint8, got torch.float32"),
+        ((IMAGES.permute(0, 3, 1, 2), "contrast", 1), r"C = 1 or 3, got \(20, 3, 8, 12\)"),
+        ((IMAGES, "gaussian", 1), "name must be one of .*, got 'gaussian'; did you mean 'gaussian_noise'"),
+        ((IMAGES, "contrast", 0), "severity must be from 1 to 5, got 0"),
+        ((IMAGES, "contrast", 1, -1), "seed must be at least 0, got -1"),
     ],
 )
-def test_what_is_refused(arguments, error, message):
-    with pytest.raises(error, match=message):
+def test_what_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
         corrupt(*arguments)

@@ -111,29 +111,6 @@ def test_next_words_are_calibrated(grammar, corpus):
         assert abs(p.mean() - h.mean()) < 5 * np.sqrt((p * (1 - p)).sum()) / p.size
 
 
-def test_register_shows_in_the_prefix(grammar):
-    """What comes later depends on words it does not agree with: the earlier ones tell of the register."""
-    ending = defaultdict(set)
-    source = next(source for source in sources(grammar, 50, max_words=5) if len(enumerated(grammar, source)) > 8)
-    for target in enumerated(grammar, source):
-        if len(target.split()) == 5:
-            ending[target.split()[-1]].add(round(grammar.next_word_distribution(source, target)[END], 9))
-    assert max(map(len, ending.values())) > 1
-
-
-def test_determiners_and_adjectives_agree():
-    """Without ambiguity: the subject is first, its noun between determiner and adjective, which share the ending."""
-    grammar, endings = Grammar(ambiguity=0.0), set()
-    for source in sources(grammar, 200):
-        if [grammar._kind[word] for word in source.split()[:2]] == ["d", "a"]:
-            target = grammar.sample_target(source, np.random.default_rng(0)).split()
-            determiner, noun, adjective = target[:3]
-            assert determiner.endswith("n") == adjective.endswith("n") and not noun.endswith("n")
-            assert grammar.next_word_distribution(source, determiner) == {noun: 1.0}
-            endings.add(determiner.endswith("n"))
-    assert endings == {True, False}
-
-
 @pytest.mark.parametrize("ambiguity", [0.0, 0.5, 1.0])
 def test_word_orders(ambiguity):
     grammar, rng = Grammar(ambiguity=ambiguity), np.random.default_rng(0)
@@ -160,21 +137,14 @@ def test_word_orders(ambiguity):
         assert abs(np.mean(late[name]) - p) <= 4 * np.sqrt(p * (1 - p) / len(late[name]))
 
 
-def test_columns(grammar, corpus):
-    assert {name: feature.dtype for name, feature in corpus.features.items()} == {
-        "source": "string",
-        "target": "string",
-        "target_log_probability": "float64",
-    }
+def test_the_log_probability_is_that_of_the_words(grammar, corpus):
     for row in corpus:
         words, probabilities = grammar.token_probabilities(row["source"], row["target"])
         assert " ".join(words[:-1]) == row["target"] and words[-1] == END
         assert math.isclose(row["target_log_probability"], np.log(probabilities).sum(), rel_tol=1e-12, abs_tol=1e-15)
-    for column, longest, smallest in (("source", 11, 80), ("target", 12, 150)):
+    for column, longest in (("source", 11), ("target", 12)):
         lengths = {len(text.split()) for text in corpus[column]}
         assert min(lengths) == 5 and max(lengths) == longest
-        assert smallest <= len({word for text in corpus[column] for word in text.split()}) <= 200
-        assert all(re.fullmatch("[a-z]+( [a-z]+)*", text) for text in corpus[column])
 
 
 def test_seeds(corpus):
@@ -188,26 +158,15 @@ def test_seeds(corpus):
         Grammar().token_probabilities(other["source"][0], other["target"][0])
 
 
-def test_errors(grammar, corpus):
+def test_sentences_of_another_language_are_refused(grammar, corpus):
     source, target = corpus["source"][0], corpus["target"][0]
-    for arguments, message in (
-        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"language_seed": -2}, "language_seed must be at least 0, got -2"),
-        ({"ambiguity": 1.5}, "ambiguity must be from 0 to 1, got 1.5"),
-        ({"ambiguity": math.nan}, "ambiguity must be from 0 to 1, got nan"),
-    ):
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            generate_translations(**{"num_samples": 1} | arguments)
-    for wrong in ("", "hello", " ".join(source.split()[:-1]), f"{source} hello", " ".join(reversed(source.split()))):
-        for call in (grammar.next_word_distribution, grammar.token_probabilities):
-            with pytest.raises(ValueError, match=f"^source must be a sentence .* got {wrong!r}$"):
-                call(wrong, "")
-        with pytest.raises(ValueError, match="source must be"):
-            grammar.sample_target(wrong, np.random.default_rng(0))
-    for wrong in ("hello", f"{target} {target}", f"{target.split()[0]} hello"):
-        with pytest.raises(ValueError, match=f"^prefix must begin a translation of {source!r}, got {wrong!r}$"):
-            grammar.next_word_distribution(source, wrong)
-    for wrong in ("", "hello", f"{target} {target}", " ".join(target.split()[:-2])):
+    for wrong in ("", f"{source} hello", " ".join(reversed(source.split()))):
+        with pytest.raises(ValueError, match=f"^source must be a sentence .* got {wrong!r}$"):
+            grammar.next_word_distribution(wrong, "")
+    with pytest.raises(ValueError, match=f"^prefix must begin a translation of {source!r}, got 'hello'$"):
+        grammar.next_word_distribution(source, "hello")
+    for wrong in (f"{target} {target}", " ".join(target.split()[:-2])):
         with pytest.raises(ValueError, match=f"^target must be a whole translation of {source!r}, got {wrong!r}$"):
             grammar.token_probabilities(source, wrong)
+    with pytest.raises(ValueError, match=r"^ambiguity must be from 0 to 1, got 1\.5$"):
+        generate_translations(1, ambiguity=1.5)

@@ -37,10 +37,6 @@ def split_of(images, labels=None, names=("cat", "dog")):
     return Dataset.from_dict(rows, Features(image=Image(decode=False), label=ClassLabel(names=list(names))))
 
 
-def decoded_again(split):
-    return [np.asarray(PILImage.open(io.BytesIO(image["bytes"]))) for image in split["image"]]
-
-
 def formatted(size, crop_pct=1.0):
     return PixelFormat(size, crop_pct, MEAN, STD)
 
@@ -123,14 +119,6 @@ def test_a_folder_of_images(tmp_path):
     assert dict(zip(values, splits["test"]["label"], strict=True)) == {13: 0, 14: 0, 15: 1, 16: 1}
 
 
-def test_splits_of_other_names(tmp_path):
-    write_folder(tmp_path, {"train": 4, "valid": 2})  # which `datasets` calls "validation"
-    with pytest.raises(ValueError, match=r"dataset_name must have a split 'test', got .* with \['train', "):
-        load_image_splits(str(tmp_path))
-    splits = load_image_splits(str(tmp_path), validation_size=2, test_split="validation")
-    assert [(name, len(split)) for name, split in splits.items()] == [("train", 6), ("validation", 2), ("test", 4)]
-
-
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_files_of_paths(tmp_path, suffix):
     write_folder(tmp_path, {"train": 5})
@@ -156,26 +144,11 @@ def rows_of(images, labels):
             {"img": [{"bytes": IMAGES[0], "path": None}], "label": ["cat"]},
             r"image_column must be one of \['img', 'label'\], the columns of test_file .*; did you mean 'img'\?",
         ),
-        (
-            {"image": [{"bytes": IMAGES[0], "path": None}], "labels": ["cat"]},
-            r"label_column must be one of \['image', 'labels'\], .* got 'label'; did you mean 'labels'\?",
-        ),
         ({"image": [1.5], "label": ["cat"]}, "image_column must hold images, got Value.'float64'. in 'image' of test"),
-        ({"image": [[1, 2]], "label": ["cat"]}, "image_column must hold images, got .* in 'image' of test_file"),
         (
             rows_of([IMAGES[0], None], ["cat", "dog"]),
             "image_column must have no missing values, got 1 of 2 in 'image' of test",
         ),
-        (
-            {"image": ["1.png", None], "label": ["cat"] * 2},
-            "image_column must have no missing values, got 1 of 2 in 'image'",
-        ),
-        (
-            rows_of(IMAGES[:2], ["cat", None]),
-            "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
-        ),
-        (rows_of(IMAGES[:1], ["cow"]), "label_column must hold some of 'cat', 'dog', got 'cow' in 'label' of test"),
-        (rows_of(IMAGES[:1], [0]), "label_column must hold Value.'string'. as in train, got Value.'int64'. in "),
         (rows_of(IMAGES[::-1], LABELS[::-1]), "test_file .* must hold samples of its own, got those of train_file"),
     ],
 )
@@ -185,55 +158,22 @@ def test_bad_test_files(write, test, message):
         load_image_splits(train_file=train, test_file=write("test.parquet", test))
 
 
-def test_the_same_column_twice(write):
-    train = write("train.parquet", rows_of(IMAGES, LABELS))
-    with pytest.raises(ValueError, match="label_column must be a different column from image_column, got 'image'"):
-        load_image_splits(train_file=train, label_column="image")
-    with pytest.raises(ValueError, match="label_column must hold ClassLabel, integers or strings, got"):
-        load_image_splits(train_file=train, image_column="label", label_column="image")
-    with pytest.raises(FileNotFoundError, match=r"test_file must be an existing file, got 'no\.parquet'"):
-        load_image_splits(train_file=train, test_file="no.parquet")
-
-
-@pytest.mark.parametrize("broken", [b"", b"no image", IMAGES[0][:-30], "missing.png", None])
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(("broken", "in_memory"), [(b"", False), (IMAGES[0][:-30], True), ("missing.png", False)])
 def test_what_is_no_image_is_named_by_its_row(broken, in_memory):
-    is_path = broken is None or isinstance(broken, str)
     images = [{"bytes": image, "path": "1.png"} for image in IMAGES[:8]]
-    images[5] = {"bytes": None, "path": broken} if is_path else {"bytes": broken, "path": None}
+    images[5] = {"bytes": None, "path": broken} if isinstance(broken, str) else {"bytes": broken, "path": None}
     split = Dataset.from_dict({"image": images, "label": [0] * 8}).cast_column("image", Image(decode=False))
     with pytest.raises(ValueError, match="image_column must hold images, got something else in row 5: "):
         ImageDataset(split, formatted(4), in_memory=in_memory).__getitems__([0, 5, 3])
 
 
-def test_a_file_that_is_no_image_is_named(tmp_path):
-    (tmp_path / "cut_off.png").write_bytes(IMAGES[0][:-30])
-    split = Dataset.from_dict({"image": [str(tmp_path / "cut_off.png")]}).cast_column("image", Image(decode=False))
-    with pytest.raises(ValueError, match=r"something else in row 0, '.*cut_off\.png': .*truncated"):
-        decode_images(split, 4)
-
-
-def test_a_folder_that_is_not_there_and_a_class_of_the_test_images_alone(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset_name must be an existing folder or a Hub id, got '.*pets'"):
-        load_image_splits(str(tmp_path / "pets"))
+def test_a_class_of_the_test_images_alone(tmp_path):
     for name in ("train/cat/1.png", "train/cat/2.png", "train/dog/1.png", "train/dog/2.png", "test/bird/1.png"):
         path = tmp_path / "pets" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(IMAGES[len(list(tmp_path.rglob("*.png")))])
-    with pytest.raises(
-        ValueError, match=r"label_column must hold labels that train has, got 'bird' in 'label' of split"
-    ):
+    with pytest.raises(ValueError, match=r"label_column must hold labels that train has, got 'bird' in 'label' of"):
         load_image_splits(str(tmp_path / "pets"))
-
-
-@pytest.mark.parametrize("size", [4, 7, 16])
-def test_decoded_sizes(size):
-    split = split_of([png(noise(width, height)) for width, height in ((4, 4), (7, 7), (9, 5), (5, 9), (16, 40))])
-    decoded = decode_images(split, size)
-    assert (decoded.dtype, decoded.shape) == (torch.uint8, (5, size, size, 3))
-    same = {4: 0, 7: 1}.get(size)
-    if same is not None:
-        np.testing.assert_array_equal(decoded[same], decoded_again(split)[same])
 
 
 def test_the_middle_square_of_what_is_not_square():
@@ -269,8 +209,7 @@ def test_modes():
 SIZES = ((31, 31), (17, 17), (33, 21), (21, 34), (14, 29), (101, 16), (16, 16), (45, 19))
 
 
-@pytest.mark.parametrize(("size", "crop_pct"), [(16, 1.0), (14, 0.875), (15, 0.9), (13, 0.8), (15, 0.95)])
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(("size", "crop_pct", "in_memory"), [(16, 1.0, True), (14, 0.875, False), (15, 0.95, True)])
 def test_the_same_pixels_as_an_image_processor(size, crop_pct, in_memory):
     pixels = formatted(size, crop_pct)
     processor = BitImageProcessorPil(
@@ -324,20 +263,6 @@ def test_boxes_depend_on_the_seed_and_the_epoch_alone():
     assert torch.equal(dataset.boxes, first)
 
 
-def test_workers_that_outlive_an_epoch_see_its_boxes():
-    dataset = ImageDataset(split_of(IMAGES[:16]), formatted(4), augmentation="crop", in_memory=False)
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=8, collate_fn=collate, num_workers=1, persistent_workers=True
-    )
-    for epoch in (0, 1, 2):
-        dataset.set_epoch(epoch)
-        boxes = torch.cat([batch["boxes"] for batch in loader])
-        assert torch.equal(boxes, dataset.boxes)
-        expected = ImageDataset(split_of(IMAGES[:16]), formatted(4), augmentation="crop")
-        expected.set_epoch(epoch)
-        assert torch.equal(boxes, expected.boxes)
-
-
 def augmented(images, pixels, augmentation, seed=0):
     """The batch of all images, and its pixel values."""
     dataset = ImageDataset(split_of(images), pixels, augmentation=augmentation, seed=seed)
@@ -345,7 +270,7 @@ def augmented(images, pixels, augmentation, seed=0):
     return batch, prepare_batch(batch, pixels)
 
 
-@pytest.mark.parametrize(("size", "crop_pct"), [(8, 1.0), (32, 1.0), (9, 0.8), (8, 0.9)])
+@pytest.mark.parametrize(("size", "crop_pct"), [(32, 1.0), (9, 0.8)])
 def test_crop_is_padding_cutting_and_flipping(size, crop_pct):
     pixels = formatted(size, crop_pct)
     stored = pixels.stored_size
@@ -422,18 +347,6 @@ def test_autocast_rounds_no_places():
     assert torch.equal(found["pixel_values"], expected["pixel_values"])
 
 
-@pytest.mark.parametrize(("size", "crop_pct"), [(6, 0.75), (5, 0.7), (7, 0.87)])
-def test_without_augmentation_the_middle_is_seen(size, crop_pct):
-    pixels = formatted(size, crop_pct)
-    stored = pixels.stored_size
-    image = noise(stored, stored)
-    _, result = augmented([png(image)], pixels, "none")
-    margin = (stored - size) // 2
-    cut = image[margin : margin + size, margin : margin + size]
-    found = result["pixel_values"][0].permute(1, 2, 0)
-    np.testing.assert_allclose(found, normalised(cut), rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("augmentation", ["none", "crop"])
 def test_normalised_and_channels_last(augmentation):
     batch, result = augmented(IMAGES, formatted(4), augmentation)
@@ -445,11 +358,6 @@ def test_normalised_and_channels_last(augmentation):
         expected = normalised(batch["pixel_values"])
         np.testing.assert_allclose(values.permute(0, 2, 3, 1), expected, rtol=0, atol=1e-6)
     assert batch["pixel_values"].dtype == torch.uint8  # the given batch is as it was
-
-
-def test_an_unknown_augmentation():
-    with pytest.raises(ValueError, match="augmentation must be one of none, crop, resized_crop, got 'flip'"):
-        ImageDataset(split_of(IMAGES), formatted(4), augmentation="flip")
 
 
 def test_digits():
@@ -481,13 +389,3 @@ def test_real_cifar10(real_data):
     assert len(label_names(splits)) == 10
     for name, count in counts.items():
         assert Counter(splits[name]["label"][:]) == dict.fromkeys(range(10), count)
-    few = splits["test"].select(range(7))
-    pixels = PixelFormat(32, 1.0, MEAN, STD)
-    values = prepare_batch(ImageDataset(few, pixels).__getitems__(range(7)), pixels)["pixel_values"]
-    expected = normalised(np.stack([np.asarray(image.convert("RGB")) for image in decoded_images(few)]))
-    np.testing.assert_allclose(values.permute(0, 2, 3, 1), expected, rtol=0, atol=1e-5)
-    assert len({image.tobytes() for image in decoded_images(few)}) == 7
-
-
-def decoded_images(split):
-    return split.cast_column("image", Image())["image"]

@@ -34,24 +34,6 @@ def test_each_filter_agrees_with_scikit_learn(post):
     assert strip_quotes(post) == peer.strip_newsgroup_quoting(post)
 
 
-def test_a_post():
-    post = "\n".join(
-        [
-            " cs.utexas.edu!uunet!bdunn",
-            "Subject: Re: a",
-            "Lines: 4",
-            "",
-            "Bob writes:",
-            "> no",
-            "Yes.",
-            "",
-            "-- ",
-            "Ann",
-        ]
-    )
-    assert strip_all(post) == "Yes.\n"
-
-
 @pytest.mark.real_data
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_real_posts_agree_with_scikit_learn(real_data, split):

@@ -17,18 +17,15 @@ def test_the_format_is_that_of_the_processor(tmp_path):
     assert found == PixelFormat(32, 1.0, (0.4,) * 3, (0.2,) * 3)
 
 
-@pytest.mark.parametrize(
-    "processor",
-    [ConvNextImageProcessorPil(do_normalize=False), MobileViTImageProcessorPil(do_flip_channel_order=True)],
-)
-def test_other_channels_or_scales_are_refused(processor, tmp_path):
+def test_flipped_channels_are_refused(tmp_path):
+    processor = MobileViTImageProcessorPil(do_flip_channel_order=True)
     with pytest.raises(
         ValueError, match=r"model_name_or_path must be a model for normalized RGB images, got '.*whose"
     ):
         PixelFormat.of_pretrained(saved(tmp_path, processor))
 
 
-@pytest.mark.parametrize(("size", "crop_pct", "stored"), [(224, 0.875, 256), (96, 0.9, 106), (224, 0.95, 236)])
+@pytest.mark.parametrize(("size", "crop_pct", "stored"), [(224, 0.875, 256), (96, 0.9, 106)])
 def test_a_crop_has_whole_pixels_on_both_sides(size, crop_pct, stored):
     settings = {"input_size": (3, size, size), "crop_pct": crop_pct, "mean": (0.5,) * 3, "std": (0.5,) * 3}
     assert PixelFormat.of_timm(settings).stored_size == stored

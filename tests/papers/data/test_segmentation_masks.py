@@ -4,10 +4,9 @@ import io
 import itertools
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
-from datasets import Dataset, Features, Image, Value
+from datasets import Dataset, Features, Image
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.segmentation_masks import ImageFormat, MaskDataset, check_crop, count_classes, load_mask_splits
 from PIL import Image as PILImage
@@ -54,12 +53,6 @@ def test_shapes_are_as_frequent_as_documented():
     assert masks.shape == (400, 64, 64)
 
 
-def test_the_same_seed_draws_the_same_pictures():
-    first, again, other = generate_shapes(3, seed=5), generate_shapes(3, seed=5), generate_shapes(3, seed=6)
-    assert first[:] == again[:]
-    assert first[0] != other[0]
-
-
 def test_colours_are_those_of_the_classes_with_noise():
     rows = generate_shapes(30, size=40, noise=0)
     for row in rows:
@@ -69,19 +62,6 @@ def test_colours_are_those_of_the_classes_with_noise():
             assert len(np.unique(image[mask == label], axis=0)) == 1
     noisy = decoded(generate_shapes(1, noise=30)[0]["image"])
     assert noisy[:10, :10].std(axis=(0, 1)).mean() > 15
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"num_samples": 1, "size": 31}, "size must be at least 32, got 31"),
-        ({"num_samples": 1, "noise": -1}, "noise must be at least 0, got -1"),
-    ],
-)
-def test_shapes_that_cannot_be_drawn(options, message):
-    with pytest.raises(ValueError, match=message):
-        generate_shapes(**options)
 
 
 # From files
@@ -108,8 +88,6 @@ def test_splits_of_files(tmp_path):
             assert pairs[row["image"]["bytes"]] == row["mask"]["bytes"]
     again = load_mask_splits(**given, image_column="picture", mask_column="target", validation_size=3, seed=1)
     assert again["train"][:] == splits["train"][:]
-    tenth = load_mask_splits(**given, image_column="picture", mask_column="target")
-    assert len(tenth["validation"]) == 1
 
 
 def test_paths_are_images(tmp_path):
@@ -131,7 +109,6 @@ def test_paths_are_images(tmp_path):
     ("options", "message"),
     [
         ({"mask_column": "masks"}, r"mask_column must be one of \['image', 'mask'\].*did you mean 'mask'"),
-        ({"image_column": "mask"}, "mask_column must be a different column from image_column, got 'mask' for both"),
         ({"validation_size": 4}, "validation_size must be from 1 to 3, got 4"),
     ],
 )
@@ -141,20 +118,10 @@ def test_columns_and_sizes_that_are_not_there(options, message, tmp_path):
         load_mask_splits(**given, **options)
 
 
-def test_splits_that_hold_the_same_images_nulls_and_numbers(tmp_path):
+def test_splits_that_hold_the_same_images(tmp_path):
     train = split_of([png(noise()) for _ in range(4)], [png(classes()) for _ in range(4)])
     with pytest.raises(ValueError, match=r"test_file .* must hold images of its own, got those of train_file"):
         load_mask_splits(**files(tmp_path, train=train, test=train.select([3, 2, 1, 0])))
-    nulls = split_of([png(noise()) for _ in range(2)], [png(classes()), None])
-    with pytest.raises(ValueError, match="mask_column must have no missing values, got 1 of 2"):
-        load_mask_splits(**files(tmp_path, train=nulls))
-    numbers = Dataset.from_dict({"image": [png(noise())], "mask": [1]}, Features(image=Image(), mask=Value("int64")))
-    with pytest.raises(ValueError, match="mask_column must hold images, got Value"):
-        load_mask_splits(**files(tmp_path, train=numbers))
-    given = files(tmp_path, train=train)
-    pq.write_table(pq.read_table(given["train_file"]).slice(0, 0), given["train_file"])
-    with pytest.raises(ValueError, match="train_file must be parquet with rows"):
-        load_mask_splits(**given)
 
 
 def test_classes_are_counted():
@@ -170,7 +137,6 @@ def test_classes_are_counted():
     ("images", "masks", "options", "message"),
     [
         ([(6, 8)], [np.full((6, 8), 4, np.uint8)], {}, r"class numbers below 4, or 255 .*, got 4 in sample 0 of test"),
-        ([(6, 8)], [np.full((6, 8), 300, np.uint16)], {}, r"class numbers below 4, or 255 .*, got 300 in sample 0"),
         ([(6, 8)], [classes(6, 7)], {}, r"their images' height and width, got \(6, 7\) for \(6, 8\) in sample 0"),
         (
             [(6, 8), (8, 6)],

@@ -15,26 +15,20 @@ def write(tmp_path):
 
     def write(name, **columns):
         path, dataset = tmp_path / name, Dataset.from_dict(columns)
-        writers = {
-            "csv": dataset.to_csv,
-            "json": dataset.to_json,
-            "jsonl": dataset.to_json,
-            "parquet": dataset.to_parquet,
-        }
+        writers = {"csv": dataset.to_csv, "parquet": dataset.to_parquet}
         writers[path.suffix[1:]](path)
         return path
 
     return write
 
 
-@pytest.mark.parametrize("suffix", ["csv", "json", "jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_string_labels_become_sorted_classes(write, suffix):
     train = write(f"train.{suffix}", text=TEXTS, label=LABELS)
     test = write("test.parquet", text=["a", "b"], label=["spam", "eggs"])
     splits = load_splits(train_file=train, test_file=test)
     assert list(splits) == ["train", "validation", "test"]
     assert label_names(splits) == ["eggs", "ham", "spam"]
-    assert all(split.features == splits["train"].features for split in splits.values())
     assert splits["train"].features == {"text": Value("string"), "label": ClassLabel(names=["eggs", "ham", "spam"])}
     assert splits["test"][:] == {"text": ["a", "b"], "label": [2, 0]}
     by_text = dict(zip(TEXTS, LABELS, strict=True))
@@ -76,13 +70,6 @@ def test_validation_cut_is_stratified_seeded_and_disjoint(write):
     assert other["validation"][:] != splits["validation"][:]
 
 
-def test_given_validation_file_is_used(write):
-    train = write("train.csv", text=TEXTS, label=LABELS)
-    validation = write("validation.csv", text=["v"], label=["ham"])
-    splits = load_splits(train_file=train, validation_file=validation)
-    assert splits["validation"]["text"][:] == ["v"] and splits["train"]["text"][:] == TEXTS
-
-
 def test_columns_can_have_other_names(write):
     train = write("train.csv", label=TEXTS, text=LABELS, other=LABELS)
     splits = load_splits(train_file=train, text_column="label", label_column="text", validation_size=4)
@@ -118,22 +105,13 @@ def test_dataset_folder(write, tmp_path):
         ),
         ({"text": [], "label": []}, "test_file must be csv with rows, got"),
         (
-            {"text": ["a", None], "label": ["ham"] * 2},
-            "text_column must have no missing values, got 1 of 2 in 'text' of test_file",
-        ),
-        (
             {"text": ["a", "b"], "label": ["ham", None]},
             "label_column must have no missing values, got 1 of 2 in 'label' of test_file",
-        ),
-        (
-            {"txt": ["a"], "label": ["ham"]},
-            r"text_column must be one of \['txt', 'label'\], .* got 'text'; did you mean 'txt'\?",
         ),
         (
             {"text": [" ", "\t"], "label": ["ham"] * 2},
             "text_column must hold texts, got only blank ones in 'text' of test",
         ),
-        ({"text": [1.5], "label": ["ham"]}, "text_column must hold strings, got .*float64.* in 'text' of test_file"),
         (
             {"text": TEXTS[::-1], "label": LABELS[::-1]},
             "test_file .* must hold samples of its own, got those of train_file",
@@ -150,44 +128,14 @@ def test_bad_test_file(write, columns, message):
     ("labels", "message"),
     [
         ([0.5, 1.0] * 20, "must hold ClassLabel, integers or strings, got .*float64.* in 'label' of train_file"),
-        ([-1, 0, 1, 0] * 10, "must hold each of 0..K-1, got -1, 0, 1"),
         ([0, 2] * 20, "must hold each of 0..K-1, got 0, 2"),
-        ([True, False] * 20, "must hold ClassLabel, integers or strings, got .*bool"),
         (["ham"] * 40, "must hold at least two labels, got 'ham' in 'label' of train_file"),
-        ([0] * 40, "must hold at least two labels, got 0 in 'label' of train_file"),
         (["ham", "spam", "egg"] + ["ham"] * 37, "train_file .* 2 samples of each label .* got 1 of 'egg': give"),
     ],
 )
 def test_bad_training_labels(write, labels, message):
     with pytest.raises(ValueError, match=message):
         load_splits(train_file=write("train.parquet", text=TEXTS, label=labels))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("ragged.csv", b"text,label\na,x\nb,y,z\n", "Expected 2 fields in line 3, saw 3"),
-        ("latin1.csv", "text,label\nsch\xf6n,x\n".encode("latin-1"), "can't decode byte 0xf6"),
-        ("cut_off.jsonl", b'{"text": "a", "label": "x"}\n{"text":', "JSON parse error"),
-        ("cut_off.parquet", b"PAR1" + bytes(40), "corrupted"),
-        ("semicolons.csv", b"text;label\na, b;x\n", "got 'text'"),
-        ("tabs.csv", b"text\tlabel\na\tx\n", "got 'text'"),
-        ("empty.csv", b"", "No columns to parse"),
-    ],
-)
-def test_files_that_cannot_be_read_say_why(name, content, reason, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name}.*{reason}"):
-        load_splits(train_file=tmp_path / name)
-
-
-def test_hidden_class_labels(tmp_path):
-    train = Dataset.from_dict({"text": TEXTS, "label": [0, 1] * 20}).cast_column("label", ClassLabel(names=["a", "b"]))
-    train.to_parquet(tmp_path / "train.parquet")
-    hidden = Dataset.from_dict({"text": ["x"], "label": [-1]}, features=train.features)
-    hidden.to_parquet(tmp_path / "test.parquet")
-    with pytest.raises(ValueError, match=r"must hold labels, got none in 'label' of split 'test' of"):
-        load_splits(str(tmp_path))
 
 
 def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
@@ -203,40 +151,16 @@ def test_rows_without_a_class_label_are_left_out(tmp_path, caplog):
 
 def test_bad_arguments(write, tmp_path):
     train = write("train.csv", text=TEXTS, label=LABELS)
-    for arguments, error, message in [
-        ({}, ValueError, "dataset_name or train_file must be given, got neither"),
-        ({"test_file": train}, ValueError, "dataset_name or train_file must be given, got only test_file"),
-        (
-            {"dataset_name": "a/b", "train_file": train},
-            ValueError,
-            "dataset_name must be given without files, got 'a/b' and train",
-        ),
-        (
-            {"train_file": tmp_path / "none.csv"},
-            FileNotFoundError,
-            "train_file must be an existing file, got .*none.csv",
-        ),
-        ({"train_file": "train.tsv"}, ValueError, "train_file must end in .csv, .json, .jsonl, .parquet, got"),
-        ({"train_file": train, "validation_file": train}, ValueError, "validation_file .* got those of train_file"),
-        (
-            {"train_file": train, "validation_size": 40},
-            ValueError,
-            r"validation_size must be from 3 to 37, .* have each of the 3 labels, got 40: set it, or",
-        ),
-        ({"train_file": train, "validation_size": 1}, ValueError, "validation_size must be from 3 to 37, .* got 1:"),
+    for arguments, message in [
+        ({"test_file": train}, "dataset_name or train_file must be given, got only test_file"),
+        ({"dataset_name": "a/b", "train_file": train}, "dataset_name must be given without files, got 'a/b'"),
         (
             {"train_file": train, "validation_fraction": 0.01},
-            ValueError,
             "validation_size must be from 3 to 37, .* got 1, 1% of the samples:",
         ),
-        (
-            {"train_file": train, "validation_fraction": 1.0},
-            ValueError,
-            "validation_fraction must be between 0 and 1, got 1.0",
-        ),
-        ({"train_file": train, "label_column": "text"}, ValueError, "label_column must be a different .* got 'text'"),
+        ({"train_file": train, "validation_fraction": 1.0}, "validation_fraction must be between 0 and 1, got 1.0"),
     ]:
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             load_splits(**arguments)
 
 

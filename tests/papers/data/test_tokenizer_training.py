@@ -1,7 +1,6 @@
 """Trained tokenizers."""
 
 import pytest
-from datasets import load_dataset
 from papers.data.tokenizer_training import train_bpe_tokenizer, train_word_tokenizer
 from transformers import AutoTokenizer
 
@@ -15,17 +14,6 @@ def test_words_are_those_of_keras_filter():
     assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == expected
     assert tokenizer.tokenize("THE dog;a/zebra's~") == ["the", "dog", "a", "[UNK]"]
     assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (0, 1)
-
-
-def test_vocabulary_size_counts_the_special_tokens():
-    tokenizer = train_word_tokenizer(TEXTS, vocab_size=4)
-    assert tokenizer.convert_ids_to_tokens(range(len(tokenizer))) == ["[PAD]", "[UNK]", "the", "a"]
-
-
-def test_training_is_deterministic():
-    texts = [f"w{i % 97} w{i % 89}" for i in range(2000)]
-    first, second = (train_word_tokenizer(texts, vocab_size=50).get_vocab() for _ in range(2))
-    assert first == second
 
 
 def test_saved_and_loaded(tmp_path):
@@ -70,12 +58,9 @@ def test_sentences_end_and_decode_to_themselves(bpe):
         assert bpe.decode(ids, skip_special_tokens=True) == sentence
 
 
-@pytest.mark.parametrize(
-    "text",
-    [" Ja,  sagte   er ", "Ja,\tsagte\r\ner", "Ja,\u2028sagte\xa0er\u3000", "\nJa,\x85sagte er", "Ja, sagte er"],
-)
-def test_white_space_of_any_kind_is_a_space(bpe, text):
-    assert bpe.decode(bpe(text)["input_ids"], skip_special_tokens=True) == "Ja, sagte er"
+def test_white_space_of_any_kind_is_a_space(bpe):
+    for text in (" Ja,  sagte   er ", "Ja,\tsagte\r\ner", "Ja,\u2028sagte\xa0er\u3000"):
+        assert bpe.decode(bpe(text)["input_ids"], skip_special_tokens=True) == "Ja, sagte er"
     assert bpe("  \n")["input_ids"] == [1]
 
 
@@ -107,18 +92,6 @@ def test_targets_and_truncation(bpe):
     assert len(whole) > 30 and cut == [*whole[:29], 1]
 
 
-def test_bpe_saved_and_loaded(bpe, tmp_path):
-    bpe.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*SENTENCES, "  two  spaces ", "</s> 日本", "cafe\u0301 " * 20]
-    options = {"truncation": True, "padding": True, "text_target": texts}
-    assert dict(loaded(texts, **options)) == dict(bpe(texts, **options))
-    for ids in bpe(texts)["input_ids"]:
-        assert loaded.decode(ids, skip_special_tokens=True) == bpe.decode(ids, skip_special_tokens=True)
-    assert loaded.get_vocab() == bpe.get_vocab() and loaded.model_max_length == 30
-    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.unk_token_id) == (0, 1, 2)
-
-
 def test_bpe_training_is_deterministic():
     texts = [f"wort{i % 97} {'abcdefgh'[i % 8] * 3}{i % 89}, word{i % 13}" for i in range(2000)]
     first, second, reordered = (
@@ -135,16 +108,3 @@ def test_vocabulary_holds_every_character():
         train_bpe_tokenizer(["a b c"], vocab_size=6)
     assert len(train_bpe_tokenizer(["a b c"], vocab_size=7)) == 7
     assert len(train_bpe_tokenizer(["a b c"], vocab_size=50)) == 10
-
-
-@pytest.mark.real_data
-@pytest.mark.slow
-def test_unseen_captions_decode_to_themselves(real_data):
-    train, test = (
-        load_dataset("parquet", data_files=str(real_data / "multi30k" / f"{name}.parquet"), split="train")
-        for name in ("train", "test_2016_flickr")
-    )
-    tokenizer = train_bpe_tokenizer([*train["en"], *train["de"]], vocab_size=6000)
-    assert len(tokenizer) == 6000
-    for text in [*test["en"], *test["de"]]:
-        assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text

@@ -59,7 +59,6 @@ def test_sentences_without_words_are_left_out(tmp_path):
     ("words", "tags", "options", "message"),
     [
         (WORDS, TAGS, {"tag_column": "tag"}, r"tag_column must be one of .* got 'tag'; did you mean 'tags'"),
-        (WORDS, TAGS, {"tag_column": "tokens"}, "tag_column must be a different column from token_column"),
         (WORDS, [*TAGS[:4], ["O"]], {}, r"must have one label for each word, got 1 for 2 in row 4 of train_file"),
         (["a b"], TAGS[:1], {}, "token_column must hold lists of strings, got Value"),
         (WORDS, [[1] * len(tags) for tags in TAGS], {}, "must hold lists of ClassLabel or strings, got List"),
@@ -70,7 +69,6 @@ def test_sentences_without_words_are_left_out(tmp_path):
             "token_column must have no missing values, got 1 of 2 in 'tokens' of train_file",
         ),
         ([["a"], ["b"]], [["O"], ["O"]], {}, r"tag_column must hold at least two tags, got \['O'\]"),
-        (WORDS, TAGS, {"validation_size": 5}, "validation_size must be from 1 to 4, got 5"),
     ],
 )
 def test_data_that_is_none(words, tags, options, message, tmp_path):

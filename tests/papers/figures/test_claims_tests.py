@@ -8,8 +8,7 @@ from papers.figures.claims_tests import Claim, PairedTest, claims_table
 from scipy import stats
 
 
-@pytest.mark.parametrize("margin", [0.0, 1.0])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("seed", "margin"), [(0, 0.0), (1, 1.0)])
 def test_paired_tests_are_scipy_s(seed, margin):
     rng = np.random.default_rng(seed)
     first, second = rng.normal(5, 1, 8), rng.normal(5.5, 1, 8)
@@ -21,10 +20,6 @@ def test_paired_tests_are_scipy_s(seed, margin):
     deviation = np.std(first - second, ddof=1) / np.sqrt(8)
     bound = stats.t.ppf(0.975, 7) * deviation
     assert test.interval == pytest.approx((test.mean - bound, test.mean + bound))
-
-
-def test_three_pairs_leave_wilcoxon_at_an_eighth():
-    assert PairedTest.of([-1.0, -2.0, -3.0]).p_wilcoxon == 0.125
 
 
 def test_a_larger_error_within_the_margin_is_not_worse():

@@ -9,7 +9,6 @@ from papers.runs.classifier_results import result_of_classes
 
 from hf_focal import CalibrationMetrics, Temperature
 from hf_focal.metrics import ConfusionMatrix
-from hf_focal.reports import RunResult, results_table, write_comparison, write_report
 
 NAMES = ["sky", "road", "sign", "train"]  # no pixel is a train
 
@@ -59,9 +58,8 @@ def test_a_row_a_run_with_the_largest_in_bold(results):
     assert class_table(results[:1]).count("**") == 0
 
 
-@pytest.mark.parametrize("key", ["accuracy", "iou"])
-def test_a_row_a_class_the_most_frequent_first(results, key):
-    title, _, *rows = cells(per_class_table(results, key))
+def test_a_row_a_class_the_most_frequent_first(results):
+    title, _, *rows = cells(per_class_table(results, "iou"))
     assert title == ["Class", "share %", *(result.loss for result in results)]
     assert [row[0] for row in rows][-1] == "train"
     shares = [float(row[1]) for row in rows]
@@ -69,18 +67,8 @@ def test_a_row_a_class_the_most_frequent_first(results, key):
     assert sum(shares) == pytest.approx(100, abs=0.02)
     classes = results[2].details["classes"]
     for name, _, *values in rows:
-        expected = classes[key][NAMES.index(name)]
+        expected = classes["iou"][NAMES.index(name)]
         assert values[2].strip("*") == ("–" if math.isnan(expected) else f"{100 * expected:.2f}")
-
-
-def test_reports_are_written_without_intervals_and_read_back(results, tmp_path):
-    write_report(tmp_path, results[0])
-    write_comparison(tmp_path / "all", results)
-    assert "[" not in (tmp_path / "table.md").read_text()
-    assert results_table(results) == (tmp_path / "all" / "table.md").read_text()
-    read = RunResult.load(tmp_path / "metrics.json")
-    assert per_class_table([read]) == per_class_table(results[:1])
-    assert read.pre_intervals == {}
 
 
 def test_no_results():

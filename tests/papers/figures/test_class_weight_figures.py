@@ -42,22 +42,6 @@ def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(
     assert imread(tmp_path / "weights.png").std() > 0.05
 
 
-def test_classes_of_one_size_have_a_colour_too():
-    figure = class_weights_figure(HISTORY[:1], [7] * 6)
-    assert len(figure.axes[0].get_lines()) == 6
-    class_weights_figure(HISTORY, [0, 0, 0, 0, 0, 0])
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="history must hold at least one record, got none"):
-        class_weights_figure([], COUNTS)
-    with pytest.raises(ValueError, match="class_counts must have 6 classes, as history has, got 2"):
-        class_weights_figure(HISTORY, [3, 4])
-    for curves in ({}, {"recall": []}):
-        with pytest.raises(ValueError, match="curves must hold runs with at least one loss each"):
-            training_loss_figure(curves)
-
-
 def test_the_training_losses_of_runs_in_one_figure(tmp_path):
     curves = {"recall:ema=0.1": [(1, 2.0), (2, 1.5)], "recall:ema=1": [(1, 2.1), (2, 1.7), (3, 1.6)]}
     axes = training_loss_figure(curves, path=tmp_path / "loss.png").axes[0]

@@ -113,10 +113,3 @@ def test_files(tmp_path):
     assert all(imread(path).std() > 0.1 for path in both)
     plain = write_dynamics_comparison(tmp_path / "plain", {"one": [entry(0)]})
     assert [path.name for path in plain] == ["dynamics.png"]
-
-
-def test_errors(tmp_path):
-    with pytest.raises(ValueError, match="history must hold at least one measurement, got none"):
-        write_dynamics(tmp_path, [])
-    with pytest.raises(ValueError, match="histories must hold at least one run, got none"):
-        write_dynamics_comparison(tmp_path, {})

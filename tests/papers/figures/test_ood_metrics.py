@@ -1,7 +1,6 @@
 """Detection scores and metrics against their definitions, closed forms and a reference in extended precision."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -77,15 +76,6 @@ def test_any_scores_ties_included(inside, outside):
     check_against_definitions(inside, outside)
 
 
-@pytest.mark.parametrize("levels", [1, 7, None])
-def test_many_scores(levels):
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(size=400), rng.normal(0.7, 1.3, size=300)
-    if levels:
-        inside, outside = (np.round(part * levels / 8) for part in (inside, outside))
-    check_against_definitions(inside, outside)
-
-
 @settings(max_examples=50, deadline=None)
 @given(scores, scores, st.randoms())
 def test_order_does_not_matter_and_swapping_the_sets_mirrors(inside, outside, random):
@@ -122,61 +112,27 @@ def test_a_gaussian_shift_is_the_closed_form():
     assert computed["fpr95"] == pytest.approx(float(1 - phi(shift - quantile)), abs=5e-3)
 
 
-@pytest.mark.parametrize(("num_out", "expected"), [(20, 0.1), (21, 0.0), (100, 0.1), (1000, 0.1)])
-def test_fpr95_takes_the_first_threshold_with_95_percent(num_out, expected):
-    """19 of 20 are 95%, and 20 of 21 more: an in-distribution sample just above the threshold counts or does not."""
-    outside = np.arange(num_out, 0.0, -1)
-    needed = math.ceil(0.95 * num_out - 1e-9)
-    threshold = outside[needed - 1]
-    inside = np.array([threshold + (0.5 if expected else -0.5), *[-1.0] * 9])
-    assert detection_metrics(inside, outside)["fpr95"] == pytest.approx(expected)
-
-
-def test_scores_of_every_floating_dtype_and_of_lists():
-    inside, outside = normal(100, scale=2).round() / 4, normal(70, seed=1, scale=2).round() / 4 + 1
-    expected = detection_metrics(inside.double().numpy(), outside.double().numpy())
-    for dtype in DTYPES:
-        assert detection_metrics(inside.to(dtype), outside.to(dtype)) == expected
-    assert detection_metrics(inside.tolist(), outside.numpy()) == expected
-    # What float32 would tie.
-    assert detection_metrics([1.0], [1 + 1e-12])["auroc"] == 1
-
-
-@pytest.mark.filterwarnings("error")
-def test_scores_at_the_ends_of_the_range():
-    check_against_definitions(np.array([-8e307, 5e-324, 0.0]), np.array([8e307, 0.0, 1e-323]))
-
-
-def test_the_pairs_of_many_samples_are_counted_exactly():
-    inside = np.arange(10.0**5)
-    assert detection_metrics(inside, inside + 0.5)["auroc"] == pytest.approx((10**5 + 1) / (2 * 10**5), **CLOSE)
-
-
-@pytest.mark.parametrize("levels", [3, None])
-@pytest.mark.parametrize("max_points", [2, 3, 200])
-def test_a_thinned_curve_stays_close(levels, max_points):
+def test_a_thinned_curve_stays_close():
     rng = np.random.default_rng(1)
-    inside, outside = rng.normal(size=3000), rng.normal(1, size=5000)
-    if levels:
-        inside, outside = (np.round(part * levels / 8) for part in (inside, outside))
-    whole = roc_curve(inside, outside)
-    thin = whole.thin(max_points)
-    assert len(thin.thresholds) <= max_points
-    points, kept = (np.stack([c.false_positive_rate, c.true_positive_rate, c.thresholds], 1) for c in (whole, thin))
-    assert {tuple(point) for point in kept} <= {tuple(point) for point in points}
-    np.testing.assert_array_equal(kept[[0, -1]], points[[0, -1]])
-    distance = np.abs(points[:, None, :2] - kept[None, :, :2]).sum(2).min(1)
-    assert distance.max() <= 2 / (max_points - 1) + 1e-12
-    if len(whole.thresholds) <= max_points:
-        assert thin is whole
+    whole = roc_curve(rng.normal(size=3000), rng.normal(1, size=5000))
+    for max_points in (2, 200):
+        thin = whole.thin(max_points)
+        assert len(thin.thresholds) <= max_points
+        points, kept = (
+            np.stack([c.false_positive_rate, c.true_positive_rate, c.thresholds], 1) for c in (whole, thin)
+        )
+        assert {tuple(point) for point in kept} <= {tuple(point) for point in points}
+        np.testing.assert_array_equal(kept[[0, -1]], points[[0, -1]])
+        distance = np.abs(points[:, None, :2] - kept[None, :, :2]).sum(2).min(1)
+        assert distance.max() <= 2 / (max_points - 1) + 1e-12
+    assert thin.thin(200) is thin
 
 
 # --- scores of logits ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scale", [0.1, 60.0])
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.float16, 60.0), (torch.float32, 0.1), (torch.float64, 60.0)])
 def test_uncertainty_is_the_definition(kind, dtype, scale):
     logits = normal(500, 10, scale=scale, dtype=dtype)
     logits[:50] = logits[:50].round()
@@ -184,8 +140,6 @@ def test_uncertainty_is_the_definition(kind, dtype, scale):
     assert computed.dtype == np.float64 and computed.shape == (500,)
     expected = exact_uncertainty(logits, kind).astype(np.float64)
     np.testing.assert_allclose(computed, expected, rtol=1e-11, atol=1e-300)
-    if dtype == torch.float32:
-        np.testing.assert_array_equal(uncertainty(logits.numpy(), kind), computed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,14 +149,6 @@ def test_what_rounds_to_probability_one_is_still_ranked(kind):
     assert len(logits.softmax(1).amax(1).unique()) < 20
     assert (np.diff(uncertainty(logits, kind)) < 0).all()
     assert (uncertainty(logits, kind) > 0).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_uncertainty_ranks_as_probabilities_do(kind):
-    logits = normal(300, 5, scale=2, dtype=torch.float64)
-    p = logits.softmax(1)
-    plain = -p.amax(1) if kind == "confidence" else torch.special.entr(p).sum(1)
-    np.testing.assert_array_equal(np.argsort(uncertainty(logits, kind)), np.argsort(plain.numpy()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,65 +181,15 @@ def test_blocks_do_not_matter(kind, monkeypatch):
     np.testing.assert_array_equal(uncertainty(logits.T.contiguous().T, kind), expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kind", KINDS)
-def test_uncertainty_on_a_gpu(kind):
-    logits = normal(1000, 10, scale=20)
-    np.testing.assert_allclose(uncertainty(logits.cuda(), kind), uncertainty(logits, kind), rtol=1e-12)
-
-
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("logits", "error", "message"),
-    [
-        (torch.tensor([[0.0, math.nan]]), ValueError, "logits must have a finite largest value.*nan"),
-        (torch.tensor([[0.0, 1.0], [0.0, math.inf]]), ValueError, "logits must have a finite.*got inf"),
-        (torch.tensor([[-math.inf, -math.inf]]), ValueError, "logits must have a finite.*got -inf"),
-        (torch.zeros(3, 2, dtype=torch.int64), ValueError, "logits must be floating point, got torch.int64"),
-        (torch.zeros(3), ValueError, r"logits must have the shape \(N, K\), got \(3,\)"),
-        (torch.zeros(3, 4, 2), ValueError, r"logits must have the shape \(N, K\), got \(3, 4, 2\)"),
-        (torch.zeros(3, 1), ValueError, "logits must have at least 2 classes.*got 1"),
-    ],
-)
-def test_bad_logits(logits, error, message):
-    for kind in KINDS:
-        with pytest.raises(error, match=message):
-            uncertainty(logits, kind)
-
-
-def test_an_unknown_kind():
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"logits must have a finite largest value.*nan"):
+        uncertainty(torch.tensor([[0.0, math.nan]]))
     with pytest.raises(ValueError, match="kind must be 'entropy' or 'confidence', got 'energy'"):
         uncertainty(torch.zeros(1, 2), "energy")
-
-
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        (torch.tensor([0.0, math.nan]), "must be finite, got nan"),
-        (np.array([0.0, -math.inf]), "must be finite, got -inf"),
-        (torch.zeros(0), r"must have the shape \(N,\) with N >= 1, got \(0,\)"),
-        ([], r"must have the shape \(N,\) with N >= 1, got \(0,\)"),
-        (np.zeros((2, 2)), r"must have the shape \(N,\) with N >= 1, got \(2, 2\)"),
-    ],
-)
-def test_bad_scores(scores, message):
-    good = np.array([0.0, 1.0])
-    for function in (detection_metrics, roc_curve):
-        with pytest.raises(ValueError, match=f"in_scores {message}"):
-            function(scores, good)
-        with pytest.raises(ValueError, match=f"out_scores {message}"):
-            function(good, scores)
-
-
-@pytest.mark.parametrize("points", [1, 0])
-def test_too_few_points(points):
-    with pytest.raises(ValueError, match=f"max_points must be at least 2, got {points}"):
-        roc_curve(np.zeros(3), np.ones(3)).thin(points)
-
-
-def test_a_missing_scikit_learn_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ImportError, match=r"detection metrics need scikit-learn: pip install scikit-learn"):
-        detection_metrics(np.zeros(3), np.ones(3))
+    with pytest.raises(ValueError, match="out_scores must be finite, got nan"):
+        detection_metrics(np.array([0.0, 1.0]), torch.tensor([0.0, math.nan]))
+    with pytest.raises(ValueError, match=r"in_scores must have the shape \(N,\) with N >= 1, got \(0,\)"):
+        roc_curve([], np.array([0.0, 1.0]))

@@ -1,6 +1,5 @@
 """Tables of a paper with runs beside the printed values."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -63,48 +62,30 @@ def test_each_metric_is_read_from_a_record(run):
         assert measured(record, metric, "pre_t") == pytest.approx(expected)
     assert measured(record, "ece", "post_t") == pytest.approx(3)
     assert measured(record, "ece_em", "post_t") == pytest.approx(2)
-    assert math.isnan(measured(run(), "top5", "pre_t"))
-    assert math.isnan(measured(run(), "bleu", "pre_t"))
+
+
+@pytest.mark.parametrize(("paper", "size"), [("mukhoti2020", 1252), ("adafocal2022", 180)])
+def test_the_printed_tables_are_read(paper, size):
+    cells = [cell for table in read_paper_tables(TABLES / f"{paper}.csv").values() for cell in table]
+    assert len(cells) == size and all(0 <= cell.value < 1000 for cell in cells)
+    if paper == "mukhoti2020":
+        name = ("20_newsgroups", "gp_cnn", "flsd_53")
+        (cell,) = [
+            cell for cell in cells[:200] if cell.name == name and (cell.metric, cell.stage) == ("ece", "post_t")
+        ]
+        assert (cell.value, cell.temperature, cell.note) == (2.19, 1.5, "")
 
 
 @pytest.mark.parametrize(
-    ("paper", "numbers", "size"), [("mukhoti2020", range(1, 14), 1252), ("adafocal2022", [1], 180)]
-)
-def test_the_printed_tables_are_read(paper, numbers, size):
-    tables = read_paper_tables(TABLES / f"{paper}.csv")
-    assert list(tables) == list(numbers)
-    cells = [cell for table in tables.values() for cell in table]
-    assert len(cells) == size
-    assert all(0 <= cell.value < 1000 for cell in cells)
-    assert all(0 < cell.temperature < 10 for cell in cells if cell.temperature is not None)
-    for table in tables.values():
-        assert len({(cell.name, cell.metric, cell.stage) for cell in table}) == len(table)
-
-
-def test_a_known_cell():
-    (cell,) = [
-        cell
-        for cell in read_paper_tables(TABLES / "mukhoti2020.csv")[1]
-        if cell.name == ("20_newsgroups", "gp_cnn", "flsd_53") and cell.stage == "post_t"
-    ]
-    assert (cell.metric, cell.value, cell.temperature, cell.note) == ("ece", 2.19, 1.5, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
+    ("row", "message"),
     [
-        ("paper,table,dataset\n", "must have the columns paper, table, dataset, model, loss, metric"),
-        (
-            "paper,table,dataset,model,loss,metric,stage,value,temperature,note\np,1,d,m,l,ecce,pre_t,1,,\n",
-            "metric must be one of ece, .*, got 'ecce'",
-        ),
-        (
-            "paper,table,dataset,model,loss,metric,stage,value,temperature,note\np,1,d,m,l,ece,before,1,,\n",
-            "stage must be one of pre_t, post_t, got 'before'",
-        ),
+        ("p,1,d,m,l,ecce,pre_t,1,,", "metric must be one of ece, .*, got 'ecce'"),
+        ("p,1,d,m,l,ece,before,1,,", "stage must be one of pre_t, post_t, got 'before'"),
     ],
 )
-def test_other_columns_and_names_are_refused(tmp_path, text, message):
+def test_other_metrics_and_stages_are_refused(tmp_path, row, message):
+    text = f"paper,table,dataset,model,loss,metric,stage,value,temperature,note\n{row}\n"
+
     (tmp_path / "paper.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_paper_tables(tmp_path / "paper.csv")

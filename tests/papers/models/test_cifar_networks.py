@@ -6,19 +6,10 @@ import math
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
-from papers.models import (
-    CIFAR_NETWORKS,
-    CifarDenseNetConfig,
-    CifarDenseNetForImageClassification,
-    CifarResNetConfig,
-    CifarResNetForImageClassification,
-    cifar_config,
-)
+from papers.models import CifarDenseNetConfig, CifarResNetConfig, cifar_config
 from torch import nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageClassification
-
-from hf_focal import FocalTrainer, FocalTrainingArguments
 
 SMALL = {
     "basic": CifarResNetConfig(block="basic", layers=[1, 2], widths=[4, 6], stem_width=5, num_labels=3),
@@ -118,14 +109,9 @@ def check_against_reference(config, height, width):
     assert expected.std(dim=0).min() > 1e-3  # the images do not look alike to it
 
 
-@pytest.mark.parametrize("name", ["resnet8", "resnet20"])
-def test_named_network_is_the_reference(name):
-    check_against_reference(cifar_config(name, num_labels=10), 32, 32)
-
-
-@EVERY_SMALL
+@pytest.mark.parametrize("config", [cifar_config("resnet8", num_labels=10), *SMALL.values()])
 @pytest.mark.parametrize(("height", "width"), [(12, 12), (9, 14)])
-def test_small_network_is_the_reference(config, height, width):
+def test_logits_are_those_of_the_reference(config, height, width):
     check_against_reference(config, height, width)
 
 
@@ -143,38 +129,6 @@ def test_training_is_the_reference(config):
     for got, reference in zip(torch.autograd.grad((logits * weights).sum(), sources), references, strict=True):
         assert reference.abs().max() > 0
         torch.testing.assert_close(got, reference, rtol=1e-6, atol=1e-9)
-
-
-def num_resnet_parameters(config) -> int:
-    """By formula: k² in out for a convolution, 2 for each channel of a norm."""
-    channels, expansion = config.stem_width, 4 if config.block == "bottleneck" else 1
-    count = 9 * config.num_channels * channels + 2 * channels
-    for stage, (num_blocks, width) in enumerate(zip(config.layers, config.widths, strict=True)):
-        out = width * expansion
-        for i in range(num_blocks):
-            if config.block == "bottleneck":
-                count += channels * width + 9 * width**2 + width * out + 2 * (2 * width + out)
-            else:
-                count += 9 * channels * width + 9 * width**2 + 4 * width
-            if channels != out or (stage > 0 and i == 0):
-                count += channels * out + 2 * out
-            channels = out
-    return count + (channels * config.pool_size**2 + 1) * config.num_labels
-
-
-def num_densenet_parameters(config) -> int:
-    growth, inside = config.growth_rate, config.bottleneck * config.growth_rate
-    channels = 2 * growth
-    count = 9 * config.num_channels * channels
-    for number, num_layers in enumerate(config.layers):
-        if number > 0:
-            kept = int(channels * config.compression)
-            count, channels = count + 2 * channels + channels * kept, kept
-        # The inputs of a block's layers are channels, channels + growth, ...
-        inputs = num_layers * channels + growth * num_layers * (num_layers - 1) // 2
-        count += inputs * (2 + inside) + num_layers * (2 * inside + 9 * inside * growth)
-        channels += num_layers * growth
-    return count + 2 * channels + (channels + 1) * config.num_labels
 
 
 @pytest.mark.parametrize(
@@ -195,8 +149,6 @@ def test_named_network_has_its_size(name, num_parameters, num_layers):
     with torch.device("meta"):
         model = AutoModelForImageClassification.from_config(config)
     assert sum(parameter.numel() for parameter in model.parameters()) == num_parameters
-    formula = num_resnet_parameters if config.model_type == "cifar_resnet" else num_densenet_parameters
-    assert formula(config) == num_parameters
     layers = [layer for layer, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     assert len([layer for layer in layers if "shortcut" not in layer]) == num_layers
     # Images of CIFAR and Tiny ImageNet; the last feature maps of CIFAR's are 8x8 after two halvings, 4x4 after three.
@@ -207,59 +159,11 @@ def test_named_network_has_its_size(name, num_parameters, num_layers):
         assert maps.pop() == (size // 2 ** (len(config.layers) - 1),) * 2
 
 
-def test_resnet_50_for_tiny_imagenet_has_the_size_of_the_official_one():
-    with torch.device("meta"):
-        model = AutoModelForImageClassification.from_config(cifar_config("resnet50_2x2", num_labels=200))
-    assert model.num_parameters() == 25_138_952
-
-
-@EVERY_SMALL
-def test_small_network_has_its_size(config):
-    formula = num_resnet_parameters if config.model_type == "cifar_resnet" else num_densenet_parameters
-    assert sum(parameter.numel() for parameter in make_model(config).parameters()) == formula(config)
-
-
-def test_every_network_is_counted():
-    assert list(CIFAR_NETWORKS) == [
-        "resnet8",
-        "resnet20",
-        "resnet50",
-        "resnet110",
-        "resnet50_2x2",
-        "resnet110_2x2",
-        "wide_resnet_26_10",
-        "densenet121",
-    ]
-    assert CifarResNetConfig().to_dict() == cifar_config("resnet50").to_dict()
-    assert CifarDenseNetConfig().to_dict() == cifar_config("densenet121").to_dict()
-
-
-def test_arguments_of_a_named_configuration():
+def test_a_named_configuration():
     config = cifar_config("resnet20", num_labels=7, num_channels=1, stem_width=8)
     assert (config.num_labels, config.num_channels, config.stem_width, config.layers) == (7, 1, 8, (3, 3, 3))
-
-
-@pytest.mark.parametrize(
-    ("name", "near"), [("ResNet-50", "resnet50"), ("densenet", "densenet121"), ("wrn_26_10", "wide_resnet_26_10")]
-)
-def test_unknown_name(name, near):
-    with pytest.raises(ValueError, match=rf"name must be one of resnet8, .*, got '{name}'; did you mean '{near}'\?"):
-        cifar_config(name)
-    with pytest.raises(ValueError, match=r"densenet121, got 'q'$"):
-        cifar_config("q")
-
-
-@EVERY_SMALL
-def test_odd_image_sizes(config):
-    model, num_stages = make_model(config), len(config.layers)
-    maps = []
-    model.stages.register_forward_hook(lambda _, __, output: maps.append(output.shape[2:]))
-    halve = (lambda size: -(-size // 2)) if config.model_type == "cifar_resnet" else (lambda size: size // 2)
-    for height, width in [(28, 30), (31, 17), (4, 5)]:
-        assert model(images(config, 2, height, width)).logits.shape == (2, config.num_labels)
-        for _ in range(num_stages - 1):
-            height, width = halve(height), halve(width)
-        assert maps.pop() == (height, width)
+    with pytest.raises(ValueError, match=r"name must be one of resnet8, .*, got 'ResNet-50'; did you mean 'resnet50'"):
+        cifar_config("ResNet-50")
 
 
 @EVERY_SMALL
@@ -289,14 +193,13 @@ def test_loss(config):
     assert isinstance(model(pixels, return_dict=False), tuple)
 
 
-@EVERY_SMALL
+@pytest.mark.parametrize("config", [SMALL["basic"], SMALL["dense"]], ids=["basic", "dense"])
 def test_saved_and_loaded_by_the_auto_classes(config, tmp_path):
     model = make_model(config)
     model.save_pretrained(tmp_path)
     assert type(AutoConfig.from_pretrained(tmp_path)) is type(config)
     loaded = AutoModelForImageClassification.from_pretrained(tmp_path)
     assert type(loaded) is type(model) and not loaded.training
-    assert type(model) in (CifarResNetForImageClassification, CifarDenseNetForImageClassification)
     state = loaded.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(loaded(images(config)).logits, model(images(config)).logits)
@@ -326,15 +229,10 @@ def test_initial_weights(name):
     [
         (CifarResNetConfig, "block", "wide", "'basic' or 'bottleneck', got 'wide'"),
         (CifarResNetConfig, "num_channels", 0, "at least 1, got 0"),
-        (CifarResNetConfig, "stem_width", -3, "at least 1, got -3"),
         (CifarResNetConfig, "layers", [], r"at least 1 for each stage, got \[\]"),
-        (CifarResNetConfig, "widths", [64, 0, 8, 8], r"at least 1 for each stage, got \[64, 0, 8, 8\]"),
         (CifarResNetConfig, "widths", [64, 128], "as long as layers, 4, got 2"),
         (CifarDenseNetConfig, "growth_rate", 0, "at least 1, got 0"),
-        (CifarDenseNetConfig, "bottleneck", 0, "at least 1, got 0"),
-        (CifarDenseNetConfig, "layers", [6, 0], r"at least 1 for each stage, got \[6, 0\]"),
         (CifarDenseNetConfig, "compression", 1.5, "above 0 and at most 1, got 1.5"),
-        (CifarDenseNetConfig, "compression", 0, "above 0 and at most 1, got 0"),
     ],
 )
 def test_bad_values(config_class, argument, value, expected):
@@ -346,32 +244,5 @@ def test_bad_images():
     model = make_model(SMALL["dense"])
     with pytest.raises(ValueError, match=r"of shape \(batch, 3, height, width\), got \(2, 1, 32, 32\)"):
         model(torch.zeros(2, 1, 32, 32))
-    with pytest.raises(ValueError, match=r"of shape \(batch, 3, height, width\), got \(3, 32, 32\)"):
-        model(torch.zeros(3, 32, 32))
     with pytest.raises(ValueError, match=r"at least 4 pixels high and wide, got \(2, 3, 32, 3\)"):
         model(torch.zeros(2, 3, 32, 3))
-    assert make_model(SMALL["basic"])(torch.zeros(2, 3, 1, 1)).logits.shape == (2, 3)
-
-
-@pytest.mark.parametrize("name", ["basic", "dense"])
-def test_trained_by_the_trainer(name, tmp_path):
-    torch.manual_seed(0)
-    model = AutoModelForImageClassification.from_config(copy.deepcopy(SMALL[name]))
-    # Which colour a noisy image has.
-    rows = [{"pixel_values": 0.5 * torch.randn(3, 8, 8), "labels": i % 3} for i in range(48)]
-    for row in rows:
-        row["pixel_values"][row["labels"]] += 1
-    args = FocalTrainingArguments(
-        output_dir=str(tmp_path),
-        loss="focal",
-        learning_rate=0.02,
-        num_train_epochs=8,
-        per_device_train_batch_size=16,
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
-    trainer = FocalTrainer(model=model, args=args, train_dataset=rows, eval_dataset=rows)
-    trainer.train()
-    assert trainer.evaluate()["eval_accuracy"] > 0.8

@@ -4,10 +4,9 @@ import random
 
 import pytest
 import torch
-from datasets import load_dataset
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from papers.data.sentiment_trees import TreeCollator, encode_trees, parse_tree, train_leaf_tokenizer
-from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification, load_embeddings
+from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -98,44 +97,15 @@ def check_against_recursion(model, rows: list[dict], tolerance: float):
         torch.testing.assert_close(padding, model.classifier.bias.expand_as(padding), rtol=0, atol=1e-7)
 
 
-PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-
-
-@PRECISIONS
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("output_gate", [True, False])
 @torch.no_grad()
-def test_logits_are_those_of_recursion(seed, output_gate, dtype, tolerance):
-    check_against_recursion(make_model(dtype, output_gate=output_gate), encode(some_trees(seed)), tolerance)
-
-
-@PRECISIONS
-@torch.no_grad()
-def test_deep_trees(dtype, tolerance):
-    trees = [left_chain(501), "(3 good)", right_chain(501)]
-    assert [parse_tree(tree).height[-1] for tree in trees] == [500, 0, 500]
-    check_against_recursion(make_model(dtype), encode(trees), tolerance)
-
-
-@PRECISIONS
-@torch.no_grad()
-def test_trees_of_one_word(dtype, tolerance):
-    check_against_recursion(make_model(dtype), encode(["(3 good)", "(1 bad)"]), tolerance)
-    check_against_recursion(make_model(dtype), encode(["(3 good)"]), tolerance)
-
-
-@pytest.mark.real_data
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "tolerance", "step"), [(torch.float64, 1e-11, 1), (torch.float32, 1e-5, 5)])
-@torch.no_grad()
-def test_the_treebank(real_data, dtype, tolerance, step):
-    path = str(real_data / "sst" / "dev.parquet")
-    trees = load_dataset("parquet", data_files=path, split="train")["tree"]
-    tokenizer = train_leaf_tokenizer(trees)
-    model = make_model(dtype, vocab_size=len(tokenizer), embedding_size=30, memory_size=15, num_labels=5)
-    rows = list(encode_trees(trees[::step], tokenizer, num_labels=5))
-    for start in range(0, len(rows), 100):
-        check_against_recursion(model, rows[start : start + 100], tolerance)
+def test_logits_are_those_of_recursion(output_gate, dtype, tolerance):
+    model = make_model(dtype, output_gate=output_gate)
+    deep = [left_chain(501), "(3 good)", right_chain(501)]
+    assert [parse_tree(tree).height[-1] for tree in deep] == [500, 0, 500]
+    for trees in (some_trees(), deep, ["(3 good)", "(1 bad)"]):
+        check_against_recursion(model, encode(trees), tolerance)
 
 
 def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -144,8 +114,9 @@ def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("trees", [some_trees(1), [left_chain(501), right_chain(501)]])
-@pytest.mark.parametrize("output_gate", [True, False])
+@pytest.mark.parametrize(
+    ("trees", "output_gate"), [(some_trees(1), False), ([left_chain(501), right_chain(501)], True)]
+)
 def test_gradients_are_those_of_recursion(trees, output_gate, dtype):
     model, rows = make_model(dtype, output_gate=output_gate), encode(trees)
     targets = [torch.randn(len(row["left"]), 3, dtype=dtype) for row in rows]
@@ -157,27 +128,6 @@ def test_gradients_are_those_of_recursion(trees, output_gate, dtype):
     for name, got in gradients(model, loss).items():
         error = (got - expected[name]).abs().max() / expected[name].abs().max()
         assert error < relative, (name, error)
-
-
-def test_leaves_alone_give_the_composer_a_gradient_of_zero():
-    model = make_model()
-    got = gradients(model, logits_of(model, encode(["(3 good)", "(1 bad)"])).sum())
-    assert all(got[name].abs().sum() == 0 for name in ("composer.weight", "composer.bias"))
-    assert got["leaf.weight"].abs().sum() > 0
-
-
-def test_gradcheck():
-    model = make_model()
-    batch = TreeCollator()(encode([*some_trees(2)[:3], left_chain(4)]))
-    names = [name for name, _ in model.named_parameters()]
-
-    def logits(*values):
-        parameters = dict(zip(names, values, strict=True))
-        inputs = {name: batch[name] for name in ("input_ids", "left", "right", "height", "nodes")}
-        return torch.func.functional_call(model, parameters, kwargs=inputs).logits
-
-    values = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
-    assert torch.autograd.gradcheck(logits, values)
 
 
 @torch.no_grad()
@@ -240,7 +190,6 @@ def test_dropout_is_for_training_only_and_before_the_head():
     model.dropout.p = 1.0
     dropped = logits_of(model, rows)
     torch.testing.assert_close(dropped, model.classifier.bias.expand_as(dropped))
-    assert TreeLSTMConfig().dropout == 0.5
 
 
 @pytest.mark.parametrize("autocast", [True, False])
@@ -305,23 +254,9 @@ def test_initial_weights():
         assert layer.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("argument", "value", "expected"),
-    [("memory_size", 0, "at least 1"), ("embedding_size", -1, "at least 1"), ("dropout", 1.5, "from 0 to 1")],
-)
-def test_bad_values(argument, value, expected):
-    with pytest.raises(StrictDataclassClassValidationError, match=f"{argument} must be {expected}, got {value}"):
-        TreeLSTMConfig(**{argument: value})
-
-
-def test_word_vectors(tmp_path):
-    path = tmp_path / "glove.txt"
-    path.write_text("good 1 2 3 4 5\n, 5 4 3 2 1\n", encoding="utf-8")
-    tokenizer = train_leaf_tokenizer([f"(2 {word})" for word in WORDS])
-    model = make_model(torch.float32, vocab_size=len(tokenizer))
-    model.get_input_embeddings().weight.data.copy_(load_embeddings(path, tokenizer, embedding_size=5))
-    ids = tokenizer.convert_tokens_to_ids(["[PAD]", "good", ","])
-    assert model.embeddings.weight[ids].tolist() == [[0] * 5, [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]]
+def test_bad_values():
+    with pytest.raises(StrictDataclassClassValidationError, match="memory_size must be at least 1, got 0"):
+        TreeLSTMConfig(memory_size=0)
 
 
 def test_trained_on_nodes_and_evaluated_on_roots(tmp_path):
