@@ -31,6 +31,9 @@ class CalibrationFit:
         correction: the fitted `Correction`.
         before: the scores without a correction.
         scores: the cross-fitted scores of each method that was tried.
+        excess_nll: for each method that was tried, its cross-fitted NLL minus the smallest one, and the standard error
+            of this difference over the samples.
+        reason: why "auto" chose the correction, in one line; "" if the method was given or there was only one.
         changed_predictions: how many of the samples' predictions the correction changes.
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
     """
@@ -38,6 +41,8 @@ class CalibrationFit:
     correction: Correction
     before: dict[str, float]
     scores: dict[str, dict[str, float]]
+    excess_nll: dict[str, tuple[float, float]]
+    reason: str
     changed_predictions: int
     num_samples: int
     num_folds: int
@@ -61,7 +66,10 @@ class CalibrationFit:
         return {name: (gain, self.before[name] - gain) for name, gain in gains.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("method", "before", "after", "scores", "changed_predictions", "num_samples", "num_folds")
+        names = [
+            *("method", "before", "after", "scores", "excess_nll", "reason"),
+            *("changed_predictions", "num_samples", "num_folds"),
+        ]
         return {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
 
     def __str__(self) -> str:
@@ -90,9 +98,9 @@ def fit_calibration(
 
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
-        method: "temperature"; or, with a softmax, "vector" or "matrix"; or "auto" for the one with the smallest
-            cross-fitted NLL (the first one in a tie). "auto" tries matrix scaling only with 3 to 100 classes, and only
-            a temperature if any logit is infinite.
+        method: "temperature"; or, with a softmax, "vector" or "matrix"; or "auto" for the first of these whose
+            cross-fitted NLL exceeds the smallest one by at most one standard error of the difference. "auto" tries
+            matrix scaling only with 3 to 100 classes, and only a temperature if any logit is infinite.
         num_folds: number of folds, each with about the same share of every class.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
@@ -139,8 +147,13 @@ def fit_calibration(
         return {name: values[name] for name in ("nll", "brier", "ece")}
 
     folds = _folds(groups, num_folds)
-    scores = {name: scores_of(_held_out(fit, name, logits, labels, folds)) for name in tried}
-    chosen = min(tried, key=lambda name: scores[name]["nll"]) if method == "auto" else method
+    held_out = {name: _held_out(fit, name, logits, labels, folds) for name in tried}
+    scores = {name: scores_of(corrected) for name, corrected in held_out.items()}
+    excess_nll = _excess_nll(held_out, labels) if len(tried) > 1 else {"temperature": (0.0, 0.0)}
+    chosen, reason = method, ""
+    if method == "auto":  # from the simplest on; the best one exceeds nothing
+        chosen = next(name for name in tried if excess_nll[name][0] <= excess_nll[name][1])
+        reason = _reason(chosen, excess_nll)
     if scores[chosen]["nll"] >= scores["temperature"]["nll"] and chosen != "temperature":
         warnings.warn(
             f"{chosen} scaling is no better than a temperature on samples that it was not fitted on: NLL "
@@ -151,7 +164,7 @@ def fit_calibration(
     changed = 0
     if correction.changes_predictions:
         changed = int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum())
-    return CalibrationFit(correction, scores_of(logits), scores, changed, len(labels), num_folds)
+    return CalibrationFit(correction, scores_of(logits), scores, excess_nll, reason, changed, len(labels), num_folds)
 
 
 def _folds(labels: Tensor, num_folds: int) -> Tensor:
@@ -161,6 +174,27 @@ def _folds(labels: Tensor, num_folds: int) -> Tensor:
     folds = torch.empty_like(labels)
     folds[order] = torch.arange(len(labels), device=labels.device) % num_folds
     return folds
+
+
+def _excess_nll(held_out: dict[str, Tensor], labels: Tensor) -> dict[str, tuple[float, float]]:
+    """Return each method's mean NLL minus the smallest one, and the standard error of the mean over paired samples."""
+    nll = {
+        name: torch.nn.functional.cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()
+    }
+    best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
+    excess = {name: of_samples - best for name, of_samples in nll.items()}
+    return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
+
+
+def _reason(chosen: str, excess_nll: dict[str, tuple[float, float]]) -> str:
+    if len(excess_nll) == 1:
+        return ""
+    best, second = sorted(excess_nll, key=lambda name: excess_nll[name][0])[:2]
+    if chosen == best:
+        excess, error = excess_nll[second]
+        return f"its cross-fitted NLL is the lowest ({second}: {excess:.4f} ± {error:.4f} higher)"
+    excess, error = excess_nll[chosen]
+    return f"{best} is more complex, and its cross-fitted NLL is lower by only {excess:.4f} ± {error:.4f}"
 
 
 def _held_out(fit: Callable[..., Correction], name: str, logits: Tensor, labels: Tensor, folds: Tensor) -> Tensor:

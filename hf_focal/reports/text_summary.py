@@ -71,6 +71,8 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
             f"-> {100 * after['ece']:.2f}%; {fit['changed_predictions']:,} predictions change."
         )
+        if fit.get("reason"):
+            lines.append(f"Chosen by auto: {fit['method']}, because {fit['reason']}.")
         lines += [
             f"{title} {before[name]:.4f} = {parts[0]:.4f} calibration + {parts[1]:.4f} refinement."
             for name, title in (("nll", "NLL"), ("brier", "Brier score"))

@@ -101,7 +101,8 @@ def page(results: list[dict]) -> str:
             f"**{right} of {len(results)}** sets, and one no worse than the temperature on {better}; it lost "
             f"{np.mean(lost):.4f} nats to the best on average, at most {max(lost):.4f}. Its smooth ECE is above that "
             f"of the temperature on {sum(gain < 0 for gain in gains)} sets, and below it on "
-            f"{sum(gain > 0 for gain in gains)}.",
+            f'{sum(gain > 0 for gain in gains)}. In these runs, "auto" took the smallest cross-fitted NLL; now it '
+            "takes the simplest correction within one standard error of that.",
             120,
         ),
     ]

@@ -42,6 +42,19 @@ def test_auto_keeps_the_temperature_where_nothing_else_helps():
         assert fit_calibration(logits, labels, "vector").method == "vector"
 
 
+def test_auto_takes_the_simplest_correction_within_one_standard_error_of_the_best():
+    fits = [fit_calibration(*distorted(300, (1.5,) * 3, (0.2, 0.0, -0.2), seed=seed)) for seed in range(12)]
+    for fit in fits:  # a slight bias, which 300 samples show in some draws only
+        assert fit.method == next(name for name, (above, error) in fit.excess_nll.items() if above <= error)
+        lowest = min(scores["nll"] for scores in fit.scores.values())
+        for name, (above, _) in fit.excess_nll.items():
+            assert above == pytest.approx(fit.scores[name]["nll"] - lowest)
+    assert any(fit.method == "temperature" and fit.excess_nll["temperature"][0] > 0 for fit in fits)
+    assert any(fit.method != "temperature" for fit in fits)
+    assert all(("lower by only" in fit.reason) == (fit.excess_nll[fit.method][0] > 0) for fit in fits)
+    assert fit_calibration(*distorted(300), "temperature").reason == ""
+
+
 def test_without_a_gain_all_of_the_score_is_refinement():
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(60, 3, generator=generator)
