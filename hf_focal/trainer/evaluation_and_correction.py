@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 from accelerate import PartialState
 from accelerate.data_loader import IterableDatasetShard
@@ -19,6 +20,7 @@ from ..calibration import Correction, Temperature, TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
+from ..validation import check_sigmoid_scores
 
 # Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30
@@ -35,16 +37,25 @@ class StreamedEvaluation:
     The metrics count a soft target as its most probable class. With a `correction`, `compute` also returns the metrics
     of the corrected logits, with the suffix ``_post_t``. If `head` has classwise metrics, `compute` also returns
     classwise calibration errors and, for tokens and pixels, the metrics of a `ConfusionMatrix`. `num_bins` and
-    `keep_samples` are those of `CalibrationMetrics`.
+    `keep_samples` are those of `CalibrationMetrics`. With `refined`, `compute` also returns `nll_refined`.
     """
 
-    def __init__(self, loss: Loss, num_bins: int, correction: Correction | None, head: Head, keep_samples: bool):
+    def __init__(
+        self,
+        loss: Loss,
+        num_bins: int,
+        correction: Correction | None,
+        head: Head,
+        keep_samples: bool,
+        refined: bool = False,
+    ):
         self.loss, self.correction, self.head, self.sigmoid = loss, correction, head, isinstance(loss, SigmoidLoss)
         link = "sigmoid" if self.sigmoid else "softmax"
         options: Any = {"classwise": head.has_classwise_metrics, "keep_samples": keep_samples, "link": link}
         self.before = CalibrationMetrics(num_bins, **options)
         self.after = None if correction is None else CalibrationMetrics(num_bins, **options)
         self.confusion: ConfusionMatrix | None = None
+        self.refined = RefinedNLL(link) if refined else None
         self.loss_sum: Tensor | float = 0.0
         self.num_samples = 0  # set by `compute`
 
@@ -59,18 +70,21 @@ class StreamedEvaluation:
         if self.head.has_classwise_metrics and classes.ndim > 1 and not self.sigmoid:
             self.confusion = ConfusionMatrix() if self.confusion is None else self.confusion
             self.confusion.update(logits, classes)
+        if self.refined is not None:
+            self.refined.update(logits, classes)
         if self.head is Head.SPANS:  # the loss leaves out the padded positions, whose logits are -inf
             logits = logits[..., : int((logits > -torch.inf).flatten(0, -2).any(0).sum())]
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        parts = gather_object([(self.before, self.after, float(self.loss_sum), self.confusion)])
-        before, after, loss_sums, confusions = (
+        parts = gather_object([(self.before, self.after, float(self.loss_sum), self.confusion, self.refined)])
+        before, after, loss_sums, confusions, refined = (
             [item for item in column if item is not None] for column in zip(*parts, strict=True)
         )
         self.before, self.loss_sum = reduce(_merged, before), sum(loss_sums)
         self.after = reduce(_merged, after) if after else None
         self.confusion = reduce(ConfusionMatrix.merge, confusions) if confusions else None
+        self.refined = reduce(RefinedNLL.merge, refined) if refined else None
         return self.before, self.after
 
     def compute(self) -> dict[str, float]:
@@ -88,6 +102,8 @@ class StreamedEvaluation:
         metrics = {"loss": float(self.loss_sum) / num_losses, **before}
         if self.confusion is not None:
             metrics |= self.confusion.compute()
+        if self.refined is not None:
+            metrics["nll_refined"] = self.refined.compute()
         if self.correction is not None and self.after is not None:
             after = self.after.compute()
             same = _INVARIANT if isinstance(self.correction, Temperature) else ("num_samples",)
@@ -95,6 +111,37 @@ class StreamedEvaluation:
             if isinstance(self.correction, Temperature):
                 metrics["temperature"] = self.correction.value
         return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+class RefinedNLL:
+    """The NLL with the best T of the evaluation set itself: what a checkpoint is worth once T is fitted to it.
+
+    From Berta et al., *Rethinking Early Stopping: Refine, Then Calibrate* (arXiv 2501.19195, 2025). T is one of a grid
+    with steps of 9%, and a parabola in log T through the best three gives the minimum. Only sums are kept.
+    """
+
+    def __init__(self, link: str) -> None:
+        self.link, self.sums = link, TemperatureStream(1, grid=2 ** (np.arange(-64, 49) / 8))
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        if self.link == "sigmoid":  # the softmax of two classes with the logits 0 and z
+            logits, one, known = check_sigmoid_scores("logits", logits, labels, -100)
+            logits = torch.stack([torch.zeros_like(logits), logits], -1)
+            labels = one.long().masked_fill(~known, -100)
+        self.sums.update(logits, labels)
+
+    def merge(self, other: "RefinedNLL") -> "RefinedNLL":
+        self.sums.merge(other.sums)
+        return self
+
+    def compute(self) -> float:
+        nll = self.sums.compute().nll
+        best = int(nll.argmin())
+        if not 0 < best < len(nll) - 1:
+            return float(nll[best])
+        below, lowest, above = nll[best - 1 : best + 2]
+        curvature = below - 2 * lowest + above
+        return float(lowest - (above - below) ** 2 / (8 * curvature)) if curvature > 0 else float(lowest)
 
 
 class TopConfidences:

@@ -382,7 +382,9 @@ class FocalTrainer(Trainer):
         self.forget_folded_temperature()
         # There are too many pixels to keep the confidence of each, but AdaFocal needs these confidences.
         keep_samples = self.head is not Head.PIXELS or self._gamma_updates.policy is not None
-        return StreamedEvaluation(self.loss, self.args.calibration_bins, self.correction, self.head, keep_samples)
+        options = self.args.calibration_bins, self.correction, self.head, keep_samples
+        refined = (self.args.metric_for_best_model or "").endswith("nll_refined")  # it costs time
+        return StreamedEvaluation(self.loss, *options, refined=refined)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if eval_dataset is None or isinstance(eval_dataset, str) or eval_dataset is self.eval_dataset:

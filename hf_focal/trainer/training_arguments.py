@@ -11,7 +11,7 @@ from ..losses import LossConfig, build_loss
 from ..metrics.calibration_errors import FUNCTIONS
 
 # Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
-_LOWER_IS_BETTER = {*FUNCTIONS, "error"} - {"entropy"}
+_LOWER_IS_BETTER = {*FUNCTIONS, "error", "nll_refined"} - {"entropy"}
 
 
 @dataclass
@@ -19,9 +19,10 @@ class FocalTrainingArguments(TrainingArguments):
     """`transformers.TrainingArguments` plus the loss and the calibration metrics.
 
     `greater_is_better` defaults to False if lower values of `metric_for_best_model` are better, as for calibration
-    errors, NLL, or the Brier score. If the loss changes during training, `metric_for_best_model` defaults to "nll" in
-    runs that compare models (`load_best_model_at_end`, for example). `logging_nan_inf_filter` defaults to False, and
-    `hub_strategy` to "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
+    errors, NLL, or the Brier score. With "nll_refined", each evaluation also measures the NLL with the best T of the
+    evaluation set. If the loss changes during training, `metric_for_best_model` defaults to "nll" in runs that compare
+    models (`load_best_model_at_end`, for example). `logging_nan_inf_filter` defaults to False, and `hub_strategy` to
+    "end". Pickles (``training_args.bin``) and copies of the arguments contain no `hub_token`.
 
     Raises:
         ValueError: a loss that `LossConfig.parse` rejects; another argument of this class with an unknown value or out

@@ -19,6 +19,7 @@ from hf_focal import (
     build_loss,
     fit_temperature,
 )
+from hf_focal.trainer.evaluation_and_correction import RefinedNLL
 
 EVAL = rows(21, seed=1)  # two batches of 8 and one of 5
 
@@ -219,6 +220,33 @@ def test_the_saved_state_is_strict_json_and_knows_the_best_ece(tmp_path):
     assert state["best_model_checkpoint"].endswith(f"checkpoint-{5 * (1 + errors.index(min(errors)))}")
     expected = reference_metrics(logits_of(trainer.model, EVAL), EVAL)
     assert expected["ece"] == pytest.approx(min(errors), abs=1e-12)
+
+
+def test_the_refined_nll_is_that_after_the_best_temperature_of_the_evaluation_set(tmp_path):
+    predictions = logits_of(tiny_bert(), EVAL).argmax(1).tolist()
+    mixed = [row | {"labels": label} for row, label in zip(EVAL[:14], predictions, strict=False)] + EVAL[14:]
+    trainer = trainer_of(tmp_path, metric_for_best_model="nll_refined", other={"eval_dataset": mixed})
+    expected = fit_temperature(logits_of(tiny_bert(), mixed), tensors(mixed)[1], "nll")
+    assert trainer.evaluate()["eval_nll_refined"] == pytest.approx(expected.nll_after, abs=2e-4)
+    assert expected.nll_after < expected.nll_before - 0.01
+    assert "eval_nll_refined" not in trainer_of(tmp_path).evaluate()  # it is measured only where it is wanted
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+def test_the_refined_nll_of_parts_is_that_of_all(link):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(400, 3, generator=generator)
+    labels = torch.bernoulli(logits.sigmoid(), generator=generator) if link == "sigmoid" else logits.argmax(1)
+    if link == "softmax":
+        labels[::3] = 0
+    else:
+        labels[0, 0] = -100
+    logits = 5 * logits
+    parts = [RefinedNLL(link) for _ in range(2)]
+    for part, half in zip(parts, (slice(200), slice(200, None)), strict=True):
+        part.update(logits[half], labels[half])
+    expected = fit_temperature(logits, labels, "nll", link=link).nll_after
+    assert parts[0].merge(parts[1]).compute() == pytest.approx(expected, abs=2e-4)
 
 
 def test_metrics_that_nothing_defines_are_left_out(tmp_path):

@@ -51,7 +51,7 @@ def test_arguments_survive_a_round_trip_through_the_parser():
     ("metric", "greater"),
     [
         *((name, False) for name in ("ece", "eval_ece", "adaece", "classwise_ece", "mce", "ace", "rmsce", "nll")),
-        *((name, False) for name in ("brier", "error", "eval_near_nll", "loss")),
+        *((name, False) for name in ("brier", "error", "eval_near_nll", "loss", "nll_refined")),
         *((name, False) for name in ("aurc", "eval_e_aurc", "augrc", "smooth_ece", "macro_ece")),
         *((name, True) for name in ("accuracy", "eval_top5_accuracy")),
         (None, None),

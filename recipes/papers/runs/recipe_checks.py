@@ -113,7 +113,7 @@ def training_arguments(args: TrainingArguments) -> None:
 def _metrics() -> list[str]:
     """Return the names of the metrics that an evaluation computes."""
     logits, labels = 2 * torch.eye(2), torch.arange(2)  # the factor keeps them from being taken for probabilities
-    measured: list[str] = ["loss"]
+    measured: list[str] = ["loss", "nll_refined"]
     of_labels = CalibrationMetrics(link="sigmoid")
     for sums, targets in ((CalibrationMetrics(), labels), (ConfusionMatrix(), labels), (of_labels, torch.eye(2))):
         sums.update(logits, targets)
