@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+import tiny_models
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from papers.runs.class_weights_callback import ClassWeightsCallback, class_weight_history
 from processes import leave
-from tiny_models import NUM_LABELS, BagOfWords, rows, settings, tiny_bert, weights
+from tiny_models import NUM_LABELS, BagOfWords, Stream, logged, rows, sgd_step, tiny_bert, untimed, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import PrinterCallback, TrainerCallback
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, build_loss
+from hf_focal import FocalTrainer, build_loss
 from hf_focal.losses import ClassBalanced
 from hf_focal.trainer import evaluation_and_correction as evaluation
 from hf_focal.trainer import gamma_history
@@ -57,8 +58,8 @@ class Case:
         data: what the rows come in: "list", "dataset" (`datasets.Dataset`), "stream", "sized stream", "ragged", a list
             of rows of 1 to 6 tokens, or "own sampler", a list of which a sampler deals out 5 rows twice.
         model: "plain", "float32", "bert", "batch norm" or "dropout".
-        options: further training arguments.
         serves: whether AdaFocal measures the evaluation set, so that its evaluation serves the update.
+        options: further training arguments.
     """
 
     loss: str
@@ -67,13 +68,8 @@ class Case:
     num_rows: int = 21
     data: str = "list"
     model: str = "plain"
-    options: dict = field(default_factory=dict)
     serves: bool = False
-
-    def __str__(self) -> str:
-        split = "x".join(map(str, self.split))
-        options = " ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{self.loss} {split} {self.labels} {self.num_rows} {self.data} {options}"
+    options: dict = field(default_factory=dict)
 
     @property
     def rows_of_batch(self) -> int:
@@ -94,163 +90,136 @@ class Case:
         return 0.5 if self.reduction == "mean" else 0.05
 
 
-def _with(**options) -> dict:
-    return {"options": options}
+def case(loss: str, split: tuple[int, int, int], labels: str = "classes", num_rows: int = 21, **options) -> Case:
+    own = {name: options.pop(name) for name in ("data", "model", "serves") if name in options}
+    return Case(loss, split, labels, num_rows, **own, options=options)
 
 
-def _accelerate(**options) -> dict:
-    return {"options": {"accelerator_config": options}}
+def _loader(split: tuple[int, int, int], num_rows: int = 21, config: dict | None = None, **options) -> Case:
+    options |= {} if config is None else {"accelerator_config": config}
+    return case("flsd53", split, "tokens" if split == (2, 2, 2) else "classes", num_rows, **options)
 
 
-# 21 rows: the last accumulation of an epoch is incomplete, and so is its last batch. Every loss is split over
-# micro-batches and over processes; one loss in every way.
-GRID = [
-    *(Case(loss, split, labels) for loss in ROW_LOSSES for labels in ("classes", "tokens") for split in TWO_SPLITS),
-    *(
-        Case("flsd53", split, labels, num_rows)
+CASES: dict[str, list[Case]] = {
+    # Every loss is split over micro-batches and over processes; one loss in every way. Of 21 rows, the last
+    # accumulation of an epoch is incomplete, and so is its last batch.
+    "losses": [
+        case(loss, split, labels) for loss in ROW_LOSSES for labels in ("classes", "tokens") for split in TWO_SPLITS
+    ],
+    "splits": [
+        case("flsd53", split, labels, num_rows)
         for labels in ("classes", "tokens")
         for split in SPLITS
         for num_rows in (24, 21)
         if num_rows == 24 or split not in TWO_SPLITS
-    ),
-]
-SUMS = [
-    Case(loss, split, labels, **_with(loss_reduction="sum"))
-    for loss, labels in (("flsd53", "classes"), ("adafocal:bins=3", "tokens"), ("class_balanced:beta=0.9", "classes"))
-    for split in TWO_SPLITS
-]
-SOFT = [Case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in TWO_SPLITS]
-SEVERAL = [Case("focal:gamma=2,alpha=0.25", split, "several") for split in TWO_SPLITS]
-# In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
-UNEVEN = [
-    Case("adafocal:bins=3", split, labels, num_rows, **_with(num_train_epochs=2, loss_reduction=reduction))
-    for split, labels, reduction in (((4, 1, 2), "classes", "mean"), ((2, 2, 2), "tokens", "sum"))
-    for num_rows in (13, 11, 3, 1)
-]
-LOADERS = [
-    Case("flsd53", split, "tokens" if split == (2, 2, 2) else "classes", **fields)
-    for split, fields in (
-        ((2, 4, 1), _with(dataloader_drop_last=True)),
-        ((4, 1, 2), _with(dataloader_drop_last=True)),
-        ((2, 2, 2), _with(dataloader_drop_last=True)),
-        ((4, 2, 2), _accelerate(split_batches=True) | {"num_rows": 23}),
-        ((4, 1, 2), _accelerate(split_batches=True) | {"num_rows": 17}),
-        ((4, 1, 2), _accelerate(dispatch_batches=True)),
-        ((2, 2, 2), _accelerate(dispatch_batches=True)),
-        ((2, 2, 2), _accelerate(dispatch_batches=True, split_batches=True)),
-        ((4, 1, 2), {"data": "dataset"}),
-        ((4, 1, 1), {"data": "stream"} | _with(max_steps=9)),
-        ((4, 1, 2), {"data": "stream"} | _with(max_steps=5)),
-        ((4, 1, 2), {"data": "stream", "num_rows": 13} | _with(max_steps=5)),
-        ((2, 1, 2), {"data": "stream", "num_rows": 13} | _with(max_steps=5)),
-        ((2, 2, 2), {"data": "stream", "num_rows": 24} | _with(max_steps=5)),
-        ((2, 2, 2), {"data": "sized stream"} | _accelerate(dispatch_batches=False)),
-        ((4, 1, 2), {"data": "own sampler", "num_rows": 19}),
-        ((2, 2, 2), {"data": "own sampler"}),
-        ((2, 2, 2), {"data": "own sampler"} | _accelerate(dispatch_batches=True)),
-    )
-]
-BY_LENGTH = [
-    Case("flsd53", split, data="ragged", **_with(train_sampling_strategy="group_by_length", num_train_epochs=2))
-    for split in ((8, 1, 1), (2, 2, 1), (2, 2, 2), (4, 1, 2))
-]
-SHUFFLED = [
-    Case("flsd53", split, **_with(train_sampling_strategy="random", num_train_epochs=2))
-    for split in ((8, 1, 1), (2, 2, 2), (4, 1, 2))
-]
-LOGGING = [
-    Case("adafocal:bins=3", split, num_rows=num_rows, **_with(num_train_epochs=2, **logging))
-    for split in TWO_SPLITS
-    for num_rows in (24, 13)
-    for logging in (
-        {"logging_steps": 5},
-        {"logging_steps": 3, "logging_first_step": True},
-        {"logging_strategy": "epoch"},
-        {"logging_strategy": "no"},
-    )
-]
-BERT = [Case("flsd53", split, model="bert") for split in TWO_SPLITS]
-FLOAT32 = [Case("flsd53", split, "tokens", model="float32") for split in TWO_SPLITS]
-OWN_PASS, EVALUATION_SERVES = (
-    Case("adafocal:bins=3", (2, 2, 2), serves=serves, **_with(eval_strategy="steps", eval_steps=1))
-    for serves in (False, True)
-)
-EACH_PROCESS_ALIKE = [
-    Case("flsd53", split, labels, **_with(average_tokens_across_devices=False))
-    for split, labels in (((4, 1, 2), "classes"), ((2, 2, 2), "tokens"))
-]
-# Of the micro-batches of all processes, which are the step. In the last of 11 rows one process has none of its own.
-RECALL = [
-    Case(loss, split, labels, num_rows)
-    for loss, labels, num_rows in (
-        ("recall", "classes", 24),
-        ("recall", "classes", 13),
-        ("recall", "tokens", 11),
-        ("recall:gamma=2", "classes", 11),
-    )
-    for split in ((8, 1, 1), (4, 1, 2))
-]
-RECALL_ACCUMULATED = Case("recall", (2, 2, 2))
-MMCE = [
-    Case(loss, split, labels)
-    for loss, labels in (("mmce:lam=2", "classes"), ("mmce:lam=2,weighted=true", "tokens"))
-    for split in TWO_SPLITS
-]
-MMCE_GATHERED = [
-    Case(f"{loss},gather=true", split, labels)
-    for loss, labels in (("mmce:lam=2", "tokens"), ("mmce:lam=2,weighted=true", "classes"))
-    for split in ((4, 1, 2), (2, 2, 2))
-]
-BATCH_NORM = Case("flsd53", (2, 1, 2), num_rows=7, model="batch norm")
-DROPOUT = [Case("flsd53", split, model="dropout") for split in ((8, 1, 1), (2, 2, 2))]
-REBALANCED = [
-    Case("flsd53", (2, 2, 2), num_rows=num_rows, data="ragged", **_with(train_sampling_strategy="batch_rebalance"))
-    for num_rows in (24, 21, 17)
-]
-NOT_DISPATCHED = [
-    Case("flsd53", (4, 1, 2), num_rows=num_rows, data="stream", options=options)
-    for num_rows, options in (
-        (24, {"max_steps": 3, "accelerator_config": {"dispatch_batches": False}}),
-        (21, {"max_steps": 3, "accelerator_config": {"dispatch_batches": False}}),
-    )
-]
-# Trainer hands no `drop_last` to the loader of a stream, and takes no step where an accumulation stays incomplete.
-STREAMS_NOT_DROPPED = [
-    Case("flsd53", (4, 1, 2), labels, data="stream", **_with(max_steps=5, dataloader_drop_last=True))
-    for labels in ("classes", "tokens")
-]
-STREAMS_LEFT_OVER = [
-    Case("flsd53", split, num_rows=num_rows, data="stream", **_with(max_steps=5))
-    for split, num_rows in (((2, 4, 1), 21), ((2, 2, 2), 11))
-]
-CASES = [
-    *(
-        GRID
-        + SUMS
-        + SOFT
-        + SEVERAL
-        + UNEVEN
-        + LOADERS
-        + BY_LENGTH
-        + SHUFFLED
-        + LOGGING
-        + BERT
-        + FLOAT32
-        + EACH_PROCESS_ALIKE
-    ),
-    *(OWN_PASS, EVALUATION_SERVES, BATCH_NORM, RECALL_ACCUMULATED),
-    *(RECALL + MMCE + MMCE_GATHERED + DROPOUT + REBALANCED + NOT_DISPATCHED + STREAMS_NOT_DROPPED + STREAMS_LEFT_OVER),
-]
+    ],
+    "sums": [
+        case(loss, split, labels, loss_reduction="sum")
+        for loss, labels in (
+            ("flsd53", "classes"),
+            ("adafocal:bins=3", "tokens"),
+            ("class_balanced:beta=0.9", "classes"),
+        )
+        for split in TWO_SPLITS
+    ],
+    "soft targets": [case(loss, split, "soft") for loss in ("cross_entropy", "focal:gamma=2") for split in TWO_SPLITS],
+    "several labels": [case("focal:gamma=2,alpha=0.25", split, "several") for split in TWO_SPLITS],
+    "BERT": [case("flsd53", split, model="bert") for split in TWO_SPLITS],
+    # In the last batch of all processes one has a row or none of its own, or nobody has a whole batch; two epochs.
+    "repeats": [
+        case("adafocal:bins=3", split, labels, num_rows, num_train_epochs=2, loss_reduction=reduction)
+        for split, labels, reduction in (((4, 1, 2), "classes", "mean"), ((2, 2, 2), "tokens", "sum"))
+        for num_rows in (13, 11, 3, 1)
+    ],
+    "loaders": [
+        _loader((2, 4, 1), dataloader_drop_last=True),
+        _loader((4, 1, 2), dataloader_drop_last=True),
+        _loader((2, 2, 2), dataloader_drop_last=True),
+        _loader((4, 2, 2), 23, {"split_batches": True}),
+        _loader((4, 1, 2), 17, {"split_batches": True}),
+        _loader((4, 1, 2), config={"dispatch_batches": True}),
+        _loader((2, 2, 2), config={"dispatch_batches": True}),
+        _loader((2, 2, 2), config={"dispatch_batches": True, "split_batches": True}),
+        _loader((4, 1, 2), data="dataset"),
+        _loader((2, 2, 2), config={"dispatch_batches": False}, data="sized stream"),
+        _loader((4, 1, 2), 19, data="own sampler"),
+        _loader((2, 2, 2), data="own sampler"),
+        _loader((2, 2, 2), config={"dispatch_batches": True}, data="own sampler"),
+    ],
+    # Trainer takes no step where a stream ends in the middle of an accumulation, and hands its loader no `drop_last`.
+    "streams": [
+        _loader((4, 1, 1), data="stream", max_steps=9),
+        _loader((4, 1, 2), data="stream", max_steps=5),
+        _loader((4, 1, 2), 13, data="stream", max_steps=5),
+        _loader((2, 1, 2), 13, data="stream", max_steps=5),
+        _loader((2, 2, 2), 24, data="stream", max_steps=5),
+        _loader((2, 4, 1), data="stream", max_steps=5),
+        _loader((2, 2, 2), 11, data="stream", max_steps=5),
+        _loader((4, 1, 2), data="stream", max_steps=5, dataloader_drop_last=True),
+    ],
+    "by length": [
+        case("flsd53", split, data="ragged", train_sampling_strategy="group_by_length", num_train_epochs=2)
+        for split in ((8, 1, 1), (2, 2, 1), (2, 2, 2), (4, 1, 2))
+    ],
+    "shuffled": [
+        case("flsd53", split, train_sampling_strategy="random", num_train_epochs=2)
+        for split in ((8, 1, 1), (2, 2, 2), (4, 1, 2))
+    ],
+    "logging": [
+        case("adafocal:bins=3", split, num_rows=num_rows, num_train_epochs=2, **logging)
+        for split, num_rows in zip(TWO_SPLITS, (24, 13), strict=True)
+        for logging in (
+            {"logging_steps": 5},
+            {"logging_steps": 3, "logging_first_step": True},
+            {"logging_strategy": "epoch"},
+            {"logging_strategy": "no"},
+        )
+    ],
+    "float32": [case("flsd53", split, "tokens", model="float32") for split in TWO_SPLITS],
+    "a pass, an evaluation": [
+        case("adafocal:bins=3", (2, 2, 2), serves=serves, eval_strategy="steps", eval_steps=1)
+        for serves in (False, True)
+    ],
+    "without averaging": [
+        case("flsd53", split, labels, average_tokens_across_devices=False)
+        for split, labels in (((4, 1, 2), "classes"), ((2, 2, 2), "tokens"))
+    ],
+    # Of the micro-batches of all processes, which are the step. Of 11 rows the last step has none for one process.
+    "recall": [
+        case(loss, split, labels, num_rows)
+        for loss, labels, num_rows in (
+            ("recall", "classes", 24),
+            ("recall", "classes", 13),
+            ("recall", "tokens", 11),
+            ("recall:gamma=2", "classes", 11),
+        )
+        for split in ((8, 1, 1), (4, 1, 2))
+    ],
+    "recall, accumulated": [case("recall", (2, 2, 2))],
+    "MMCE": [
+        case(loss, split, labels)
+        for loss, labels in (("mmce:lam=2", "classes"), ("mmce:lam=2,weighted=true", "tokens"))
+        for split in TWO_SPLITS
+    ],
+    "MMCE, gathered": [
+        case(f"{loss},gather=true", split, labels)
+        for loss, labels in (("mmce:lam=2", "tokens"), ("mmce:lam=2,weighted=true", "classes"))
+        for split in ((4, 1, 2), (2, 2, 2))
+    ],
+    "batch norm": [case("flsd53", (2, 1, 2), num_rows=7, model="batch norm")],
+    "dropout": [case("flsd53", split, model="dropout") for split in ((8, 1, 1), (2, 2, 2))],
+    "rebalanced": [
+        case("flsd53", (2, 2, 2), num_rows=num_rows, data="ragged", train_sampling_strategy="batch_rebalance")
+        for num_rows in (24, 21, 17)
+    ],
+    "not dispatched": [
+        _loader((4, 1, 2), num_rows, {"dispatch_batches": False}, data="stream", max_steps=3) for num_rows in (24, 21)
+    ],
+}
 
 
-class TokenLogits(nn.Module):
+class TokenLogits(BagOfWords):
     """Logits for each token, of itself and the mean of its row."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embeddings = nn.Embedding(30, 8, dtype=torch.float64)
-        self.classifier = nn.Linear(8, NUM_LABELS, dtype=torch.float64)
 
     def forward(self, input_ids, labels=None):
         embedded = self.embeddings(input_ids)
@@ -266,16 +235,6 @@ class WithLayer(BagOfWords):
 
     def forward(self, input_ids, labels=None):
         return {"logits": self.classifier(self.layer(self.embeddings(input_ids).mean(1)))}
-
-
-class Stream(IterableDataset):
-    """Rows without a length."""
-
-    def __init__(self, samples: list[dict]):
-        self.samples = samples
-
-    def __iter__(self):
-        return iter(self.samples)
 
 
 class SizedStream(Stream):
@@ -317,14 +276,15 @@ def held_out(labels: str) -> list[dict]:
 def model_of(case: Case) -> nn.Module:
     if case.labels == "several":
         return tiny_bert(problem_type="multi_label_classification")
-    if case.model == "bert":
-        return tiny_bert()
-    if case.model == "batch norm":
-        return WithLayer(nn.BatchNorm1d(8))
-    if case.model == "dropout":
-        return WithLayer(nn.Dropout(0.2))
-    model = TokenLogits() if case.labels == "tokens" else BagOfWords()
-    return model.float() if case.model == "float32" else model
+    if case.labels == "tokens":
+        model = TokenLogits()
+        return model.float() if case.model == "float32" else model
+    kinds = {
+        "bert": tiny_bert,
+        "batch norm": lambda: WithLayer(nn.BatchNorm1d(8)),
+        "dropout": lambda: WithLayer(nn.Dropout(0.2)),
+    }
+    return kinds.get(case.model, BagOfWords)()
 
 
 class WeightsOfSteps(TrainerCallback):
@@ -353,32 +313,25 @@ def dealt_out(num_rows: int) -> list[int]:
 
 def trainer_of(case: Case, folder: Path, callback: TrainerCallback) -> FocalTrainer:
     batch_size, accumulation, num_processes = case.split
-    args = FocalTrainingArguments(
-        **settings(
-            folder,
-            loss=case.loss,
-            learning_rate=case.learning_rate,
-            per_device_train_batch_size=batch_size,
-            gradient_accumulation_steps=accumulation,
-            train_sampling_strategy="sequential",
-            **{"gamma_update_steps": 1} if case.loss.startswith("adafocal") else {},
-        )
-        | case.options
-    )
-    assert args.world_size == num_processes, args.world_size
     kinds = {"dataset": Dataset.from_list, "stream": Stream, "sized stream": SizedStream}
-    other = {"eval_dataset": rows(9, seed=1), "calibration_dataset": held_out(case.labels)}
+    options = {
+        "loss": case.loss,
+        "learning_rate": case.learning_rate,
+        "per_device_train_batch_size": batch_size,
+        "gradient_accumulation_steps": accumulation,
+        "train_sampling_strategy": "sequential",
+        "train_dataset": kinds.get(case.data, list)(training_set(case)),
+        "eval_dataset": held_out(case.labels) if case.serves else rows(9, seed=1),
+        "calibration_dataset": None if case.serves else held_out(case.labels),
+        "data_collator": padded if case.data == "ragged" else None,
+        "callbacks": [callback],
+    }
+    options |= {"gamma_update_steps": 1} if case.loss.startswith("adafocal") else {}
     trainer_class = TrainerWithSampler if case.data == "own sampler" else FocalTrainer
-    trainer = trainer_class(
-        model=model_of(case),
-        args=args,
-        train_dataset=kinds.get(case.data, list)(training_set(case)),
-        data_collator=padded if case.data == "ragged" else None,
-        callbacks=[callback],
-        **{"eval_dataset": held_out(case.labels)} if case.serves else other,
-    )
+    trainer = tiny_models.trainer_of(folder, model_of(case), trainer_class, **options | case.options)
+    assert trainer.args.world_size == num_processes, trainer.args.world_size
     trainer.remove_callback(PrinterCallback)
-    if case in RECALL:
+    if case in CASES["recall"]:
         trainer.add_callback(ClassWeightsCallback(trainer, every=1))
     return trainer
 
@@ -392,12 +345,12 @@ def train(case: Case, folder: Path) -> dict:
     return {
         "weights": steps.weights,
         "losses": [[entry["step"], entry["loss"]] for entry in history if "loss" in entry],
-        "train_loss": next(entry["train_loss"] for entry in history if "train_loss" in entry),
+        "train_loss": logged(trainer, "train_loss")[0],
         "gammas": [[*entry["gammas"], *entry["edges"]] for entry in gamma_history(history)],
         "class_weights": class_weight_history(history),
         "loss_state": dict(trainer.loss.state_dict()),
-        "scheduled": [entry["gamma"] for entry in history if "gamma" in entry],
-        "orders": orders(trainer) if case in BY_LENGTH else None,
+        "scheduled": logged(trainer, "gamma"),
+        "orders": orders(trainer) if case in CASES["by length"] else None,
     }
 
 
@@ -474,11 +427,7 @@ def by_hand(
         value = step_loss(loss, forward(model.train(), ids), labels)
         value.backward()
         loss.end_step()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    parameter -= case.learning_rate * parameter.grad
-                    parameter.grad = None
+        sgd_step(model, case.learning_rate)
         result["weights"].append(weights(model).tolist())
         result["losses"].append(value.item())
     return result | {"loss_state": dict(loss.state_dict())}
@@ -505,8 +454,8 @@ class BytesSent(TorchDispatchMode):
 
 def bytes_sent(folder: Path, num_rows: int, dtype: torch.dtype) -> dict[str, dict[str, int]]:
     """Of evaluations of `num_rows` rows and of a calibration pass: all bytes, and those of our own `gather_object`."""
-    args = FocalTrainingArguments(**settings(folder, per_device_eval_batch_size=50))
-    trainer = FocalTrainer(model=BagOfWords().to(dtype), args=args, eval_dataset=rows(num_rows))
+    options = {"per_device_eval_batch_size": 50, "eval_dataset": rows(num_rows)}
+    trainer = tiny_models.trainer_of(folder, BagOfWords().to(dtype), **options)
     found = {}
 
     def measure(name: str, action: Callable) -> None:
@@ -527,71 +476,52 @@ def bytes_sent(folder: Path, num_rows: int, dtype: torch.dtype) -> dict[str, dic
     return found
 
 
-def evaluate(folder: Path) -> dict:
+def evaluate(folder: Path, num_processes: int) -> dict:
     """Metrics, temperature and predictions of sets whose last batches of 8 are uneven."""
-    num_processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    args = FocalTrainingArguments(**settings(folder, loss="flsd53", per_device_eval_batch_size=8 // num_processes))
     # 5 rows (one process has 1 of its own), 1 (one has none), and 3 rows in all.
     sets = {"21": rows(21, seed=1), "9": rows(9, seed=2), "3": rows(3, seed=3)}
-    trainer = FocalTrainer(model=tiny_bert(), args=args, eval_dataset=sets)
+    options = {"loss": "flsd53", "per_device_eval_batch_size": 8 // num_processes, "eval_dataset": sets}
+    trainer = tiny_models.trainer_of(folder, **options)
     # Of two processes only the first has more than half of this.
     with patch.object(evaluation, "MAX_COLLECTED_BYTES", 20 * NUM_LABELS * 8):
         streamed = trainer.fit_temperature(sets["21"])
     assert trainer.temperature_curves is not None
-    temperature = trainer.fit_temperature(sets["21"])
-    metrics = trainer.evaluate()
     return {
-        "metrics": {
-            name: value
-            for name, value in metrics.items()
-            if not any(word in name for word in ("runtime", "per_s", "preparation_time"))
-        },
-        "temperature": temperature.to_dict(),
         "streamed": streamed.to_dict(),
+        "temperature": trainer.fit_temperature(sets["21"]).to_dict(),
+        "metrics": untimed(trainer.evaluate()),
         "logits": trainer.predict(sets["21"]).predictions.tolist(),
     }
 
 
-def evaluate_labels(folder: Path) -> dict:
+def evaluate_labels(folder: Path, num_processes: int) -> dict:
     """Metrics of several labels per sample, after three steps of a model with parameters that logits do not use."""
-    num_processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     model = tiny_bert(problem_type="multi_label_classification")
     model.unused = nn.Linear(2, 2).double()
-    options = {
-        "train_sampling_strategy": "sequential",
-        "max_steps": 3,
-        "per_device_train_batch_size": 8 // num_processes,
-    }
-    args = FocalTrainingArguments(**settings(folder, loss="focal:gamma=2", **options))
-    data = {"train_dataset": samples_of("several", 24), "eval_dataset": held_out("several")}
-    trainer = FocalTrainer(model=model, args=args, **data)
+    options = {"train_sampling_strategy": "sequential", "max_steps": 3, "loss": "focal:gamma=2"}
+    options |= {"per_device_train_batch_size": 8 // num_processes, "train_dataset": samples_of("several", 24)}
+    trainer = tiny_models.trainer_of(folder, model, eval_dataset=held_out("several"), **options)
     trainer.train()
     temperature = trainer.fit_temperature()
-    metrics = trainer.evaluate()
-    return {name: metrics[name] for name in metrics if "_per_" not in name and "time" not in name} | {
-        "temperature": temperature.value
-    }
+    return untimed(trainer.evaluate()) | {"temperature": temperature.value}
 
 
 def results(num_processes: int, folder: Path) -> dict:
     """Of all cases of that many processes, by name, and of the evaluation."""
-    found = {repr(case): train(case, folder) for case in CASES if case.split[2] == num_processes}
-    found["evaluation"] = evaluate(folder)
-    found["labels"] = evaluate_labels(folder)
+    cases = [case for group in CASES.values() for case in group if case.split[2] == num_processes]
+    found = {repr(case): train(case, folder) for case in cases}
+    found["evaluation"] = evaluate(folder, num_processes)
+    found["labels"] = evaluate_labels(folder, num_processes)
     return found
 
 
-def main(folder: Path) -> None:
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
     found = results(2, folder)
     found["bytes"] = {
         f"{dtype} {num_rows}": bytes_sent(folder, num_rows, dtype)
         for dtype in (torch.float32, torch.float64)
         for num_rows in (200, 1000)
     }
-    rank = torch.distributed.get_rank()
-    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
     leave()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -11,42 +11,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from exactness_cases import (
-    BATCH_NORM,
-    BERT,
-    BY_LENGTH,
-    DROPOUT,
-    EACH_PROCESS_ALIKE,
-    EVALUATION_SERVES,
-    FLOAT32,
-    GRID,
-    LOADERS,
-    LOGGING,
-    MMCE,
-    MMCE_GATHERED,
-    NOT_DISPATCHED,
-    OWN_PASS,
-    REBALANCED,
-    RECALL,
-    RECALL_ACCUMULATED,
-    ROW_LOSSES,
-    SEVERAL,
-    SHUFFLED,
-    SOFT,
-    STREAMS_LEFT_OVER,
-    STREAMS_NOT_DROPPED,
-    SUMS,
-    UNEVEN,
-    batch_of,
-    by_hand,
-    results,
-    steps_of,
-    training_set,
-)
+from exactness_cases import CASES, batch_of, by_hand, results, steps_of, training_set
 from processes import output_of, start
-from tiny_models import BagOfWords, rows, settings, weights
+from tiny_models import BagOfWords, rows, trainer_of, weights
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal import CalibrationMetrics
 
 pytestmark = pytest.mark.slow
 EXACT = 1e-12
@@ -80,12 +49,8 @@ def assert_equal(trained, expected, case):
     assert distance(trained, expected) <= EXACT, case
     assert len(trained["gammas"]) == len(expected["gammas"]), case
     np.testing.assert_allclose(trained["gammas"], expected["gammas"], rtol=0, atol=EXACT, err_msg=str(case))
-    assert_losses_equal(trained, expected["losses"], case)
-
-
-def assert_losses_equal(trained, losses, case):
-    """Logged losses are means over the steps since the last log; Trainer adds them up in float32."""
-    begin = 0
+    # Logged losses are means over the steps since the last log; Trainer adds them up in float32.
+    losses, begin = expected["losses"], 0
     for step, loss in trained["losses"]:
         assert loss == pytest.approx(np.mean(losses[begin:step]), rel=1e-6), (case, step)
         begin = step
@@ -93,9 +58,7 @@ def assert_losses_equal(trained, losses, case):
 
 
 def test_both_processes_end_alike(both):
-    first, second, one = both
-    assert len(first) > 70
-    assert len(one) > 40
+    first, second, _ = both
     assert first.keys() == second.keys()
     for name in first.keys() - {"evaluation", "labels", "bytes"}:
         for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
@@ -109,80 +72,67 @@ def test_several_labels_and_unused_parameters(both):
     assert first == pytest.approx(one, rel=0, abs=EXACT)
 
 
-@pytest.mark.parametrize("labels", ["classes", "tokens"])
-@pytest.mark.parametrize("loss", ROW_LOSSES)
-def test_the_split_of_a_step_changes_nothing(loss, labels, found):
-    chosen = [case for case in GRID + SUMS if (case.loss, case.labels) == (loss, labels)]
-    assert {case.split[2] for case in chosen} == {1, 2}
-    for case in chosen:
+@pytest.mark.parametrize(
+    "group", ["losses", "splits", "sums", "soft targets", "several labels", "BERT", "repeats", "loaders", "streams"]
+)
+def test_the_split_of_a_step_changes_nothing(group, found):
+    for case in CASES[group]:
         assert_equal(found(case), by_hand(case), case)
-    if loss.startswith("adafocal"):
-        assert max(abs(gamma - 1) for gamma in found(chosen[0])["gammas"][-1][:3]) > 0.1
-    if loss.startswith("recall"):  # counted alike, it is the same to the last bit
-        assert len({str(found(case)["loss_state"]) for case in chosen if case.num_rows == 21 and case in GRID}) == 1
-        assert found(chosen[0])["loss_state"] == by_hand(chosen[0])["loss_state"]
-    if "schedule" in loss:
-        assert {tuple(found(case)["scheduled"]) for case in chosen} == {(5, 3, 3)}
+
+
+def test_losses_that_change_do_change(found):
+    def of(name):
+        return [found(case) for case in CASES["losses"] if name in case.loss]
+
+    for run in of("adafocal"):
+        assert max(abs(gamma - 1) for gamma in run["gammas"][-1][:3]) > 0.1
+    assert {tuple(run["scheduled"]) for run in of("schedule")} == {(5, 3, 3)}
+    whole, *others = (case for case in CASES["losses"] if "recall" in case.loss and case.labels == "tokens")
+    for case in (whole, *others):  # counted alike, it is the same to the last bit
+        assert found(case)["loss_state"] == by_hand(whole)["loss_state"]
 
 
 def test_nor_does_the_split_of_a_micro_batch_over_processes_change_its_recall(found):
-    for case in RECALL:
+    for case in CASES["recall"]:
         assert_equal(found(case), by_hand(case), case)
         whole = found(replace(case, split=(8, 1, 1)))["class_weights"]
         assert len(whole) == -(-case.num_rows // 8)
         for mine, other in zip(found(case)["class_weights"], whole, strict=True):
             assert mine["focal"] == [weight and pytest.approx(weight, rel=1e-12) for weight in other["focal"]]
             assert mine["recall"] == other["recall"]
-    assert distance(found(RECALL_ACCUMULATED), by_hand(RECALL_ACCUMULATED)) > 1e-3
-
-
-@pytest.mark.parametrize("cases", [SOFT, SEVERAL, BERT], ids=["soft targets", "several labels", "BERT"])
-def test_nor_for_soft_targets_or_with_bert(cases, found):
-    for case in cases:
-        assert_equal(found(case), by_hand(case), case)
+    (accumulated,) = CASES["recall, accumulated"]
+    assert distance(found(accumulated), by_hand(accumulated)) > 1e-3
 
 
 def test_nor_beyond_rounding_in_float32(found):
-    for case in FLOAT32:
+    for case in CASES["float32"]:
         trained, expected = (np.array(run["weights"][-1]) for run in (found(case), by_hand(case)))
         assert np.linalg.norm(trained - expected) <= 1e-6 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("num_rows", [13, 11, 3, 1])
-def test_repeats_that_fill_up_the_last_batch_weigh_nothing(num_rows, found):
-    for case in [case for case in UNEVEN if case.num_rows == num_rows]:
-        assert_equal(found(case), by_hand(case), case)
-
-
-@pytest.mark.parametrize("case", LOADERS, ids=str)
-def test_nor_do_the_ways_to_load_data(case, found):
-    assert_equal(found(case), by_hand(case), case)
-
-
 def test_rows_by_length_come_in_one_order_on_all_processes(found):
-    for case in BY_LENGTH:
+    for case in CASES["by length"]:
         orders = found(case)["orders"]
         assert [sorted(order) for order in orders] == [list(range(case.num_rows))] * 2
         assert orders[0] != orders[1]
         assert_equal(found(case), by_hand(case, steps_of(case, orders)), case)
     # What is sorted together is a process's rows of a step, so another number of processes brings another order.
-    of_8, _, of_4, _ = (found(case)["orders"] for case in BY_LENGTH)
+    of_8, _, of_4, _ = (found(case)["orders"] for case in CASES["by length"])
     assert of_8 != of_4
 
 
 def test_shuffled_rows_come_in_one_order_however_split(found):
-    first, *others = (found(case) for case in SHUFFLED)
-    assert distance(first, by_hand(SHUFFLED[0])) > 1e-2
+    first, *others = (found(case) for case in CASES["shuffled"])
+    assert distance(first, by_hand(CASES["shuffled"][0])) > 1e-2
     for other in others:
         assert distance(first, other) <= EXACT
         assert other["losses"] == [[step, pytest.approx(loss, rel=1e-6)] for step, loss in first["losses"]]
 
 
 def test_logged_losses(found):
-    for case in LOGGING:
+    for case in CASES["logging"]:
         trained, expected = found(case), by_hand(case)
-        assert_losses_equal(trained, expected["losses"], case)
-        np.testing.assert_allclose(trained["gammas"], expected["gammas"], rtol=0, atol=EXACT)
+        assert_equal(trained, expected, case)
         steps = [step for step, _ in trained["losses"]]
         options, num_steps = case.options, len(expected["losses"])
         if "logging_first_step" in options:
@@ -194,7 +144,7 @@ def test_logged_losses(found):
 
 
 def test_an_evaluation_serves_the_update_of_gamma_as_a_pass_of_its_own(found):
-    own, serves = found(OWN_PASS), found(EVALUATION_SERVES)
+    own, serves = (found(case) for case in CASES["a pass, an evaluation"])
     assert len(own["gammas"]) == 2
     assert serves["gammas"][:2] == own["gammas"]  # behind the last step, the evaluation costs nothing more
     assert distance(own, serves) == 0
@@ -203,23 +153,19 @@ def test_an_evaluation_serves_the_update_of_gamma_as_a_pass_of_its_own(found):
 # What is not exact
 
 
-def parts(case, *values, size):
+def parts(*values, size):
     """The values of each micro-batch of `size` rows."""
-    starts = range(0, len(values[0]), size)
-    return [tuple(value[start : start + size] for value in values) for start in starts]
+    return [tuple(value[start : start + size] for value in values) for start in range(0, len(values[0]), size)]
 
 
 def test_without_averaging_each_process_weighs_the_same(found):
-    for case in EACH_PROCESS_ALIKE:
+    for case in CASES["without averaging"]:
 
-        def step_loss(loss, logits, labels, case=case):
-            batches = parts(case, logits, labels, size=case.split[0])
+        def step_loss(loss, logits, labels, size=case.split[0]):
+            batches = parts(logits, labels, size=size)
             processes = [batches[rank::2] for rank in range(2)]
             # A process without rows brings a gradient of 0, and is averaged all the same.
-            means = [
-                loss(*(torch.cat(values) for values in zip(*own, strict=True))) for own in processes if len(own) > 0
-            ]
-            return sum(means) / 2
+            return sum(loss(*map(torch.cat, zip(*own, strict=True))) for own in processes if own) / 2
 
         assert_equal(found(case), by_hand(case, step_loss=step_loss), case)
         assert distance(found(case), by_hand(case)) > 1e-2
@@ -229,55 +175,53 @@ def mmce_of_parts(case, size):
     """The plain loop where each `size` rows have an MMCE of their own, weighted by their labels."""
 
     def step_loss(loss, logits, labels):
-        of_parts = [loss(*part, reduction="sum") for part in parts(case, logits, labels, size=size)]
+        of_parts = [loss(*part, reduction="sum") for part in parts(logits, labels, size=size)]
         return sum(of_parts) / (labels != -100).sum()
 
     return by_hand(case, step_loss=step_loss)
 
 
-def test_mmce_is_that_of_each_micro_batch(found):
-    for case in MMCE:
+def test_mmce_is_that_of_a_micro_batch_gathered_or_not(found):
+    for case in CASES["MMCE"]:
         assert_equal(found(case), mmce_of_parts(case, case.split[0]), case)
         assert distance(found(case), by_hand(case)) > 1e-2
-
-
-def test_gathered_mmce_is_that_of_all_processes_rows_of_a_micro_batch(found):
-    for case in MMCE_GATHERED:
+    for case in CASES["MMCE, gathered"]:
         assert_equal(found(case), mmce_of_parts(case, case.rows_of_batch), case)
         whole = distance(found(case), by_hand(case))
         assert whole <= EXACT if case.split[1] == 1 else whole > 1e-2
 
 
 def test_batch_norm_sees_each_processs_own_rows_repeats_included(found):
-    first_row = batch_of(training_set(BATCH_NORM)[:1])[0]
+    (case,) = CASES["batch norm"]
+    first_row = batch_of(training_set(case)[:1])[0]
 
     def forward(model, ids):
         halves = [ids[:2], torch.cat([ids[2:], first_row])[:2]]
         return torch.cat([model(half)["logits"] for half in halves])[: len(ids)]
 
-    assert_equal(found(BATCH_NORM), by_hand(BATCH_NORM, forward=forward), BATCH_NORM)
-    assert distance(found(BATCH_NORM), by_hand(BATCH_NORM)) > 1e-2
+    assert_equal(found(case), by_hand(case, forward=forward), case)
+    assert distance(found(case), by_hand(case)) > 1e-2
 
 
 def test_dropout_draws_differently_on_several_processes(found):
-    one, two = (found(case) for case in DROPOUT)
+    one, two = (found(case) for case in CASES["dropout"])
     assert distance(one, two) > 1e-2
 
 
 @pytest.mark.skipif(
     not hasattr(transformers.trainer_pt_utils, "BatchRebalanceSampler"), reason="Transformers 5.15 has no such sampler"
 )
-@pytest.mark.parametrize("case", REBALANCED, ids=str)
-def test_batch_rebalance_counts_its_repeats(case, found):
-    order = torch.randperm(case.num_rows, generator=torch.Generator().manual_seed(42)).tolist()
-    if case.num_rows == 17:  # one row is left for the last step, and it wants one for each of 2 × 2 micro-batches
-        assert distance(found(case), by_hand(case, steps_of(case, [order]))) > 1e-3
-        order += order[:3]
-    assert_equal(found(case), by_hand(case, steps_of(case, [order])), case)
+def test_batch_rebalance_counts_its_repeats(found):
+    for case in CASES["rebalanced"]:
+        order = torch.randperm(case.num_rows, generator=torch.Generator().manual_seed(42)).tolist()
+        if case.num_rows == 17:  # one row is left for the last step, and it wants one for each of 2 × 2 micro-batches
+            assert distance(found(case), by_hand(case, steps_of(case, [order]))) > 1e-3
+            order += order[:3]
+        assert_equal(found(case), by_hand(case, steps_of(case, [order])), case)
 
 
 def test_a_stream_that_each_process_reads_for_itself_counts_its_repeats(found):
-    even, uneven = NOT_DISPATCHED
+    even, uneven = CASES["not dispatched"]
     assert_equal(found(even), by_hand(even), even)
     steps = steps_of(uneven)
     assert distance(found(uneven), by_hand(uneven)) > 1e-2
@@ -297,28 +241,15 @@ class Noisy(torch.utils.data.Dataset):
         return row
 
 
-@pytest.mark.parametrize(
-    ("random", "step"), [(False, 2), (True, 2), (True, 3)], ids=["fixed", "random", "epoch's end"]
-)
+@pytest.mark.parametrize(("random", "step"), [(False, 2), (True, 2), (True, 3)])
 def test_resuming_within_an_epoch_draws_a_random_pipeline_differently(random, step, tmp_path):
-    def trainer():
-        args = FocalTrainingArguments(**settings(tmp_path, save_strategy="steps", save_steps=1, num_train_epochs=2))
-        return FocalTrainer(model=BagOfWords(), args=args, train_dataset=Noisy() if random else rows(24))
-
-    whole, resumed = trainer(), trainer()
+    options = {"save_strategy": "steps", "save_steps": 1, "num_train_epochs": 2}
+    options["train_dataset"] = Noisy() if random else rows(24)
+    whole, resumed = (trainer_of(tmp_path, BagOfWords(), **options) for _ in range(2))
     whole.train()
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    # The third step is the last of its epoch.
     assert torch.equal(weights(whole.model), weights(resumed.model)) == (not random or step == 3)
-
-
-@pytest.mark.parametrize("case", STREAMS_NOT_DROPPED, ids=str)
-def test_a_stream_is_not_dropped_but_its_repeats_weigh_nothing(case, found):
-    assert_equal(found(case), by_hand(case), case)
-
-
-@pytest.mark.parametrize("case", STREAMS_LEFT_OVER, ids=str)
-def test_the_last_accumulation_of_a_stream_is_a_step(case, found):
-    assert_equal(found(case), by_hand(case), case)
 
 
 # Evaluation

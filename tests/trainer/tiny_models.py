@@ -1,8 +1,11 @@
-"""Models, data and arguments of the trainer's tests: float64 and SGD, so that equal means equal to 1e-12."""
+"""Models, data and trainers of the trainer's tests: float64 and SGD, so that equal means equal to 1e-12."""
 
 import torch
 from torch import nn
+from torch.utils.data import IterableDataset
 from transformers import BertConfig, BertForSequenceClassification, TrainerCallback
+
+from hf_focal import FocalTrainer
 
 NUM_LABELS = 4
 
@@ -72,9 +75,56 @@ def settings(folder, **options) -> dict:
     } | options
 
 
+EVAL = rows(21, seed=1)  # two batches of 8 and one of 5
+
+
+def trainer_of(folder, model=None, trainer_class=FocalTrainer, **options) -> FocalTrainer:
+    """A trainer of 16 rows, measured by 21 others. Options that are no training arguments go to the trainer itself."""
+    arguments_class = trainer_class._arguments
+    own = {name: options.pop(name) for name in set(options) - set(arguments_class.__dataclass_fields__)}
+    data = {"train_dataset": rows(16), "eval_dataset": EVAL}
+    model = tiny_bert() if model is None else model
+    return trainer_class(model, arguments_class(**settings(folder, **options)), **data | own)
+
+
+class Stream(IterableDataset):
+    """Samples without a length."""
+
+    def __init__(self, samples: list[dict]):
+        self.samples = samples
+
+    def __iter__(self):
+        return iter(self.samples)
+
+
 def weights(model: nn.Module) -> torch.Tensor:
     """All parameters as one vector."""
     return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+
+
+@torch.no_grad()
+def sgd_step(model: nn.Module, learning_rate: float = 0.5) -> None:
+    """A step of plain SGD by the gradients, which it clears."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter -= learning_rate * parameter.grad
+            parameter.grad = None
+
+
+def assert_exact(found, expected) -> None:
+    """Two tensors are equal but for the rounding of float64."""
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def logged(trainer: FocalTrainer, name: str = "loss") -> list:
+    """The values that were logged under a name."""
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def untimed(metrics: dict) -> dict:
+    """The metrics that do not tell the time."""
+    timed = ("runtime", "per_second", "preparation_time")
+    return {name: value for name, value in metrics.items() if not name.endswith(timed)}
 
 
 class StopAt(TrainerCallback):

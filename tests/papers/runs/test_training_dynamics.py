@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import language_models
 import numpy as np
@@ -266,7 +267,9 @@ def test_ignored_tokens_do_not_count(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_measure_what_one_does(tmp_path):
-    processes = [start("dynamics_runs.py", count, tmp_path / str(count), count) for count in (1, 2)]
+    processes = [
+        start(Path(__file__).with_name("dynamics_runs.py"), count, tmp_path / str(count), count) for count in (1, 2)
+    ]
     for process in processes:
         output_of(process)
     one, two = (json.loads((tmp_path / count / "history.json").read_text(encoding="utf-8")) for count in ("1", "2"))
