@@ -46,7 +46,7 @@ def test_the_command_line_takes_text_and_json():
     [
         *(
             (name, False)
-            for name in ("ece", "eval_adaece", "eval_near_nll", "brier", "error", "nll_refined", "loss", "macro_ece")
+            for name in ("ece", "eval_adaece", "eval_near_nll", "error", "nll_refined", "loss", "macro_ece")
         ),
         *((name, True) for name in ("accuracy", "eval_top5_accuracy")),
         (None, None),
