@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import CalibrationFit as CalibrationFit
     from .calibration import Correction as Correction
     from .calibration import LabelTemperatures as LabelTemperatures
+    from .calibration import PlattScaling as PlattScaling
     from .calibration import Temperature as Temperature
     from .calibration import TemperatureStream as TemperatureStream
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import correction_from_dict as correction_from_dict
     from .calibration import fit_calibration as fit_calibration
     from .calibration import fit_matrix_scaling as fit_matrix_scaling
+    from .calibration import fit_platt_scaling as fit_platt_scaling
     from .calibration import fit_temperature as fit_temperature
     from .calibration import fit_vector_scaling as fit_vector_scaling
     from .calibration import fold_calibration as fold_calibration
@@ -57,10 +59,11 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 
 _NAMES = {
     "calibration": (
-        *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "Temperature", "TemperatureStream"),
+        *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "PlattScaling", "Temperature"),
+        "TemperatureStream",
         *("apply_calibrated_generation", "calibrated_generation", "correction_from_dict"),
         *("fold_calibration", "fold_temperature"),
-        *("fit_calibration", "fit_matrix_scaling", "fit_temperature", "fit_vector_scaling"),
+        *("fit_calibration", "fit_matrix_scaling", "fit_platt_scaling", "fit_temperature", "fit_vector_scaling"),
     ),
     "cli.recipe_arguments": ("parse_recipe",),
     "evaluation": ("calibrate_model", "evaluate_model"),

@@ -1,4 +1,4 @@
-"""Calibration corrections: temperature, vector, and matrix scaling; folding into weights; calibrated generation."""
+"""Temperature, vector, matrix, and Platt scaling; folding of corrections into weights; calibrated generation."""
 
 from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from .calibrated_generation import apply_calibrated_generation, calibrated_generation
@@ -6,12 +6,14 @@ from .corrections import (
     AffineScaling,
     Correction,
     LabelTemperatures,
+    PlattScaling,
     Temperature,
     correction_from_dict,
     fold_calibration,
     fold_temperature,
 )
 from .cross_fitting import CalibrationFit, fit_calibration
+from .platt_scaling import fit_platt_scaling
 from .temperature import fit_temperature
 from .temperature_grid import TemperatureCurves, TemperatureStream
 
@@ -20,6 +22,7 @@ __all__ = [
     "CalibrationFit",
     "Correction",
     "LabelTemperatures",
+    "PlattScaling",
     "Temperature",
     "TemperatureCurves",
     "TemperatureStream",
@@ -28,6 +31,7 @@ __all__ = [
     "correction_from_dict",
     "fit_calibration",
     "fit_matrix_scaling",
+    "fit_platt_scaling",
     "fit_temperature",
     "fit_vector_scaling",
     "fold_calibration",

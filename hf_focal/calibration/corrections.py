@@ -26,7 +26,7 @@ class Correction(ABC):
     """An affine map of logits, fitted on held-out data, that makes a model's probabilities calibrated.
 
     Attributes:
-        method: "temperature", "vector", or "matrix".
+        method: "temperature", "vector", "matrix", or "platt".
         changes_predictions: whether the most probable class of a sample may change.
     """
 
@@ -43,7 +43,7 @@ class Correction(ABC):
 
     @property
     def shift(self) -> Tensor | None:
-        """What is added to the logits, (K,): it can only be folded into a layer that has a bias."""
+        """What is added to the logits, (K,) or (1,): it can only be folded into a layer that has a bias."""
         return None
 
     @abstractmethod
@@ -258,6 +258,99 @@ class AffineScaling(Correction):
         return {name: getattr(self, name) for name in names}
 
 
+@dataclass(frozen=True)
+class PlattScaling(Correction):
+    """The correction σ(a z + b) of sigmoid heads, fitted by `fit_platt_scaling`, with the calibration set's scores.
+
+    `slope` and `intercept` are a > 0 and b, fitted to all labels together. With one pair per label, `slopes` and
+    `intercepts` have the values of each label, and `fallback` has the indices of the labels that share `slope` and
+    `intercept`, because they have too few ones or zeros, or because their own slope would not be positive. ECE
+    (fraction) and NLL (nats per entry) are those before and after the correction.
+    """
+
+    slope: float
+    intercept: float
+    ece_before: float = math.nan
+    ece_after: float = math.nan
+    nll_before: float = math.nan
+    nll_after: float = math.nan
+    num_samples: int = 0
+    num_bins: int = 0
+    slopes: tuple[float, ...] = ()
+    intercepts: tuple[float, ...] = ()
+    fallback: tuple[int, ...] = ()
+
+    method = "platt"
+    changes_predictions = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slope", check_positive("slope", self.slope))
+        object.__setattr__(self, "slopes", tuple(check_positive("slopes", value) for value in self.slopes))
+        object.__setattr__(self, "intercepts", tuple(map(float, self.intercepts)))
+        object.__setattr__(self, "fallback", tuple(map(int, self.fallback)))  # lists when read from JSON
+        if len(self.slopes) != len(self.intercepts):
+            raise InputError(
+                "intercepts", f"must be as many as the {len(self.slopes)} slopes, got {len(self.intercepts)}"
+            )
+
+    def __str__(self) -> str:
+        text = f"slope {self.slope:.4g} and intercept {self.intercept:.4g}"
+        if self.slopes:
+            text += f", {_span(self.slopes)} and {_span(self.intercepts)} a label"
+            text += f" ({len(self.fallback)} of them the shared ones)"
+        if not self.num_samples:
+            return text
+        return (
+            f"{text}: ECE {100 * self.ece_before:.1f}% -> {100 * self.ece_after:.1f}%, "
+            f"NLL {self.nll_before:.2f} -> {self.nll_after:.2f}"
+        )
+
+    @property
+    def scale(self) -> Tensor:
+        """The slope of each label, (L,), or the shared one, (1,); float64."""
+        return torch.tensor(self.slopes or (self.slope,), dtype=torch.float64)
+
+    @property
+    def shift(self) -> Tensor:
+        return torch.tensor(self.intercepts or (self.intercept,), dtype=torch.float64)
+
+    def apply(self, logits: ArrayT) -> ArrayT:
+        if isinstance(logits, np.ndarray):
+            return (logits.astype(np.float64) * self.scale.numpy() + self.shift.numpy()).astype(logits.dtype)
+        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # MPS has no float64
+        return (wide * self.scale.to(wide.device) + self.shift.to(wide.device)).to(logits)
+
+    def fold_rows(self, tensor: Tensor) -> Tensor:
+        wide = tensor.cpu().double()
+        rows = wide * self.scale.view(-1, *[1] * (wide.ndim - 1))
+        return rows + self.shift if tensor.ndim == 1 else rows
+
+    def describe(self) -> str:
+        if self.slopes:
+            return (
+                f"The logit of each of the {len(self.slopes)} labels is multiplied by a slope of its own "
+                f"({_span(self.slopes)}), and an intercept of its own is added ({_span(self.intercepts)}). The "
+                "ranking of samples by one label does not change; which label of a sample is the most probable may."
+            )
+        effect = "less" if self.slope < 1 else "more"
+        moved = "lowers" if self.intercept < 0 else "raises"
+        return (
+            f"Each logit z becomes {self.slope:.4g} z {'-' if self.intercept < 0 else '+'} {abs(self.intercept):.4g}: "
+            f"the slope makes the model {effect} confident, and the intercept {moved} every probability. No ranking "
+            "changes."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        if not self.num_samples:
+            values = {name: values[name] for name in ("slope", "intercept", "slopes", "intercepts", "fallback")}
+        return {"method": self.method} | {name: value for name, value in values.items() if value != ()}
+
+
+def _span(values: tuple[float, ...]) -> str:
+    return " to ".join(f"{bound(values):.4g}" for bound in (min, max))
+
+
 def correction_from_dict(values: Mapping[str, Any]) -> Correction:
     """Make a correction from what its `to_dict` returned, or from what `config.calibration` records of it.
 
@@ -268,8 +361,10 @@ def correction_from_dict(values: Mapping[str, Any]) -> Correction:
         raise ValueError(f"a correction must be a mapping of its fields, got {values!r}")
     given = {name: value for name, value in values.items() if name not in ("method", "folded")}
     method = values.get("method", "temperature")
-    if method not in ("temperature", "vector", "matrix"):
-        raise InputError("method", f"must be 'temperature', 'vector', or 'matrix', got {method!r}")
+    if method not in ("temperature", "vector", "matrix", "platt"):
+        raise InputError("method", f"must be 'temperature', 'vector', 'matrix', or 'platt', got {method!r}")
+    if method == "platt":
+        return _made(PlattScaling, given)
     if method == "temperature":
         if "temperature" in given and "value" not in given:
             given["value"] = given.pop("temperature")
@@ -389,6 +484,8 @@ def calibration_record(correction: Correction, folded: bool | None = None) -> di
     """
     if isinstance(correction, AffineScaling):
         record = correction.to_dict() if folded is False else correction.summary()
+    elif isinstance(correction, PlattScaling):
+        record = correction.to_dict()
     else:
         record = correction.to_dict()
         record = {"temperature": record.pop("value"), **(record if len(record) > 1 else {})}

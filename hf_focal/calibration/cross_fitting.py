@@ -1,21 +1,25 @@
 """Fitting a correction, chosen if wanted, and measuring it on samples that it was not fitted on."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, softplus
 
 from ..metrics.metrics_accumulator import CalibrationMetrics
 from ..validation import Array, InputError, check_scores, check_sigmoid_scores
 from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
-from .corrections import Correction
+from .corrections import Correction, Temperature
+from .platt_scaling import fit_platt_scaling
 from .temperature import fit_temperature
 
-METHODS = ("temperature", "vector", "matrix")
+METHODS = ("temperature", "vector", "matrix", "platt")
+_OF_LINK = {"softmax": METHODS[:3], "sigmoid": ("temperature", "platt")}
+_PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
 _MOST_CLASSES = 100
@@ -30,12 +34,16 @@ class CalibrationFit:
     Attributes:
         correction: the fitted `Correction`.
         before: the scores without a correction.
-        scores: the cross-fitted scores of each method that was tried.
-        excess_nll: for each method that was tried, its cross-fitted NLL minus the smallest one, and the standard error
-            of this difference over the samples.
+        scores: the cross-fitted scores of each correction that was tried: "temperature", "vector", "matrix", or
+            "platt"; with a sigmoid, also "none" and, with values for each label, names that end in " per label".
+        excess_nll: for each correction that was tried, its cross-fitted NLL minus the smallest one, and the standard
+            error of this difference over the samples.
         reason: why "auto" chose the correction, in one line; "" if the method was given or there was only one.
-        changed_predictions: how many of the samples' predictions the correction changes.
+        changed_predictions: how many of the samples' predictions the correction changes; with a sigmoid, how many of
+            the decisions at a probability of ½.
         num_samples, num_folds: the size of the calibration set, and the number of folds into which it was split.
+        chosen: the key of the correction in `scores`.
+        changed_top_labels: with a sigmoid, of how many samples the most probable label changes.
     """
 
     correction: Correction
@@ -46,15 +54,18 @@ class CalibrationFit:
     changed_predictions: int
     num_samples: int
     num_folds: int
+    chosen: str
+    changed_top_labels: int = 0
 
     @property
     def method(self) -> str:
-        return self.correction.method
+        """The kind of correction; "none" if none was better, and `correction` is a T of 1."""
+        return "none" if self.chosen == "none" else self.correction.method
 
     @property
     def after(self) -> dict[str, float]:
         """The cross-fitted scores with the correction."""
-        return self.scores[self.method]
+        return self.scores[self.chosen]
 
     def decomposition(self) -> dict[str, tuple[float, float]]:
         """Split each of the scores "nll" and "brier" into a pair: (calibration part, refinement part).
@@ -70,16 +81,33 @@ class CalibrationFit:
             *("method", "before", "after", "scores", "excess_nll", "reason"),
             *("changed_predictions", "num_samples", "num_folds"),
         ]
-        return {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
+        values = {name: getattr(self, name) for name in names} | {"decomposition": self.decomposition()}
+        if self.method == "platt":
+            values |= {"description": self.correction.describe(), "correction": self.correction.to_dict()}
+        if self.changed_top_labels:
+            values["changed_top_labels"] = self.changed_top_labels
+        return values
 
     def __str__(self) -> str:
         before, after = self.before, self.after
+        if self.method == "none":
+            return f"no correction: none has a lower cross-fitted NLL than {before['nll']:.3f}, without one"
+        of_labels = f", {self.changed_top_labels:,} top labels" if self.changed_top_labels else ""
         return (
-            f"{self.method} scaling, cross-fitted on {self.num_samples:,} samples: "
+            f"{scaling_name(self.chosen)}, cross-fitted on {self.num_samples:,} samples: "
             f"NLL {before['nll']:.3f} -> {after['nll']:.3f}, Brier {before['brier']:.3f} -> {after['brier']:.3f}, "
             f"ECE {100 * before['ece']:.1f}% -> {100 * after['ece']:.1f}%; "
-            f"{self.changed_predictions:,} predictions change"
+            f"{self.changed_predictions:,} predictions{of_labels} change"
         )
+
+
+def scaling_name(method: str) -> str:
+    """Return what sentences call a correction, such as "vector scaling"; `method` is a key of `CalibrationFit.scores`.
+
+    "platt per label" becomes "Platt scaling per label".
+    """
+    name, own, _ = method.partition(_PER_LABEL)
+    return f"{'Platt' if name == 'platt' else name} scaling{own}"
 
 
 def fit_calibration(
@@ -98,30 +126,33 @@ def fit_calibration(
 
     Args:
         logits, labels, link, per_label, ignore_index: as for `fit_temperature`.
-        method: "temperature"; or, with a softmax, "vector" or "matrix"; or "auto" for the first of these whose
-            cross-fitted NLL exceeds the smallest one by at most one standard error of the difference. "auto" tries
-            matrix scaling only with 3 to 100 classes, and only a temperature if any logit is infinite.
+        method: "temperature"; or, with a softmax, "vector" or "matrix"; or, with a sigmoid, "platt"; or "auto" for the
+            first of these whose cross-fitted NLL exceeds the smallest one by at most one standard error of the
+            difference. "auto" tries matrix scaling only with 3 to 100 classes, and only a temperature if any logit is
+            infinite. With a sigmoid, "auto" first tries no correction and, for several labels, also a temperature and
+            then Platt scaling per label, whatever `per_label` says.
         num_folds: number of folds, each with about the same share of every class.
         num_bins: number of equal-width bins of the ECE.
         bias: whether to fit a bias; False for a model whose last layer has no bias.
 
     Returns:
-        A `CalibrationFit`. Warns if its method is vector or matrix scaling, but the cross-fitted NLL of this method is
-        not below that of a temperature.
+        A `CalibrationFit`. Warns if its method is not a temperature, but the cross-fitted NLL of this method is not
+        below that of a temperature.
 
     Raises:
         TypeError, ValueError: an unknown method, or one that the link does not have; `num_folds` below 2 or above the
-            number of samples; what `fit_temperature`, `fit_vector_scaling`, or `fit_matrix_scaling` raises.
+            number of samples; what the function of the method raises, such as `fit_temperature` or
+            `fit_platt_scaling`.
     """
     if method not in (*METHODS, "auto"):
         raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
+    if method == "platt" and link == "softmax":
+        raise InputError("method", "must be 'temperature', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'")
     if link == "sigmoid":
-        if method in ("vector", "matrix"):
-            raise InputError("method", f"must be 'temperature' or 'auto' with a sigmoid, got {method!r}")
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
-        groups = torch.zeros(len(logits), dtype=torch.int64)
-        tried: tuple[str, ...] = METHODS[:1]
+        groups = torch.where(known, one, False).sum(1)  # rows without ones are shared out evenly
+        tried = _tried_sigmoid(method, per_label, logits.shape[1], bool(logits.isinf().any()))
     else:
         logits, labels = check_scores("logits", logits, labels, ignore_index)
         kept = labels != ignore_index
@@ -135,36 +166,71 @@ def fit_calibration(
         raise InputError("num_folds", f"must be from 2 to the number of samples, {len(labels)}, got {num_folds}")
 
     def fit(name: str, logits: Tensor, labels: Tensor) -> Correction:
-        if name == "temperature":
-            options: Any = {"ignore_index": ignore_index, "link": link, "per_label": per_label}
+        kind, own, _ = name.partition(_PER_LABEL)
+        if kind == "none":
+            return Temperature.unfitted(metrics_of(logits, labels), num_bins)
+        if kind == "temperature":
+            options: Any = {"ignore_index": ignore_index, "link": link, "per_label": bool(own)}
             return fit_temperature(logits, labels, "nll", num_bins, **options)
-        return (fit_vector_scaling if name == "vector" else fit_matrix_scaling)(logits, labels, bias=bias)
+        if kind == "platt":
+            return fit_platt_scaling(logits, labels, per_label=bool(own), num_bins=num_bins, ignore_index=ignore_index)
+        return (fit_vector_scaling if kind == "vector" else fit_matrix_scaling)(logits, labels, bias=bias)
 
-    def scores_of(logits: Tensor) -> dict[str, float]:
+    def metrics_of(logits: Tensor, labels: Tensor) -> dict[str, float]:
         metrics = CalibrationMetrics(num_bins, ignore_index=ignore_index, classwise=False, link=link)
         metrics.update(logits, labels)
-        values = metrics.compute()
+        return metrics.compute()
+
+    def scores_of(logits: Tensor) -> dict[str, float]:
+        values = metrics_of(logits, labels)
         return {name: values[name] for name in ("nll", "brier", "ece")}
 
-    folds = _folds(groups, num_folds)
-    held_out = {name: _held_out(fit, name, logits, labels, folds) for name in tried}
+    folds, held_out = _folds(groups, num_folds), {}
+    for name in tried:
+        try:
+            held_out[name] = _held_out(fit, name, logits, labels, folds)
+        except InputError:  # such as a head that ranks backwards, which no Platt scaling corrects
+            if method != "auto" or not name.startswith("platt"):
+                raise
     scores = {name: scores_of(corrected) for name, corrected in held_out.items()}
-    excess_nll = _excess_nll(held_out, labels) if len(tried) > 1 else {"temperature": (0.0, 0.0)}
-    chosen, reason = method, ""
+    excess_nll = _excess_nll(held_out, labels, link)
+    chosen, reason = tried[-1], ""
     if method == "auto":  # from the simplest on; the best one exceeds nothing
-        chosen = next(name for name in tried if excess_nll[name][0] <= excess_nll[name][1])
+        chosen = next(name for name in held_out if excess_nll[name][0] <= excess_nll[name][1])
         reason = _reason(chosen, excess_nll)
-    if scores[chosen]["nll"] >= scores["temperature"]["nll"] and chosen != "temperature":
-        warnings.warn(
-            f"{chosen} scaling is no better than a temperature on samples that it was not fitted on: NLL "
-            f"{scores[chosen]['nll']:.4f} against {scores['temperature']['nll']:.4f}",
-            stacklevel=2,
-        )
+    _warn_if_no_better(scores, chosen, tried[0])
     correction = fit(chosen, logits, labels)
-    changed = 0
-    if correction.changes_predictions:
-        changed = int((correction.apply(logits).argmax(1) != logits.argmax(1)).sum())
-    return CalibrationFit(correction, scores_of(logits), scores, excess_nll, reason, changed, len(labels), num_folds)
+    changed, top_changed = 0, 0
+    corrected = correction.apply(logits)
+    if link == "sigmoid":
+        changed = int(((corrected >= 0) != (logits >= 0))[labels != ignore_index].sum())
+        top_changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
+    elif correction.changes_predictions:
+        changed = int((corrected.argmax(1) != logits.argmax(1)).sum())
+    before, size = scores_of(logits), len(labels)
+    return CalibrationFit(
+        correction, before, scores, excess_nll, reason, changed, size, num_folds, chosen, top_changed
+    )
+
+
+def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
+    """Return the names of the corrections to try for a sigmoid head; the last one is that of a given `method`."""
+    if method not in (*_OF_LINK["sigmoid"], "auto"):
+        raise InputError("method", f"must be 'temperature', 'platt', or 'auto' with a sigmoid, got {method!r}")
+    if method != "auto":
+        own = _PER_LABEL if per_label else ""
+        return tuple(dict.fromkeys([f"temperature{own}", f"{method}{own}"]))
+    kinds = _OF_LINK["sigmoid"][: 1 if infinite else 2]
+    return ("none", *kinds, *(f"{kind}{_PER_LABEL}" for kind in kinds if num_labels > 1))
+
+
+def _warn_if_no_better(scores: Mapping[str, Mapping[str, float]], chosen: str, simple: str) -> None:
+    if chosen not in (simple, "none") and scores[chosen]["nll"] >= scores[simple]["nll"]:
+        warnings.warn(
+            f"{scaling_name(chosen)} is no better than a temperature on samples that it was not fitted on: NLL "
+            f"{scores[chosen]['nll']:.4f} against {scores[simple]['nll']:.4f}",
+            stacklevel=3,
+        )
 
 
 def _folds(labels: Tensor, num_folds: int) -> Tensor:
@@ -176,17 +242,29 @@ def _folds(labels: Tensor, num_folds: int) -> Tensor:
     return folds
 
 
-def _excess_nll(held_out: dict[str, Tensor], labels: Tensor) -> dict[str, tuple[float, float]]:
-    """Return each method's mean NLL minus the smallest one, and the standard error of the mean over paired samples."""
-    nll = {
-        name: torch.nn.functional.cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()
-    }
+def _excess_nll(held_out: Mapping[str, Tensor], labels: Tensor, link: str) -> dict[str, tuple[float, float]]:
+    """Return each method's mean NLL minus the smallest one, and the standard error of the mean over paired samples.
+
+    With a sigmoid, a sample's NLL is the sum over its labels, which depend on each other, in units of the mean number
+    of known labels of a sample.
+    """
+    if len(held_out) == 1:
+        return dict.fromkeys(held_out, (0.0, 0.0))
+    if link == "sigmoid":
+        known = (labels == 0) | (labels == 1)
+        signs, mean_known = (1 - 2 * labels).double(), known.double().sum(1).mean()
+        nll = {
+            name: (softplus(signs * logits).masked_fill(~known, 0).sum(1) / mean_known)
+            for name, logits in held_out.items()
+        }
+    else:
+        nll = {name: cross_entropy(logits, labels, reduction="none") for name, logits in held_out.items()}
     best = min(nll.values(), key=lambda of_samples: float(of_samples.mean()))
     excess = {name: of_samples - best for name, of_samples in nll.items()}
     return {name: (float(of.mean()), float(of.std()) / len(labels) ** 0.5) for name, of in excess.items()}
 
 
-def _reason(chosen: str, excess_nll: dict[str, tuple[float, float]]) -> str:
+def _reason(chosen: str, excess_nll: Mapping[str, tuple[float, float]]) -> str:
     if len(excess_nll) == 1:
         return ""
     best, second = sorted(excess_nll, key=lambda name: excess_nll[name][0])[:2]

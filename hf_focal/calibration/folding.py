@@ -54,8 +54,12 @@ def fold(model: Any, correction: Foldable, example: Mapping[str, Any] | None = N
         _check_classifier(model, correction)
         place, trial, probe = _in_classifier(model, example)
         size, shift = len(place.tensors[0]), correction.shift
-        if shift is not None and any(len(tensor) != len(shift) for tensor in place.tensors):
+        if shift is not None and any(len(shift) not in (1, len(tensor)) for tensor in place.tensors):
             raise InputError("correction", f"must have the model's {size} classes, got one of {len(shift)}")
+        if correction.method == "platt" and any(layer.bias is None for layer in place.layers):
+            raise TypeError(
+                f"model must have a head with a bias, which takes the intercept, got {type(model).__name__}"
+            )
     _write(place, trial, probe, correction)
 
 
@@ -160,7 +164,7 @@ def _check_classifier(model: Any, correction: Foldable) -> None:
     problem, num_labels = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
     values = getattr(correction, "values", ())
     if problem == MULTI_LABEL:
-        if correction.method != "temperature":
+        if correction.method not in ("temperature", "platt"):
             name = type(model).__name__
             raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
         if len(values) not in (0, num_labels):
@@ -168,6 +172,8 @@ def _check_classifier(model: Any, correction: Foldable) -> None:
         return
     if values:
         raise InputError("temperature", f"must be one number for a softmax, got {len(values)} values")
+    if correction.method == "platt":
+        raise InputError("model", f"must have problem_type {MULTI_LABEL!r} for Platt scaling, got {problem!r}")
     if problem not in (None, "single_label_classification"):
         raise InputError("model", f"must be a classifier, got problem_type {problem!r}")
     if num_labels is not None and num_labels < 2:

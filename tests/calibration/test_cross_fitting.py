@@ -89,7 +89,9 @@ def test_masked_classes_get_a_temperature():
 
 def test_errors_name_the_argument_and_the_value():
     logits, labels = distorted(20)
-    with pytest.raises(ValueError, match="method must be one of temperature, vector, matrix, auto, got 'dirichlet'"):
+    with pytest.raises(
+        ValueError, match="method must be one of temperature, vector, matrix, platt, auto, got 'dirichlet'"
+    ):
         fit_calibration(logits, labels, "dirichlet")
     with pytest.raises(ValueError, match="num_folds must be from 2 to the number of samples, 20, got 1"):
         fit_calibration(logits, labels, num_folds=1)

@@ -1,0 +1,155 @@
+"""Platt scaling: a slope and an intercept for the logits of sigmoid heads.
+
+The corrected probability is `σ(a z + b)` with a > 0 [Platt, *Probabilistic Outputs for Support Vector Machines and
+Comparisons to Regularized Likelihood Methods*, 1999]. The NLL is minimized against Platt's targets, (N₊ + 1) / (N₊ +
+2) for ones and 1 / (N₋ + 2) for zeros, so the minimum is finite even if a threshold separates ones from zeros [Lin,
+Lin, and Weng, *A Note on Platt's Probabilistic Outputs for Support Vector Machines*, 2007]. A temperature never moves
+a probability across ½; the intercept does, which heads need that are trained with a `pos_weight`, or on another share
+of ones.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..metrics import CalibrationMetrics
+from ..validation import Array, InputError, check_sigmoid_scores
+from .corrections import PlattScaling
+
+_MIN_COUNT = 20  # with fewer ones or zeros, a label says too little about its own slope and intercept
+_MOST_STEPS = 100  # Newton's method needs about 10
+
+
+def fit_platt_scaling(
+    logits: Array,
+    labels: Array,
+    *,
+    per_label: bool = False,
+    smooth: bool = True,
+    num_bins: int = 15,
+    ignore_index: int = -100,
+) -> PlattScaling:
+    """Fit the slope a and the intercept b of σ(a z + b), by NLL, on a calibration set.
+
+    Args:
+        logits: `(..., L)`, any floating dtype, on any device, finite where the label is known.
+        labels: `(..., L)`, each 0 or 1, or `ignore_index` or NaN where it is unknown.
+        per_label: fit one slope and intercept per label. A label with fewer than 20 ones or zeros, or whose own slope
+            would not be positive, gets the shared ones, which are fitted to all labels together.
+        smooth: minimize the NLL against Platt's targets. False takes the plain labels 0 and 1, for which there is no
+            minimum if a threshold separates them.
+        num_bins: number of equal-width bins of the ECE that is reported.
+        ignore_index: the label to leave out.
+
+    Raises:
+        TypeError, ValueError: arguments with the wrong dtype, shape, or range; infinite logits; no ones or no zeros;
+            logits that are all equal, or that rank zeros above ones, which no a > 0 corrects; with `smooth=False`,
+            separable labels.
+    """
+    z, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
+    check_platt(z, one, known)
+    entries, is_one = z[known][None], one[known][None]
+    slopes, intercepts, found = _fit(entries, is_one, torch.ones_like(is_one), smooth)
+    slope, intercept = float(slopes), float(intercepts)
+    if not found:
+        raise InputError(
+            "labels", "must overlap for plain targets, got ones and zeros that a threshold separates: use smooth=True"
+        )
+    if not slope > 0:
+        raise InputError(
+            "logits", f"must be larger for ones than for zeros, got a slope of {slope:.3g}: the head ranks backwards"
+        )
+    own: tuple[tuple[float, ...], tuple[float, ...], tuple[int, ...]] = ((), (), ())
+    if per_label:
+        own = _per_label(z, one, known, smooth, slope, intercept)
+    scales, offsets = (torch.tensor(values, dtype=z.dtype) for values in (own[0] or slope, own[1] or intercept))
+
+    def measured(values: Tensor) -> dict[str, float]:
+        metrics = CalibrationMetrics(num_bins, keep_samples=False, link="sigmoid")
+        metrics.update(values, one.long().masked_fill(~known, -100))
+        return metrics.compute()
+
+    before, after = measured(z), measured(z * scales + offsets)
+    scores = before["ece"], after["ece"], before["nll"], after["nll"]
+    return PlattScaling(slope, intercept, *scores, int(before["num_entries"]), num_bins, *own)
+
+
+def check_platt(z: Tensor, one: Tensor, known: Tensor) -> None:
+    """Raise `InputError` if the known entries of (N, L) have infinite or equal logits, or no ones, or no zeros."""
+    of_known = z[known]
+    if not of_known.isfinite().all():
+        wrong = float(of_known[~of_known.isfinite()][0])
+        raise InputError("logits", f"must be finite for Platt scaling, got {wrong}: use a temperature")
+    ones, total = int(one[known].sum()), of_known.numel()
+    if not 0 < ones < total:
+        raise InputError("labels", f"must have both ones and zeros for Platt scaling, got {ones} ones of {total}")
+    if (of_known == of_known[0]).all():
+        raise InputError("logits", f"must differ for Platt scaling, got {float(of_known[0]):.4g} for all {total}")
+
+
+def _per_label(
+    z: Tensor, one: Tensor, known: Tensor, smooth: bool, slope: float, intercept: float
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, ...]]:
+    """Return the slopes and the intercepts of the labels, and which labels share `slope` and `intercept`."""
+    ones, zeros = (one & known).sum(0), (~one & known).sum(0)
+    low, high = z.masked_fill(~known, torch.inf).amin(0), z.masked_fill(~known, -torch.inf).amax(0)
+    fits = (ones >= _MIN_COUNT) & (zeros >= _MIN_COUNT) & (low < high)
+    slopes, intercepts = torch.full_like(low, slope), torch.full_like(low, intercept)
+    if fits.any():
+        a, b, found = _fit(z[:, fits].T, one[:, fits].T, known[:, fits].T, smooth)
+        good = found & (a > 0)
+        slopes[fits], intercepts[fits] = torch.where(good, a, slope), torch.where(good, b, intercept)
+        fits[fits.clone()] = good
+    return tuple(slopes.tolist()), tuple(intercepts.tolist()), tuple((~fits).nonzero().flatten().tolist())
+
+
+def _fit(z: Tensor, one: Tensor, known: Tensor, smooth: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Fit L problems at once, by Newton's method with step halving: z, one, and known are (L, N).
+
+    Returns a and b, and whether the minimum was found, all (L,). Each row has ones, zeros, and logits that differ.
+    """
+    weight = known.double()
+    count = weight.sum(1, keepdim=True)
+    z = torch.where(known, z, 0)
+    # In units of their deviation, the logits of every problem have the same scale.
+    peak = z.abs().amax(1, keepdim=True)
+    z = z / peak  # sums of squares of large logits overflow
+    mean = z.sum(1, keepdim=True) / count
+    deviation = (((z - mean).square() * weight).sum(1, keepdim=True) / count).sqrt()
+    x = (z - mean) / deviation * weight
+    ones = (one.double() * weight).sum(1, keepdim=True)
+    high, low = ((ones + 1) / (ones + 2), 1 / (count - ones + 2)) if smooth else (1.0, 0.0)
+    target = torch.where(one, high, low)
+    share = (target * weight).sum(1, keepdim=True) / count
+    a, b = torch.zeros_like(share), torch.logit(share)
+
+    def nll(a: Tensor, b: Tensor) -> Tensor:
+        u = a * x + b
+        return ((softplus(u) - target * u) * weight).sum(1, keepdim=True) / count
+
+    value = nll(a, b)
+    for _ in range(_MOST_STEPS):
+        p = torch.sigmoid(a * x + b)
+        residual, curvature = (p - target) * weight, p * (1 - p) * weight
+        by_a, by_b = (part.sum(1, keepdim=True) / count for part in (residual * x, residual))
+        aa, ab, bb = (part.sum(1, keepdim=True) / count for part in (curvature * x * x, curvature * x, curvature))
+        determinant = (aa * bb - ab * ab).clamp(min=torch.finfo(torch.float64).tiny)
+        step_a, step_b = (bb * by_a - ab * by_b) / determinant, (aa * by_b - ab * by_a) / determinant
+        gain, size = step_a * by_a + step_b * by_b, torch.ones_like(a)  # twice what a full step is expected to gain
+        moving = gain > 1e-18
+        for _ in range(60):
+            new = nll(a - size * step_a, b - size * step_b)
+            too_far = moving & ~(new <= value - 1e-4 * size * gain)
+            if not too_far.any():
+                break
+            size = torch.where(too_far, size / 2, size)
+        else:  # at the precision of the NLL
+            moving = moving & ~too_far
+        a, b = torch.where(moving, a - size * step_a, a), torch.where(moving, b - size * step_b, b)
+        value = torch.where(moving, new, value)
+        if not moving.any():
+            break
+    # With plain targets, the slope of labels that a threshold separates grows without bound.
+    found = (smooth | ((value > 1e-9) & (a.abs() < 1e4))).squeeze(1)
+    slope = a / deviation / peak
+    return slope.squeeze(1), (b - a * mean / deviation).squeeze(1), found

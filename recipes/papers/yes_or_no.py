@@ -1,0 +1,151 @@
+"""Fine-tune an encoder with sigmoid heads, on GoEmotions (28 labels) and TREC QA (a reranker); save the logits.
+
+    python recipes/papers/yes_or_no.py --data ../shared/data --encoder all-MiniLM-L6-v2 --output_dir out/yes_or_no
+
+Runs that are finished are skipped, so a stopped command continues. Each run writes `NAME.npz` with the logits
+(float32) and labels of "pool" (held out of the training data), "validation", and "test", and for TREC QA the numbers
+of their questions. `yes_or_no_page.py` turns these files into docs/results/goemotions.md and docs/results/reranker.md.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from datasets import Dataset
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, set_seed
+
+from hf_focal import FocalTrainer, FocalTrainingArguments
+
+NUM_EMOTIONS = 28
+GOEMOTIONS_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9", "focal:gamma=2", "class_balanced"]
+TREC_QA_LOSSES = ["cross_entropy", "cross_entropy:pos_weight=9"]
+# The order in which the runs are made: a command that is stopped early leaves complete comparisons.
+RUNS = [
+    ("trec_qa", TREC_QA_LOSSES[0], 1),
+    *(("goemotions", loss, 1) for loss in GOEMOTIONS_LOSSES),
+    *(("trec_qa", TREC_QA_LOSSES[0], seed) for seed in (2, 3)),
+    *(("goemotions", loss, seed) for seed in (2, 3) for loss in GOEMOTIONS_LOSSES),
+    *(("trec_qa", TREC_QA_LOSSES[1], seed) for seed in (1, 2, 3)),
+]
+# Samples of GoEmotions: for training, held out, and at most measured.
+TRAIN, POOL, MEASURED = 4000, 1000, 3000
+
+
+def read(data: Path, task: str, seed: int) -> dict[str, pd.DataFrame]:
+    """Return the tables "train", "pool", "validation", and "test" with the columns text, labels, and maybe pair."""
+    tables = {name: pd.read_parquet(data / task / f"{name}.parquet") for name in ("train", "validation", "test")}
+    rng, train = np.random.default_rng(seed), tables.pop("train")
+    if task == "trec_qa":  # the answers of a question stay together
+        questions = rng.permutation(train["question"].unique())
+        held_out = train["question"].isin(questions[: len(questions) // 4])
+        tables |= {"train": train[~held_out].sample(frac=1, random_state=seed), "pool": train[held_out]}
+        return {
+            name: pd.DataFrame(
+                {
+                    "text": part["question"],
+                    "pair": part["answer"],
+                    "labels": [[float(label)] for label in part["label"]],
+                    "question": pd.factorize(part["question"])[0],
+                }
+            )
+            for name, part in tables.items()
+        }
+    train = train.iloc[rng.permutation(len(train))]
+    tables = {name: part.sample(min(MEASURED, len(part)), random_state=0) for name, part in tables.items()}
+    tables |= {"train": train[:TRAIN], "pool": train[TRAIN : TRAIN + POOL]}
+    hot = np.arange(NUM_EMOTIONS)
+    return {
+        name: pd.DataFrame(
+            {"text": part["text"], "labels": [np.isin(hot, ids).astype(float) for ids in part["labels"]]}
+        )
+        for name, part in tables.items()
+    }
+
+
+@torch.no_grad()
+def logits_of(model, samples: Dataset, collate) -> np.ndarray:
+    model.eval()
+    samples = samples.remove_columns("labels")
+    order = np.argsort([len(ids) for ids in samples["input_ids"]], kind="stable")  # similar lengths are faster
+    logits = np.zeros((len(samples), model.config.num_labels), np.float32)
+    for rows in np.array_split(order, max(1, len(order) // 64)):
+        inputs = collate([samples[int(row)] for row in rows])
+        logits[rows] = model(**inputs).logits.float().numpy()
+    return logits
+
+
+def train_one(data: Path, encoder: Path, folder: Path, task: str, loss: str, seed: int, epochs: int) -> dict:
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    tables = read(data, task, seed)
+    encoded = {}
+    for name, table in tables.items():
+        pair = table["pair"].tolist() if "pair" in table else None
+        tokens = tokenizer(table["text"].tolist(), pair, truncation=True, max_length=96)
+        encoded[name] = Dataset.from_dict({**tokens, "labels": [list(row) for row in table["labels"]]})
+    set_seed(seed)  # the head's initial weights
+    model = AutoModelForSequenceClassification.from_pretrained(
+        encoder, num_labels=len(tables["train"]["labels"].iloc[0]), problem_type="multi_label_classification"
+    )
+    args = FocalTrainingArguments(
+        output_dir=str(folder / "checkpoints"),
+        loss=loss,
+        seed=seed,
+        num_train_epochs=epochs,
+        learning_rate=1e-4,
+        warmup_steps=0.1,
+        weight_decay=0.01,
+        per_device_train_batch_size=16,
+        train_sampling_strategy="group_by_length",
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    collate = DataCollatorWithPadding(tokenizer)
+    trainer = FocalTrainer(
+        model=model, args=args, train_dataset=encoded["train"], processing_class=tokenizer, data_collator=collate
+    )
+    started = time.time()
+    trainer.train()
+    settings = {"task": task, "loss": loss, "seed": seed, "epochs": epochs, "train_samples": len(encoded["train"])}
+    settings |= {"seconds": round(time.time() - started), "torch": torch.__version__}
+    arrays = {"settings": np.array(json.dumps(settings))}
+    for name in ("pool", "validation", "test"):
+        arrays[f"{name}_logits"] = logits_of(model, encoded[name], collate)
+        arrays[f"{name}_labels"] = np.array(encoded[name]["labels"], np.float32)
+        if "question" in tables[name]:
+            arrays[f"{name}_questions"] = tables[name]["question"].to_numpy()
+    arrays["train_frequency"] = np.array(encoded["train"]["labels"], np.float32).mean(0)
+    return arrays
+
+
+def name_of(task: str, loss: str, seed: int) -> str:
+    return f"{task}_{loss.replace(':', '_').replace('=', '')}_s{seed}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the datasets")
+    parser.add_argument("--encoder", type=Path, required=True, help="the folder of the pretrained encoder")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--task", choices=["goemotions", "trec_qa"], help="only the runs of this task")
+    options = parser.parse_args()
+    options.output_dir.mkdir(parents=True, exist_ok=True)
+    for run in RUNS:
+        path = options.output_dir / f"{name_of(*run)}.npz"
+        if path.exists() or options.task not in (None, run[0]):
+            continue
+        arrays = train_one(options.data, options.encoder, options.output_dir, *run, options.epochs)
+        part = path.with_name(f"part_{path.name}")
+        np.savez_compressed(part, **arrays)
+        part.rename(path)
+        print(time.strftime("%H:%M:%S"), arrays["settings"], flush=True)
+
+
+if __name__ == "__main__":
+    main()
