@@ -270,6 +270,8 @@ def _numbered(
 ) -> np.ndarray:
     """Convert labels (N,) of type `feature` to the model's label numbers, int64 (N,), with -100 for missing labels."""
     where = f"{selected.column!r} of {source}"
+    if feature == Value("bool"):
+        feature, labels = Value("string"), labels.astype(str)
     of_classes, are_integers = isinstance(feature, ClassLabel), labels.dtype.kind in "iu" and labels.ndim == 1
     if not (are_integers or feature == Value("string")):
         raise InputError(selected.argument, f"must hold ClassLabel, integers or strings, got {feature} in {where}")

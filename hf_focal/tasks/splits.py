@@ -15,8 +15,8 @@ from ..validation import InputError
 from .column_selection import Column, drop_unlabelled, flatten_translations, sample_keys, select_columns, some_of
 from .dataset_loading import load_file, load_id_or_folder
 from .input_options import InputOptions
-from .labeled_inputs import check_tags, label_sets_of
-from .task import PIPELINES, SEGMENTATION
+from .labeled_inputs import check_tags, label_sets_of, labels_of, tags_of
+from .task import MULTI_LABEL, PIPELINES, SEGMENTATION, Task
 
 # By the Hub's pipeline tag, except that of segmentation.
 _TASKS = {
@@ -94,14 +94,9 @@ def load_splits(
         Column(argument, column, *rest) for argument, *rest in _TASKS[task].inputs if (column := named[argument])
     ]
     splits = DatasetDict({name: select_columns(sources[name], split, *inputs) for name, split in raw.items()})
-    label_column = str(named["tag_column" if task == "token-classification" else "label_column"])
     names: list[str] = []
-    if task == "token-classification":
-        splits, names = _with_tags(splits, raw, sources, label_column)
-    elif task.endswith("classification") and _has_lists(raw["train"], label_column):
-        splits, names = _with_label_sets(splits, raw, sources, label_column, label_format)
-    elif task.endswith("classification"):
-        splits, names = _with_labels(splits, raw, sources, label_column)
+    if (argument := _TASKS[task].labels) is not None:
+        splits, names = _labeled(_TASKS[task], splits, raw, sources, str(named[argument]), label_format)
     _check_disjoint(splits, sources)
     if "validation" not in splits:
         part = 100 if task == "translation" else 10
@@ -134,77 +129,86 @@ def _read(
     return raw, {split: f"split {name!r} of dataset_name {dataset_name!r}" for split, name in names.items()}
 
 
-def _with_labels(
-    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str
+def _labeled(
+    task: Task,
+    splits: DatasetDict,
+    raw: Mapping[str, Dataset],
+    sources: Mapping[str, str],
+    column: str,
+    label_format: str | None,
 ) -> tuple[DatasetDict, list[str]]:
-    """Add one label for each sample, numbered as the training split defines."""
-    labels: dict[str, Any] = {}
+    """Add the column "labels", numbered as the training split defines, and return it with the names of the labels.
+
+    Samples without a label and sentences without words are dropped.
+    """
+    argument, train = str(task.labels), raw["train"]
+    of_words = argument == "tag_column"
+    several = not of_words and (("," in column and column not in train.column_names) or _has_lists(train, column))
+    if several and not _has_lists(train, column):  # a column of 0 and 1 for each label
+        names = column.split(",")
+    elif several and _is_multi_hot(train, sources["train"], column, label_format):
+        names, label_format = [str(number) for number in range(len(train[column][0]))], "multi_hot"
+    else:
+        names, label_format = _names(argument, raw, sources, column, several), "ids"
+    config = PreTrainedConfig(id2label=dict(enumerate(names)), problem_type=MULTI_LABEL if several else None)
+    options = InputOptions(**{argument: column}, label_format=label_format)
     for name, split in raw.items():
-        selected = select_columns(sources[name], split, Column("label_column", column, "labels", "labels"))
-        feature, values = selected.features["labels"], selected["labels"][:]
+        source, feature = sources[name], ClassLabel(names=names)
+        if several:
+            sets = label_sets_of(config, source, split, options)
+            splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
+        elif of_words:
+            tags = tags_of(config, source, split, options)
+            check_tags(source, splits[name]["tokens"][:], tags)
+            splits[name] = splits[name].add_column("labels", tags, feature=List(feature))
+            filled = [number for number, row in enumerate(tags) if row]
+            if not filled:
+                raise InputError("token_column", f"must hold words, got none in {source}")
+            splits[name] = splits[name].select(filled) if len(filled) < len(tags) else splits[name]
+        else:
+            labeled = splits[name].add_column("labels", labels_of(config, source, split, options).numpy())
+            splits[name] = drop_unlabelled(source, labeled, "labels", column).cast_column("labels", feature)
+    return splits, names
+
+
+def _names(
+    argument: str, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str, several: bool
+) -> list[str]:
+    """Return the names of the labels of the training split; the other splits must have no others."""
+    labels: dict[str, set[Any]] = {}
+    features: dict[str, Any] = {}
+    holds = "lists" if argument == "tag_column" or several else "labels"
+    for name, split in raw.items():
+        selected = select_columns(sources[name], split, Column(argument, column, "labels", holds))
+        values, feature = selected["labels"][:], selected.features["labels"]
+        if holds == "lists":
+            values, feature = list(itertools.chain.from_iterable(values)), feature.feature
         if not isinstance(feature, ClassLabel) and feature not in (Value("string"), Value("int64"), Value("bool")):
-            raise InputError(
-                "label_column",
-                f"must hold ClassLabel, integers or strings, got {feature} in {column!r} of {sources[name]}",
-            )
-        if feature == Value("string"):
-            values = [value.strip() for value in values]
-        labels[name] = (feature, values)
-    feature, values = labels["train"]
-    if any(other != feature for other, _ in labels.values()):
-        kinds = ", ".join(f"{labels[name][0]} in {sources[name]}" for name in labels)
-        raise InputError("label_column", f"must hold the same in all splits, got {kinds}")
-    of_classes = isinstance(feature, ClassLabel)
-    seen = set(values) - ({-1, -100} if of_classes else {-100})
-    order = list(range(feature.num_classes)) if of_classes else sorted(seen)
-    names = feature.names if of_classes else [str(value) for value in order]
+            where = f"{column!r} of {sources[name]}"
+            raise InputError(argument, f"must hold ClassLabel, integers or strings, got {feature} in {where}")
+        labels[name], features[name] = {v.strip() if isinstance(v, str) else v for v in values} - {-100}, feature
+    first, where = features["train"], f"{column!r} of {sources['train']}"
+    if any(feature != first for feature in features.values()):
+        kinds = ", ".join(f"{feature} in {sources[name]}" for name, feature in features.items())
+        raise InputError(argument, f"must hold the same in all splits, got {kinds}")
+    of_classes, seen = isinstance(first, ClassLabel), labels["train"]
+    if several and first == Value("int64"):
+        if min(seen, default=0) < 0:
+            raise InputError(argument, f"must hold numbers of labels from 0, got {min(seen)} in {where}")
+        return [str(number) for number in range(max(seen, default=-1) + 1)]
+    for name, found in labels.items():
+        if new := found - seen - ({-1} if of_classes else set()):
+            shown = {first.names[value] for value in new} if of_classes else new
+            known = f"must hold labels that train has, got {some_of(shown)} in {column!r} of {sources[name]}"
+            raise InputError(argument, known)
+    names = first.names if of_classes else [str(value) for value in sorted(seen)]
     if len(names) < 2:
-        raise InputError(
-            "label_column", f"must hold at least two labels, got {some_of(seen)} in {column!r} of {sources['train']}"
-        )
-    numbers = {value: number for number, value in enumerate(order)}
-    for name, (_, values) in labels.items():
-        new = set(values) - seen - ({-1, -100} if of_classes else {-100})
-        if new:
-            shown = {names[value] for value in new} if of_classes and new <= set(order) else new
-            raise InputError(
-                "label_column",
-                f"must hold labels that train has, got {some_of(shown)} in {column!r} of {sources[name]}",
-            )
-        column_of = Dataset.from_dict({"labels": [numbers.get(value, -100) for value in values]})
-        labeled = splits[name].add_column("labels", column_of.with_format("numpy")["labels"][:])
-        splits[name] = drop_unlabelled(sources[name], labeled, "labels", column)
-    return splits.cast_column("labels", ClassLabel(names=names)), names
+        raise InputError(argument, f"must hold at least two labels, got {some_of(seen)} in {where}")
+    return names
 
 
 def _has_lists(train: Dataset, column: str) -> bool:
-    """Return whether samples have several labels: the column holds lists, or the name stands for several columns."""
-    return ("," in column and column not in train.column_names) or hasattr(train.features.get(column), "feature")
-
-
-def _with_label_sets(
-    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str, label_format: str | None
-) -> tuple[DatasetDict, list[str]]:
-    """Add a list of 0.0, 1.0, or NaN for each sample."""
-    names, multi_hot = column.split(","), False
-    if hasattr(raw["train"].features.get(column), "feature"):
-        multi_hot = _is_multi_hot(raw["train"], sources["train"], column, label_format)
-        names = _names_of_lists(raw["train"], sources["train"], column, multi_hot)
-    config = PreTrainedConfig(id2label=dict(enumerate(names)))
-    for name, split in raw.items():
-        if multi_hot:
-            sets = [[float(value) for value in row] for row in split[column]]
-            if any(len(row) != len(names) or not {*row} <= {0.0, 1.0} for row in sets):
-                raise InputError(
-                    "label_column",
-                    f"must hold lists of {len(names)} zeros and ones, got others in {column!r} of {sources[name]}",
-                )
-        else:
-            # `_is_multi_hot` has decided for all splits; the option does not concern other columns.
-            options = InputOptions(label_column=column, label_format="ids")
-            sets = label_sets_of(config, sources[name], split, options)
-        splits[name] = splits[name].add_column("labels", sets, feature=List(Value("float32")))
-    return splits, names
+    return hasattr(train.features.get(column), "feature")
 
 
 def _is_multi_hot(train: Dataset, source: str, column: str, label_format: str | None) -> bool:
@@ -231,62 +235,6 @@ def _is_multi_hot(train: Dataset, source: str, column: str, label_format: str | 
         f"must say whether lists such as {train[column][0]} in {column!r} of {source} are 'multi_hot' or "
         "'ids', got None",
     )
-
-
-def _names_of_lists(train: Dataset, source: str, column: str, multi_hot: bool) -> list[str]:
-    feature = train.features[column].feature
-    if isinstance(feature, ClassLabel):
-        return feature.names
-    rows = train[column][:]
-    if multi_hot:
-        return [str(number) for number in range(len(rows[0]))]
-    values: set[Any] = {value.strip() if isinstance(value, str) else value for row in rows for value in row or ()}
-    if all(isinstance(value, int) for value in values) and values:
-        if min(values) < 0:
-            raise InputError(
-                "label_column", f"must hold numbers of labels from 0, got {min(values)} in {column!r} of {source}"
-            )
-        return [str(number) for number in range(max(values) + 1)]
-    return sorted(values)
-
-
-def _with_tags(
-    splits: DatasetDict, raw: Mapping[str, Dataset], sources: Mapping[str, str], column: str
-) -> tuple[DatasetDict, list[str]]:
-    """Add a list of tags for each sentence, and drop sentences without words."""
-    tags: dict[str, list[list[Any]]] = {}
-    feature: Any = None
-    for name, split in raw.items():
-        selected = Column("tag_column", column, "labels", "lists of ClassLabel or strings")
-        of_split = select_columns(sources[name], split, selected)
-        kind = of_split.features["labels"].feature
-        feature = kind if feature is None else feature
-        if kind != feature:
-            raise InputError(
-                "tag_column", f"must hold {feature} as in train, got {kind} in {column!r} of {sources[name]}"
-            )
-        rows = of_split["labels"][:]
-        tags[name] = rows if isinstance(kind, ClassLabel) else [[tag.strip() for tag in row] for row in rows]
-        check_tags(sources[name], splits[name]["tokens"][:], tags[name])
-    seen = {tag for row in tags["train"] for tag in row}
-    of_classes = isinstance(feature, ClassLabel)
-    names = feature.names if of_classes else sorted(seen)
-    if len(names) < 2:
-        raise InputError("tag_column", f"must hold at least two tags, got {names} in {sources['train']}")
-    numbers = {name: number for number, name in enumerate(names)}
-    for name, rows in tags.items():
-        if new := {tag for row in rows for tag in row} - seen:
-            shown = {names[tag] for tag in new} if of_classes else new
-            raise InputError(
-                "tag_column", f"must hold tags that train has, got {some_of(shown)} in {column!r} of {sources[name]}"
-            )
-        numbered = rows if of_classes else [[numbers[tag] for tag in row] for row in rows]
-        splits[name] = splits[name].add_column("labels", numbered, feature=List(ClassLabel(names=names)))
-        filled = [number for number, row in enumerate(rows) if row]
-        if not filled:
-            raise InputError("token_column", f"must hold words, got none in {sources[name]}")
-        splits[name] = splits[name].select(filled) if len(filled) < len(rows) else splits[name]
-    return splits, names
 
 
 def _check_disjoint(splits: DatasetDict, sources: Mapping[str, str]) -> None:
