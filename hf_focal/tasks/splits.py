@@ -151,7 +151,8 @@ def _labeled(
     else:
         names, label_format = _names(argument, raw, sources, column, several), "ids"
     config = PreTrainedConfig(id2label=dict(enumerate(names)), problem_type=MULTI_LABEL if several else None)
-    options = InputOptions(**{argument: column}, label_format=label_format)
+    given: dict[str, Any] = {argument: column, "label_format": label_format}
+    options = InputOptions(**given)
     for name, split in raw.items():
         source, feature = sources[name], ClassLabel(names=names)
         if several:
