@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import torch
-from language_models import build, padded, texts, trainer_of, translations, weights
+from language_models import build, padded, texts, trainer_of, translations
 from processes import leave
+from tiny_models import logged, untimed, weights
 
 # 11 rows in steps of 12: a process repeats one to fill up the epoch's last batch.
 TRAIN = {"marian": translations(11), "mbart": translations(11), "gpt2": texts(11)}
@@ -37,14 +38,12 @@ def results(num_processes: int, folder: Path) -> dict:
         trainer = trainer_of(model, folder, train_dataset=rows, **options, **split)
         assert trainer.args.world_size == num_processes, trainer.args.world_size
         trainer.train()
-        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        found[f"{family} step"] = {"weights": weights(model).tolist(), "losses": losses}
+        found[f"{family} step"] = {"weights": weights(model).tolist(), "losses": logged(trainer)}
     for family, rows in EVAL.items():
         trainer = trainer_of(build(family), folder, eval_dataset=rows, **options)
         temperature = trainer.fit_temperature()
         metrics = trainer.evaluate() | {"temperature": temperature.value, "fitted_to": temperature.num_samples}
-        timed = ("runtime", "per_second", "preparation_time")
-        found[f"{family} metrics"] = {name: value for name, value in metrics.items() if not name.endswith(timed)}
+        found[f"{family} metrics"] = untimed(metrics)
 
     model, seen = build("marian"), Seen()
     by_tokens = {"max_tokens_per_batch": 36, "gradient_accumulation_steps": 2, "loss": "flsd53"}

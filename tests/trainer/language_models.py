@@ -1,14 +1,16 @@
 """Tiny random language models in float64, sentences for them, and the loss of a step computed without the package."""
 
+import math
+
+import tiny_models
 import torch
 import transformers
-from tiny_models import settings
+from tiny_models import sgd_step, weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PrinterCallback
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
-from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments
+from hf_focal import CalibrationMetrics, FocalSeq2SeqTrainer, FocalTrainer
 
 VOCABULARY, PAD, EOS = 24, 0, 1
 IDS = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": 2}
@@ -97,34 +99,31 @@ def mean_loss(name: str, logits: Tensor, labels: Tensor) -> Tensor:
     return (-((1 - p) ** gamma) * log_p).mean()
 
 
-LOSSES = ("cross_entropy", "flsd53")
+def metrics_of(model: nn.Module, rows: list[dict], temperature: float = 1.0) -> dict[str, float]:
+    """The metrics of the tokens that count."""
+    metrics = CalibrationMetrics(classwise=False)
+    with torch.no_grad():
+        logits, labels = tokens_of(model.eval(), rows)
+    metrics.update(logits / temperature, labels)
+    return {name: value for name, value in metrics.compute().items() if not math.isnan(value)}
 
 
 def trainer_of(model: nn.Module, folder, **options) -> FocalTrainer:
     """The model's trainer over rows in order, or by tokens; what is no training argument goes to itself."""
-    seq2seq = model.config.is_encoder_decoder
-    arguments_class = FocalSeq2SeqTrainingArguments if seq2seq else FocalTrainingArguments
-    trainer_class = FocalSeq2SeqTrainer if seq2seq else FocalTrainer
-    own = {name: options.pop(name) for name in set(options) - set(arguments_class.__dataclass_fields__)}
-    order = {} if "max_tokens_per_batch" in options else {"train_sampling_strategy": "sequential"}
-    args = arguments_class(**settings(folder, learning_rate=0.1, **order) | options)
-    trainer = trainer_class(model=model, args=args, **{"data_collator": padded} | own)
+    trainer_class = FocalSeq2SeqTrainer if model.config.is_encoder_decoder else FocalTrainer
+    defaults = {} if "max_tokens_per_batch" in options else {"train_sampling_strategy": "sequential"}
+    defaults |= {"learning_rate": 0.1, "data_collator": padded, "train_dataset": None, "eval_dataset": None}
+    trainer = tiny_models.trainer_of(folder, model, trainer_class, **defaults | options)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-
-
-def step_by_hand(model: nn.Module, loss: str, rows: list[dict], learning_rate: float = 0.1) -> None:
-    """One step of SGD on the mean over the tokens of all rows."""
-    mean_loss(loss, *tokens_of(model, rows)).backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter -= learning_rate * parameter.grad
-                parameter.grad = None
+def step_by_hand(model: nn.Module, loss: str, rows: list[dict]) -> float:
+    """One step of SGD on the mean over the tokens of all rows; returns this mean."""
+    mean = mean_loss(loss, *tokens_of(model, rows))
+    mean.backward()
+    sgd_step(model, 0.1)
+    return mean.item()
 
 
 def assert_same_change(model: nn.Module, expected: nn.Module, before: Tensor, tolerance: float = 1e-6) -> None:

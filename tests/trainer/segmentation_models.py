@@ -10,11 +10,9 @@ from pathlib import Path
 
 import torch
 from processes import leave
-from tiny_models import settings, weights
+from tiny_models import trainer_of, untimed, weights
 from torch import nn
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
-
-from hf_focal import FocalTrainer, FocalTrainingArguments
 
 NUM_CLASSES, HEIGHT, WIDTH = 4, 12, 16
 
@@ -62,25 +60,24 @@ def logits_of_pixels(model: nn.Module, samples: list[dict]) -> torch.Tensor:
     return nn.functional.interpolate(logits, size, mode="bilinear", align_corners=False).permute(0, 2, 3, 1)
 
 
-def train(folder: Path, num_processes: int, **options) -> tuple[FocalTrainer, dict]:
+def train(folder: Path, num_processes: int) -> dict:
     """Five steps of up to 4 pictures, of which the last has 3."""
-    defaults = {"per_device_train_batch_size": 4 // num_processes, "per_device_eval_batch_size": 2}
-    args = FocalTrainingArguments(**settings(folder, **defaults | {"learning_rate": 0.05} | options))
-    assert args.world_size == num_processes, args.world_size
-    trainer = FocalTrainer(model=tiny_segformer(), args=args, train_dataset=pictures(19), eval_dataset=pictures(7, 1))
+    options = {"per_device_train_batch_size": 4 // num_processes, "per_device_eval_batch_size": 2}
+    options |= {"loss": "focal:gamma=2", "learning_rate": 0.05}
+    data = {"train_dataset": pictures(19), "eval_dataset": pictures(7, 1)}
+    trainer = trainer_of(folder, tiny_segformer(), **options, **data)
+    assert trainer.args.world_size == num_processes, trainer.args.world_size
     trainer.train()
-    metrics = trainer.evaluate()
-    result = {
+    return {
+        "metrics": untimed(trainer.evaluate()),
         "weights": weights(trainer.model).tolist(),
-        "metrics": {name: value for name, value in metrics.items() if "runtime" not in name and "per_s" not in name},
         "counts": trainer.confusion.counts.tolist(),
         "temperature": trainer.fit_temperature().value,
     }
-    return trainer, result
 
 
 if __name__ == "__main__":
     folder, num_processes = Path(sys.argv[1]), int(sys.argv[2])
-    trainer, result = train(folder, num_processes, loss="focal:gamma=2")
-    (folder / f"{trainer.args.process_index}.json").write_text(json.dumps(result), encoding="utf-8")
+    found = train(folder, num_processes)
+    (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
     leave()

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 
 from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
-from hf_focal.tasks.heads import check_model
+from hf_focal.tasks.heads import Head, check_model, head_of
 from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, loss_func
 
 WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
@@ -72,6 +72,32 @@ def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
         with pytest.raises(ValueError, match="method must be 'temperature' for multiple choice, got 'vector'"):
             trainer.fit_calibration(method="vector")
         assert trainer.fit_calibration(method="temperature").num_samples == 20
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ("GPT2LMHeadModel", Head.NEXT_TOKENS),
+        ("MarianMTModel", Head.TARGET_TOKENS),
+        ("UperNetForSemanticSegmentation", Head.PIXELS),
+        ("BertForSequenceClassification", Head.CLASSES),
+    ],
+)
+def test_classes_of_ones_own_are_what_they_are_derived_from(base, head):
+    model = shell(base)
+    own = type("OfMyOwn", (type(model),), {}).__new__(type("OfMyOwn", (type(model),), {}))
+    own.__dict__.update(model.__dict__)
+    assert head_of(own) is head_of(model) is head
+
+
+def test_a_decoder_alone_in_transformers_list_of_encoder_decoders():
+    assert head_of(shell("Qwen2AudioForConditionalGeneration")) is Head.NEXT_TOKENS
+
+
+@pytest.mark.parametrize("name", ["XLNetLMHeadModel", "MarianForCausalLM"])
+def test_models_whose_labels_are_shifted_already(name):
+    with pytest.raises(ValueError, match=f"labels are its input_ids, not shifted, got {name}$"):
+        check_model(shell(name))
 
 
 DECODER = {"vocab_size": 30, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

@@ -1,16 +1,152 @@
-"""Language models on two real processes: what one process computes."""
+"""What the trainers compute with language models: a step's loss, metrics and T, in one process and in two.
+
+Causal models: position i predicts label i + 1. Trainer leaves each row's first label out of its count of a step's
+items for classes named ...ForCausalLM, and counts it for GPT2LMHeadModel.
+"""
 
 import json
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from language_model_cases import BY_TOKENS, EVAL, TRAIN, results
-from language_models import PAD, assert_same_change, build, step_by_hand, weights
+from language_models import (
+    PAD,
+    assert_same_change,
+    build,
+    mean_loss,
+    metrics_of,
+    padded,
+    step_by_hand,
+    texts,
+    tokens_of,
+    trainer_of,
+    translations,
+)
 from processes import output_of, start
+from tiny_models import logged, weights
 from torch import nn
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")]
+from hf_focal import build_loss, fit_temperature
+from hf_focal.calibration.temperature_grid import PAPER_GRID
+
+pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
+FAMILIES = ("marian", "t5", "bart", "mbart", "gpt2", "llama")
+
+
+def rows_of(family, count, seed=0):
+    return (texts if family in ("gpt2", "llama") else translations)(count, seed)
+
+
+def with_decoder_inputs(model):
+    """What `DataCollatorForSeq2Seq` does when it is given the model."""
+
+    def collate(rows):
+        batch = padded(rows)
+        return batch | {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])}
+
+    return collate
+
+
+@pytest.mark.parametrize(
+    ("family", "loss"),
+    [*((family, "flsd53") for family in FAMILIES), ("marian", "cross_entropy"), ("gpt2", "cross_entropy")],
+)
+def test_a_step_is_the_mean_over_all_predicted_tokens_however_it_is_cut(family, loss, tmp_path):
+    expected, rows = build(family), rows_of(family, 11)
+    value = step_by_hand(expected, loss, rows)
+    for batch_size, accumulation in ((11, 1), (6, 2), (3, 4)):  # all 11 rows, in uneven parts
+        model = build(family)
+        options = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+        if batch_size == 6 and model.config.is_encoder_decoder:
+            options["data_collator"] = with_decoder_inputs(model)
+        trainer = trainer_of(model, tmp_path, loss=loss, train_dataset=rows, **options)
+        trainer.train()
+        assert trainer.state.global_step == 1
+        assert_same_change(model, expected, before=weights(build(family)))
+        assert logged(trainer) == [pytest.approx(value, rel=1e-6)]
+    with torch.no_grad():
+        own = build(family)(**padded(rows)).loss
+        assert float(mean_loss("cross_entropy", *tokens_of(build(family), rows))) == pytest.approx(
+            float(own), rel=1e-6
+        )
+
+
+def test_a_model_that_shifts_labels_in_its_forward_alone(tmp_path):
+    model, expected = build("m2m100"), build("m2m100")
+    assert not hasattr(model, "prepare_decoder_input_ids_from_labels")
+    rows = translations(11)
+    step_by_hand(expected, "flsd53", rows)
+    trainer_of(model, tmp_path, loss="flsd53", train_dataset=rows, per_device_train_batch_size=11).train()
+    assert_same_change(model, expected, before=weights(build("m2m100")))
+
+
+def test_adafocal_moves_gamma_by_the_held_out_tokens(tmp_path):
+    model, held_out = build("marian"), translations(13, seed=1)
+    options = {"loss": "adafocal:bins=3", "num_train_epochs": 2, "calibration_dataset": held_out}
+    trainer = trainer_of(model, tmp_path, train_dataset=translations(11), learning_rate=0.0, **options)
+    trainer.train()
+    expected = build_loss("adafocal:bins=3").policy
+    with torch.no_grad():
+        logits, labels = tokens_of(model.eval(), held_out)
+    confidences, predictions = logits.softmax(-1).max(-1)
+    expected.update(confidences, predictions == labels)
+    assert len(set(expected.gammas)) > 1
+    np.testing.assert_allclose(trainer.loss.policy.gammas, expected.gammas, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_metrics_and_temperature_are_those_of_the_predicted_tokens(family, tmp_path):
+    model, rows = build(family), rows_of(family, 13, seed=1)
+    trainer = trainer_of(model, tmp_path, loss="flsd53", eval_dataset=rows)
+    metrics, expected = trainer.evaluate(), metrics_of(model, rows)
+    assert {"nll", "ece", "accuracy"} <= expected.keys()
+    for name, value in expected.items():
+        assert metrics[f"eval_{name}"] == pytest.approx(value, rel=0, abs=1e-6), name
+    with torch.no_grad():
+        logits, labels = tokens_of(model, rows)
+    assert metrics["eval_num_samples"] == len(labels)
+    assert metrics["eval_loss"] == pytest.approx(float(mean_loss("flsd53", logits, labels)), rel=1e-6)
+    assert trainer.measure(rows)[1] is None
+    temperature = trainer.fit_temperature(objective="ece")
+    assert temperature.value == fit_temperature(logits, labels, "ece").value
+    assert temperature.num_samples == len(labels)
+    metrics, after = trainer.evaluate(), metrics_of(model, rows, temperature.value)
+    for name in ("ece", "nll"):
+        assert metrics[f"eval_{name}_post_t"] == pytest.approx(after[name], rel=0, abs=1e-6)
+    before, measured = trainer.measure(rows)
+    assert before.compute()["ece"] == metrics["eval_ece"]
+    assert measured.compute()["ece"] == metrics["eval_ece_post_t"]
+
+
+def test_the_curves_of_the_grid_are_those_of_all_tokens_logits(tmp_path):
+    model, rows = build("marian"), translations(13, seed=1)
+    for row in rows[::2]:  # what the model would say itself, or it would only be wrong
+        generated = model.generate(**padded([{"input_ids": row["input_ids"]}]))[0].tolist()
+        row["labels"] = [token for token in generated if token != PAD]
+    trainer = trainer_of(model, tmp_path, eval_dataset=rows, train_dataset=translations(11))
+    with torch.no_grad():
+        logits, labels = tokens_of(model.eval(), rows)
+    temperature = trainer.fit_temperature(objective="nll")
+    curves = trainer.temperature_curves
+    for index, value in enumerate(PAPER_GRID):
+        metrics = metrics_of(model, rows, value)
+        assert abs(curves.ece[index] - metrics["ece"]) <= curves.ece_error[index] + 1e-7
+        assert curves.nll[index] == pytest.approx(metrics["nll"], rel=1e-6)
+    assert temperature.value == PAPER_GRID[np.argmin(curves.nll)]
+    assert abs(temperature.value - fit_temperature(logits, labels, "nll").value) <= 0.1
+    trainer.train()
+    assert trainer.temperature is None
+
+
+def test_rows_without_labels_are_refused(tmp_path):
+    unlabelled = [{"input_ids": row["input_ids"]} for row in texts(11)]
+    with pytest.raises(ValueError, match="labels must be in the batch, got None"):
+        trainer_of(build("gpt2"), tmp_path, train_dataset=unlabelled).train()
+
+
+# Two real processes
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +165,7 @@ def with_weights(family, vector):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TRAIN)
 def test_a_step_is_that_of_one_process(family, both):
     first, second, one = (results[f"{family} step"] for results in both)
@@ -41,6 +178,7 @@ def test_a_step_is_that_of_one_process(family, both):
     assert first["losses"] == pytest.approx(one["losses"], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", EVAL)
 def test_metrics_and_temperature_are_those_of_one_process(family, both):
     first, second, one = (results[f"{family} metrics"] for results in both)
@@ -53,6 +191,7 @@ def test_metrics_and_temperature_are_those_of_one_process(family, both):
         assert first[name] == pytest.approx(value, rel=0, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_batches_by_tokens_are_dealt_out_once_and_each_step_is_that_of_its_rows(both):
     first, second, one = (results["by tokens"] for results in both)
     assert first["weights"] == second["weights"]
@@ -66,6 +205,7 @@ def test_batches_by_tokens_are_dealt_out_once_and_each_step_is_that_of_its_rows(
         assert sorted(chain(*batches)) == list(range(len(BY_TOKENS)))
 
 
+@pytest.mark.slow
 def test_generated_sequences_are_those_of_one_process_in_order(both):
     first, second, one = (results["generated"] for results in both)
     assert first == second

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tiny_models
 import torch
 import torchmetrics.functional.classification as peer
 import transformers
@@ -17,85 +18,71 @@ from segmentation_models import (
     tiny_segformer,
     train,
 )
-from tiny_models import rows, settings, tensors, tiny_bert, weights
-from torch.nn import functional as F
+from tiny_models import assert_exact, logged, rows, sgd_step, tensors, tiny_bert, weights
 from transformers import BertForTokenClassification
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, build_loss, fit_temperature
+from hf_focal import CalibrationMetrics, build_loss, fit_temperature
 from hf_focal.losses import class_balanced_weights
-from hf_focal.tasks.heads import Head, head_of
 
 EVAL = pictures(7, seed=1)
+UNLABELED = [{"pixel_values": row["pixel_values"]} for row in EVAL]
 # Of networks that have learnt next to nothing.
 pytestmark = pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 
 
-def trainer_of(folder, model=None, other=None, **options):
-    data = {"train_dataset": pictures(8), "eval_dataset": EVAL} | (other or {})
-    args = FocalTrainingArguments(**settings(folder, learning_rate=0.05, **options))
-    return FocalTrainer(model=model or tiny_segformer(), args=args, **data)
+def trainer_of(folder, model=None, **options):
+    defaults = {"train_dataset": pictures(8), "eval_dataset": EVAL, "learning_rate": 0.05}
+    return tiny_models.trainer_of(folder, model or tiny_segformer(), **defaults | options)
 
 
 # Training
 
 
-@pytest.mark.parametrize(
-    ("loss", "reduction"), [("cross_entropy", "mean"), ("focal:gamma=2", "sum"), ("recall:ema=0.5", "mean")]
-)
-def test_a_step_does_not_depend_on_how_it_is_cut(loss, reduction, tmp_path):
-    options = {"loss": loss, "loss_reduction": reduction, "learning_rate": 0.05 if reduction == "mean" else 1e-4}
-    _, whole = train(tmp_path, 1, **options)
-    _, cut = train(tmp_path, 1, **options, per_device_train_batch_size=1, gradient_accumulation_steps=4)
-    moved = (weights(tiny_segformer()) - torch.tensor(whole["weights"], dtype=torch.float64)).abs().max()
-    assert moved > 1e-3
-    assert cut["weights"] == pytest.approx(whole["weights"], rel=0, abs=1e-12)
-    assert cut["metrics"]["eval_loss"] == pytest.approx(whole["metrics"]["eval_loss"], rel=0, abs=1e-12)
-
-
 @pytest.mark.parametrize("ignored", [255, 0])
-def test_a_step_is_that_of_the_models_own_loss(ignored, tmp_path):
-    data = pictures(8, ignored=ignored)
-    model = tiny_segformer(semantic_loss_ignore_index=ignored)
+def test_a_step_is_that_of_the_models_own_loss_however_it_is_cut(ignored, tmp_path):
+    def model():
+        return tiny_segformer(semantic_loss_ignore_index=ignored)
+
+    data, expected = pictures(8, ignored=ignored), model()
     images, _ = pixels_of(data)
-    model(pixel_values=images, labels=torch.stack([row["labels"] for row in data]).long()).loss.backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.05 * parameter.grad
-    trainer = trainer_of(tmp_path, tiny_segformer(semantic_loss_ignore_index=ignored), {"train_dataset": data})
-    trainer.train()
-    torch.testing.assert_close(weights(trainer.model), weights(model), rtol=0, atol=1e-12)
+    expected(pixel_values=images, labels=torch.stack([row["labels"] for row in data]).long()).loss.backward()
+    sgd_step(expected, 0.05)
+    for options in ({}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}):
+        trainer = trainer_of(tmp_path, model(), train_dataset=data, **options)
+        trainer.train()
+        assert_exact(weights(trainer.model), weights(expected))
+    images, labels = pixels_of(EVAL)
+    with torch.no_grad():  # interpolated in float64
+        low = tiny_segformer().eval()(pixel_values=images, labels=labels.masked_fill(labels < 0, 255))
+    assert low.logits.shape[-2:] == (HEIGHT // 2, WIDTH // 2)
+    assert trainer_of(tmp_path).evaluate()["eval_loss"] == pytest.approx(float(low.loss), rel=0, abs=1e-12)
 
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     two = start("segmentation_models.py", 2, tmp_path, 2)
-    _, one = train(tmp_path / "one", 1, loss="focal:gamma=2")
+    one = train(tmp_path / "one", 1)
     output_of(two)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8"))
         assert found["weights"] == pytest.approx(one["weights"], rel=0, abs=1e-12)
         assert found["counts"] == one["counts"]
-        ignored = {"epoch", "eval_model_preparation_time"}
-        for name in one["metrics"].keys() - ignored:
+        for name in one["metrics"].keys() - {"epoch"}:
             assert found["metrics"][name] == pytest.approx(one["metrics"][name], rel=0, abs=1e-9), name
         assert found["temperature"] == one["temperature"]
 
 
-def test_class_weights_are_counted_without_ignored_pixels(tmp_path):
+def test_class_weights_and_gammas_are_those_of_pixels(tmp_path):
     data = pictures(8)
-    trainer = trainer_of(tmp_path, other={"train_dataset": data}, loss="class_balanced")
+    trainer = trainer_of(tmp_path, train_dataset=data, loss="class_balanced")
     trainer.train()
     labels = pixels_of(data)[1]
-    expected = class_balanced_weights(torch.bincount(labels[labels >= 0]).tolist())
+    expected = class_balanced_weights(torch.bincount(labels[labels >= 0]).tolist())  # without ignored ones
     assert trainer.loss.weights == pytest.approx(expected)
-
-
-def test_adafocal_moves_by_the_confidences_of_pixels(tmp_path):
     trainer = trainer_of(tmp_path, loss="adafocal:bins=3", eval_strategy="epoch", num_train_epochs=2)
     trainer.train()
-    gammas = [value for entry in trainer.state.log_history for name, value in entry.items() if name == "gamma_0"]
-    assert len(gammas) == 2
-    assert gammas[-1] != 1
+    gammas = logged(trainer, "gamma_0")
+    assert len(gammas) == 2 and gammas[-1] != 1
 
 
 # Measuring
@@ -109,17 +96,18 @@ def reference(model, samples, temperature=1.0):
     return logits, labels, metrics.compute()
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "focal:gamma=2"])
-def test_evaluate_measures_each_pixel(loss, tmp_path):
-    trainer = trainer_of(tmp_path, loss=loss)
+@pytest.mark.parametrize("samples", [EVAL, [{**row, "labels": row["labels"][::2, ::2]} for row in EVAL]])
+def test_evaluate_measures_each_pixel(samples, tmp_path):
+    """The labels have the images' size, or that of the logits, which are then not interpolated."""
+    trainer = trainer_of(tmp_path, loss="focal:gamma=2", eval_dataset=samples)
     found = trainer.evaluate()
-    logits, labels, expected = reference(tiny_segformer(), EVAL)
-    assert found["eval_num_samples"] == (labels >= 0).sum() < 7 * HEIGHT * WIDTH
+    logits, labels, expected = reference(tiny_segformer(), samples)
+    assert found["eval_num_samples"] == (labels >= 0).sum() < labels.numel()
     for name in ("ece", "nll", "brier", "classwise_ece", "accuracy", "confidence_incorrect"):
         assert found[f"eval_{name}"] == pytest.approx(expected[name], rel=0, abs=1e-12), name
     assert found["eval_adaece"] == pytest.approx(expected["adaece"], rel=0, abs=2e-3)
     kept = labels >= 0
-    loss_rows = build_loss(loss)(logits[kept], labels[kept], reduction="none")
+    loss_rows = build_loss("focal:gamma=2")(logits[kept], labels[kept], reduction="none")
     assert found["eval_loss"] == pytest.approx(float(loss_rows.mean()), rel=0, abs=1e-12)
     target, prediction = labels[kept], logits[kept].argmax(-1)
     mean_iou = peer.multiclass_jaccard_index(prediction, target, NUM_CLASSES)
@@ -127,16 +115,6 @@ def test_evaluate_measures_each_pixel(loss, tmp_path):
     recall = peer.multiclass_recall(prediction, target, NUM_CLASSES, average=None)
     assert trainer.confusion.by_class()["accuracy"].tolist() == pytest.approx(recall.tolist(), rel=1e-6)
     assert found["eval_mean_accuracy"] == pytest.approx(float(recall.mean()), rel=1e-6)
-
-
-def test_the_loss_is_the_models_own_and_interpolated_in_float64(tmp_path):
-    images, labels = pixels_of(EVAL)
-    model = tiny_segformer().eval()
-    with torch.no_grad():
-        own = float(model(pixel_values=images, labels=labels.masked_fill(labels < 0, 255)).loss)
-    low = model(pixel_values=images).logits
-    assert low.shape[-2:] == (HEIGHT // 2, WIDTH // 2)
-    assert trainer_of(tmp_path).evaluate()["eval_loss"] == pytest.approx(own, rel=0, abs=1e-12)
 
 
 def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monkeypatch):
@@ -155,23 +133,13 @@ def test_a_temperature_is_fitted_to_pixels_without_keeping_logits(tmp_path, monk
     assert "eval_mean_iou_post_t" not in found
 
 
-def test_logits_of_the_labels_size_are_not_touched(tmp_path):
-    low = [{**row, "labels": row["labels"][::2, ::2]} for row in EVAL]
-    found = trainer_of(tmp_path, other={"eval_dataset": low}).evaluate()
-    images, labels = pixels_of(low)
-    with torch.no_grad():
-        logits = tiny_segformer().eval()(pixel_values=images).logits
-    expected = F.cross_entropy(logits, labels)
-    assert found["eval_nll"] == pytest.approx(float(expected), rel=0, abs=1e-12)
-
-
 def test_labels_of_tokens_have_means_over_classes_and_labels_of_rows_have_none(tmp_path):
     torch.manual_seed(0)
     model = BertForTokenClassification(tiny_bert().config).double()
     ids, _ = tensors(rows(9))
     labels = torch.where(ids % 5 == 4, -100, ids % 5)
     data = [{"input_ids": row, "labels": target} for row, target in zip(ids, labels, strict=True)]
-    trainer = trainer_of(tmp_path, model, {"train_dataset": data, "eval_dataset": data})
+    trainer = tiny_models.trainer_of(tmp_path, model, eval_dataset=data)
     found = trainer.evaluate()
     with torch.no_grad():
         prediction = model.eval()(input_ids=ids).logits.argmax(-1)
@@ -179,24 +147,12 @@ def test_labels_of_tokens_have_means_over_classes_and_labels_of_rows_have_none(t
     expected = peer.multiclass_jaccard_index(prediction[kept], labels[kept], 4)
     assert found["eval_mean_iou"] == pytest.approx(float(expected), rel=1e-6)
     assert trainer.measure(data)[0].keep_samples
-    trainer = trainer_of(tmp_path, tiny_bert(), {"train_dataset": rows(8), "eval_dataset": rows(8)})
+    trainer = tiny_models.trainer_of(tmp_path)
     assert "eval_mean_iou" not in trainer.evaluate()
     assert trainer.confusion is None
 
 
 # What is refused
-
-
-def test_which_models_have_logits_of_pixels():
-    class OfMyOwn(transformers.UperNetForSemanticSegmentation):
-        pass
-
-    with torch.device("meta"):
-        assert head_of(tiny_segformer()) is Head.PIXELS
-        stages = [f"stage{number}" for number in range(1, 5)]
-        backbone = transformers.ResNetConfig(depths=[1] * 4, layer_type="basic", out_features=stages)
-        assert head_of(OfMyOwn(transformers.UperNetConfig(backbone_config=backbone))) is Head.PIXELS
-    assert head_of(tiny_bert()) is Head.CLASSES
 
 
 def test_masks_and_sigmoids(tmp_path):
@@ -208,23 +164,21 @@ def test_masks_and_sigmoids(tmp_path):
         trainer_of(tmp_path, tiny_segformer(num_labels=1))
 
 
+def changed(change):
+    return [{**row, "labels": change(row["labels"])} for row in EVAL]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("train", "message"),
     [
-        (lambda labels: labels.masked_fill(labels == 0, NUM_CLASSES), r"within \[0, 4\) for 4 classes"),
-        (lambda labels: labels[0], r"labels must be \(N, H, W\) for logits \(N, K, h, w\) in semantic segmentation"),
-        (lambda labels: labels.float(), r"labels must be integer class indices, got torch.float32"),
+        (changed(lambda labels: labels.masked_fill(labels == 0, NUM_CLASSES)), r"within \[0, 4\) for 4 classes"),
+        (changed(lambda labels: labels[0]), r"labels must be \(N, H, W\) for logits \(N, K, h, w\) in semantic segme"),
+        (changed(lambda labels: labels.float()), r"labels must be integer class indices, got torch.float32"),
+        (UNLABELED, "labels must be in the batch, got None"),
     ],
 )
-def test_labels_that_are_no_classes_of_pixels(change, message, tmp_path):
-    data = [{**row, "labels": change(row["labels"])} for row in EVAL]
+def test_labels_that_are_no_classes_of_pixels(train, message, tmp_path):
     with pytest.raises((TypeError, ValueError), match=message):
-        trainer_of(tmp_path, other={"train_dataset": data}).train()
-
-
-def test_data_without_labels(tmp_path):
-    data = [{"pixel_values": row["pixel_values"]} for row in EVAL]
-    with pytest.raises(ValueError, match="labels must be in the batch, got None"):
-        trainer_of(tmp_path, other={"train_dataset": data}).train()
+        trainer_of(tmp_path, train_dataset=train).train()
     with pytest.raises(ValueError, match="the dataset to measure must have a column 'label'"):
-        trainer_of(tmp_path, other={"eval_dataset": data}).evaluate()
+        trainer_of(tmp_path).evaluate(UNLABELED)
