@@ -41,7 +41,7 @@ class RecipeArguments:
     image_column: str = field(default="image", metadata={"help": "the column of images"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
-    calibration: str = field(default="temperature", metadata={"help": "or vector, matrix, auto"})
+    calibration: str = field(default="temperature", metadata={"help": "or vector, matrix, platt, auto"})
 
 
 def augment(pixels: torch.Tensor, flip: bool, crop: float) -> torch.Tensor:
@@ -114,7 +114,7 @@ def main() -> None:
         if recipe.calibration == "temperature":
             fitted = trainer.fit_temperature(per_label=several)
         else:
-            fitted = trainer.fit_calibration(method=recipe.calibration)
+            fitted = trainer.fit_calibration(method=recipe.calibration, per_label=several)
         result = trainer.report(test)  # also writes report.html and the folder report
         trainer.accelerator.print(f"{fitted}\n{result.describe()}")
         card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}

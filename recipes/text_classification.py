@@ -40,7 +40,7 @@ class RecipeArguments:
     text_pair_column: str | None = field(default=None, metadata={"help": "the column of second texts, for pairs"})
     label_column: str = field(default="label", metadata={"help": "the column, or columns, of labels"})
     label_format: str | None = field(default=None, metadata={"help": "what lists of integers are: multi_hot or ids"})
-    calibration: str = field(default="temperature", metadata={"help": "or vector, matrix, auto"})
+    calibration: str = field(default="temperature", metadata={"help": "or vector, matrix, platt, auto"})
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def main() -> None:
         if recipe.calibration == "temperature":
             fitted = trainer.fit_temperature(per_label=several)
         else:
-            fitted = trainer.fit_calibration(method=recipe.calibration)
+            fitted = trainer.fit_calibration(method=recipe.calibration, per_label=several)
         result = trainer.report(encoded["test"])  # also writes report.html and the folder report
         trainer.accelerator.print(f"{fitted}\n{result.describe()}")
         card = {"result": result, "dataset": recipe.dataset_name or str(Path(recipe.train_file).absolute())}

@@ -18,7 +18,7 @@ from .platt_scaling import fit_platt_scaling
 from .temperature import fit_temperature
 
 METHODS = ("temperature", "vector", "matrix", "platt")
-_OF_LINK = {"softmax": METHODS[:3], "sigmoid": ("temperature", "platt")}
+OF_LINK = {"softmax": (*METHODS[:3], "auto"), "sigmoid": ("temperature", "platt", "auto")}
 _PER_LABEL = " per label"  # the end of the names of corrections with values for each label
 # "auto" does not try matrix scaling with more classes, because its K² parameters would need as many samples, or with
 # two classes, where it is the same as vector scaling.
@@ -146,8 +146,9 @@ def fit_calibration(
     """
     if method not in (*METHODS, "auto"):
         raise InputError("method", f"must be one of {', '.join((*METHODS, 'auto'))}, got {method!r}")
-    if method == "platt" and link == "softmax":
-        raise InputError("method", "must be 'temperature', 'vector', 'matrix', or 'auto' with a softmax, got 'platt'")
+    if method not in OF_LINK.get(link, (*METHODS, "auto")):
+        *names, last = map(repr, OF_LINK[link])
+        raise InputError("method", f"must be {', '.join(names)}, or {last} with a {link}, got {method!r}")
     if link == "sigmoid":
         logits, one, known = check_sigmoid_scores("logits", logits, labels, ignore_index)
         labels = one.long().masked_fill(~known, ignore_index)
@@ -215,12 +216,10 @@ def fit_calibration(
 
 def _tried_sigmoid(method: str, per_label: bool, num_labels: int, infinite: bool) -> tuple[str, ...]:
     """Return the names of the corrections to try for a sigmoid head; the last one is that of a given `method`."""
-    if method not in (*_OF_LINK["sigmoid"], "auto"):
-        raise InputError("method", f"must be 'temperature', 'platt', or 'auto' with a sigmoid, got {method!r}")
     if method != "auto":
         own = _PER_LABEL if per_label else ""
         return tuple(dict.fromkeys([f"temperature{own}", f"{method}{own}"]))
-    kinds = _OF_LINK["sigmoid"][: 1 if infinite else 2]
+    kinds = OF_LINK["sigmoid"][: 1 if infinite else 2]
     return ("none", *kinds, *(f"{kind}{_PER_LABEL}" for kind in kinds if num_labels > 1))
 
 

@@ -200,13 +200,15 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--coverage", type=float, metavar="C", help="find the threshold that answers C of the data")
     evaluate.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
     evaluate.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
-    calibrate = commands.add_parser("calibrate", help="fit and fold in the temperature of a trained model", **options)
+    calibrate = commands.add_parser("calibrate", help="fit a correction of a trained model, and fold it in", **options)
     calibrate.add_argument("--split", help="the split of a dataset to fit T to [validation]")
     calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
     calibrate.add_argument("--objective", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
-    calibrate.add_argument("--calibration", help="temperature, vector, matrix or auto [temperature]")
-    calibrate.add_argument("--per_label", action="store_true", help="one temperature per label (multi-label models)")
+    calibrate.add_argument("--calibration", help="temperature, vector, matrix, platt or auto [temperature]")
+    calibrate.add_argument(
+        "--per_label", action="store_true", help="one temperature, or slope and intercept, per label"
+    )
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from ..calibration import apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration import PlattScaling, apply_calibrated_generation, fold_calibration, fold_temperature
+from ..calibration.corrections import calibration_record
 from ..calibration.cross_fitting import METHODS
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
@@ -53,9 +54,9 @@ def calibrate_model(
             "test". But if neither is given, the correction is measured on the data that it is fitted to, so the
             results are optimistic.
         objective: what a temperature minimizes, "nll" or "ece".
-        calibration: the correction: "temperature"; or, for classifiers, "vector", "matrix", or "auto", which are
-            fitted by NLL (see `fit_calibration`).
-        per_label: for a multi-label model, fit one temperature per label, by NLL.
+        calibration: the correction: "temperature"; or, for classifiers, "auto", "vector", or "matrix" or, with a
+            sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see `fit_calibration`).
+        per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
             language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
@@ -71,9 +72,10 @@ def calibrate_model(
         check_objective(objective, STREAM_OBJECTIVES)
         if calibration not in (*METHODS, "auto"):
             raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
-        if per_label and (objective, calibration) != ("nll", "temperature"):
+        if per_label and (objective != "nll" or calibration not in ("temperature", "platt")):
             given = f"objective {objective!r} and calibration {calibration!r}"
-            raise InputError("per_label", f"must come with objective 'nll' and calibration 'temperature', got {given}")
+            expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
+            raise InputError("per_label", f"{expected}, got {given}")
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -159,6 +161,14 @@ def _correct(trained: TrainedModel, result: RunResult) -> bool:
         except ValueError as error:
             raise NotPublishedError(f"the temperature cannot be folded into this model: {error}", result) from error
         except TypeError as error:
+            correction = trained.trainer.correction
+            if isinstance(correction, PlattScaling):
+                trained.model.config.calibration = calibration_record(correction, folded=False)
+                notes.append(
+                    f"the slope and the intercept are in the config, not in the weights ({one_line(error)}): apply "
+                    "them to the logits, as the model card shows"
+                )
+                return False
             if not trained.task.generates:
                 raise
             apply_calibrated_generation(trained.model, result.temperature)

@@ -15,7 +15,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.utils import is_peft_available
 
 from ..calibration import Temperature
-from ..calibration.corrections import folded_temperature, recorded_calibration
+from ..calibration.corrections import folded_temperature, is_folded, recorded_calibration
+from ..calibration.cross_fitting import OF_LINK
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics
 from ..reports import RunResult
@@ -286,9 +287,16 @@ class TrainedModel:
     def check_fit(self, calibration: str, per_label: bool) -> None:
         """Raise `InputError` for a correction that this kind of model does not support."""
         labels = self.config.problem_type == MULTI_LABEL
-        if calibration != "temperature" and (labels or not self.task.takes_affine):
+        if labels and calibration not in OF_LINK["sigmoid"]:
+            kind = "a model with a sigmoid for each label"
+            raise InputError(
+                "calibration", f"must be 'temperature', 'platt', or 'auto' for {kind}, got {calibration!r}"
+            )
+        if not labels and calibration == "platt":
+            problem = self.config.problem_type
+            raise InputError("calibration", f"'platt' needs problem_type {MULTI_LABEL!r}, got {problem!r}")
+        if calibration != "temperature" and not self.task.takes_affine:
             kind = "a head of multiple choice" if self.task.name == "multiple-choice-head" else "a language model"
-            kind = "a model of several labels per sample" if labels else kind
             raise InputError("calibration", f"must be 'temperature' for {kind}, got {calibration!r}")
         if per_label and not labels:
             problem = self.config.problem_type
@@ -299,7 +307,7 @@ class TrainedModel:
         with self._measured():
             if calibration == "temperature":
                 return self.trainer.fit_temperature(encoded, objective, per_label)
-            self.trainer.fit_calibration(encoded, calibration)
+            self.trainer.fit_calibration(encoded, calibration, per_label)
             return self.trainer.temperature
 
     def measure(self, encoded: Any) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
@@ -343,10 +351,17 @@ class TrainedModel:
         )
 
     def calibration_notes(self, if_folded: str, if_not_folded: str) -> list[str]:
-        """Return a list with a note on the temperature that the model's config already has; empty if there is none.
+        """Return a list with a note on the correction that the model's config already has; empty if there is none.
 
-        The note ends in `if_folded` if that temperature is in the model's weights, or else in `if_not_folded`.
+        The note ends in `if_folded` if that correction is in the model's weights, or else in `if_not_folded`.
         """
+        if self.calibration.get("method") == "platt":
+            value = (
+                f"a slope of {self.calibration['slope']:.4g} and an intercept of {self.calibration['intercept']:.4g}"
+            )
+            if is_folded(self.calibration, self.task.generates):
+                return [f"the model is already calibrated ({value} are folded into its weights){if_folded}"]
+            return [f"the model's config has {value}, which are not folded into its weights{if_not_folded}"]
         if "temperature" not in self.calibration:
             return []
         value = f"T = {self.calibration['temperature']:.4g}"

@@ -12,7 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..calibration import LabelTemperatures
+from ..calibration.cross_fitting import scaling_name
 from ..losses import LOSSES
+from ..reports.base_rate_warnings import base_rate_warnings
 from ..reports.markdown_tables import escaped, format_interval, format_number, label_table, results_notes
 from ..reports.run_results import RunResult, known_loss
 from ..reports.text_summary import metrics_table
@@ -112,7 +114,7 @@ def model_card(
     sources += ["Guo et al. 2017"] * fitted.is_fitted
     sources += ["Mukhoti et al. 2020"] * (fitted.objective in ("ece", "adaece"))
     calibration = result.details.get("calibration")
-    scaled = calibration is not None and calibration["method"] != "temperature"
+    scaled = calibration is not None and calibration["method"] not in ("temperature", "none")
     count, labels = result.pre.get("num_samples", nan), result.link == "sigmoid"
     divisor = f"torch.tensor({[*fitted.values]})" if isinstance(fitted, LabelTemperatures) else f"{fitted.value}"
     unit = unit_of(result.details.get("task", task), unit_of(task))
@@ -142,6 +144,9 @@ def model_card(
         count="" if isnan(count) else f"{int(count):,}",
         not_lowered=" or ".join(not_lowered),
         correction="temperature" if fitted.is_fitted else result.correction,
+        scaling=scaling_name(result.method) if result.method else "",
+        warnings=base_rate_warnings(result),
+        platt=(calibration or {}).get("correction"),
         at_confidence=_at_confidence(result),
         config=config,
         spec=config and LOSSES[config.name],
@@ -189,7 +194,7 @@ def _eval_results(
     optimistic = " (optimistic: T was fitted on these samples)" if same_rows else ""
     values = [(key, name + optimistic, result.post.get(key)) for key, name in _METRICS.items()]
     if result.method is not None:
-        before = f" before {result.method} scaling"
+        before = f" before {scaling_name(result.method)}"
         changed = [key for key in _METRICS if key != "accuracy" or result.method != "temperature"]
         values += [(key, _METRICS[key] + before, result.pre.get(key)) for key in changed]
     common = {"task_type": task, "dataset_type": data_type, "dataset_name": data_name, "dataset_split": split}

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from ..metrics import ReliabilityBins
 from ..tasks.task import unit_of
 from ..utils.atomic_write import write_whole
+from .base_rate_warnings import base_rate_warnings
 from .gamma_figure import gamma_heatmap
 from .markdown_tables import Best, Cell, format_number, parts, results_columns, results_notes, results_table
 from .reliability_figures import reliability_diagram
@@ -150,7 +151,7 @@ def _test_set(run: RunResult) -> str:
 
 
 def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
-    """Return the "columns" of one test set's table, the text above the table ("about"), and those below ("notes")."""
+    """Return the "columns" of one test set's table, the texts above it ("about", "warnings"), and below ("notes")."""
     dates = sorted({str(run.details["date"]) for run in runs if "date" in run.details})
     measured = f"measured {' to '.join(dict.fromkeys([*dates[:1], *dates[-1:]]))}" if dates else ""
     about = "; ".join(filter(None, (test_set, measured)))
@@ -160,7 +161,13 @@ def _table(test_set: str, runs: Sequence[RunResult]) -> dict[str, Any]:
         for run in runs
         if "fitted_on" in run.details and run.details["fitted_on"] == run.details.get("measured_on")
     ]
-    return {"about": about, "columns": results_columns(runs), "notes": notes + results_notes(runs)}
+    warnings = [warning for run in runs for warning in base_rate_warnings(run)]
+    return {
+        "about": about,
+        "warnings": warnings,
+        "columns": results_columns(runs),
+        "notes": notes + results_notes(runs),
+    }
 
 
 def _numbers_and_intervals(cell: Cell) -> tuple[list[str], str, str]:

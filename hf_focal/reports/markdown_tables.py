@@ -188,7 +188,8 @@ def results_table(results: Sequence[RunResult]) -> str:
 def label_table(result: RunResult, most: int = 20) -> str:
     """Format a Markdown table of a multi-label model's labels.
 
-    The columns are the label's frequency, ECE before → after T, F1 at the threshold ½, and T. If there are more than
+    The columns are the label's frequency, ECE before → after the correction, F1 at the threshold ½ before it, and T or
+    the slope and the intercept. If there are more than
     `most` labels, only the `most` labels with the largest ECE before T are listed.
     """
     labels = result.details["labels"]
@@ -204,8 +205,11 @@ def label_table(result: RunResult, most: int = 20) -> str:
         "frequency %": cells("frequency", 100, 2),
         "ECE %": [" → ".join(cell) for cell in zip(*sides, strict=True)],
         "F1 %": cells("f1", 100, 1),
-        "T": cells("temperature", 1, 2),
     }
+    if "slope" in labels:
+        columns |= {"slope": cells("slope", 1, 2), "intercept": cells("intercept", 1, 2)}
+    else:
+        columns["T"] = cells("temperature", 1, 2)
     return columns_table(list(columns), list(columns.values()))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..calibration import Correction, LabelTemperatures, Temperature
+from ..calibration.cross_fitting import scaling_name
 from ..losses import LossConfig
 from ..metrics import CalibrationMetrics, ConfusionMatrix, LabelMetrics, ReliabilityBins
 from ..utils.atomic_write import write_whole
@@ -41,7 +42,8 @@ class RunResult:
         details: additional JSON values. "date" is the day of the measurement. "class_balance", if known, has the
             number of "classes", the "smallest" and "largest" number of test samples in a class, and "predicted", the
             number of samples in the most frequently predicted class. For multi-label models, "labels" has lists of the
-            labels' "name", "frequency", "f1", "temperature", and ECE "before" and "after" T. In "labels", "worst" maps
+            labels' "name", "frequency", "f1", "temperature", and ECE "before" and "after" the correction, and after
+            Platt scaling also "slope" and "intercept". In "labels", "worst" maps
             the names of the five labels with the largest ECE before T to their bins before and after T.
         pre_intervals, post_intervals: metric -> its 95% interval (low, high). Intervals of calibration errors are
             bootstrap intervals, and those of the error and the NLL are normal. Both mappings are empty for pixels and
@@ -68,8 +70,9 @@ class RunResult:
 
     @property
     def method(self) -> str | None:
-        """The kind of correction before `post`: "temperature", "vector", or "matrix"; None without a correction."""
-        return "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
+        """The kind of correction before `post`: "temperature", "vector", "matrix", or "platt"; None without one."""
+        method = "temperature" if self.temperature.is_fitted else self.details.get("calibration", {}).get("method")
+        return None if method == "none" else method
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
@@ -90,8 +93,8 @@ class RunResult:
 
     @property
     def correction(self) -> str:
-        """What sentences call the correction: "T", "vector scaling", or "matrix scaling"; "" without one."""
-        return "T" if self.temperature.is_fitted else f"{self.method} scaling" if self.method else ""
+        """What sentences call the correction: "T", or such as "vector scaling"; "" without one."""
+        return "T" if self.temperature.is_fitted else scaling_name(self.method) if self.method else ""
 
     def save(self, path: str | Path) -> None:
         """Write the result as JSON in one atomic write; undefined metrics (NaN) become null."""
@@ -150,7 +153,8 @@ class RunResult:
             balance = {"classes": len(counts), "smallest": int(counts.min()), "largest": int(counts.max())}
             details["class_balance"] = balance
         if isinstance(before, LabelMetrics) and isinstance(after, LabelMetrics | None):
-            details["labels"] = _of_labels(label_names, temperature, before, after or before)
+            correction = details.get("calibration", {}).get("correction", {})
+            details["labels"] = _of_labels(label_names, temperature, correction, before, after or before)
         return cls(
             loss=loss,
             temperature=temperature or Temperature.unfitted(pre, before.num_bins),
@@ -166,14 +170,20 @@ class RunResult:
 
 
 def _of_labels(
-    names: Sequence[str], temperature: Temperature | None, before: LabelMetrics, after: LabelMetrics
+    names: Sequence[str],
+    temperature: Temperature | None,
+    platt: dict[str, Any],
+    before: LabelMetrics,
+    after: LabelMetrics,
 ) -> dict[str, Any]:
     own, ece = before.per_label(), after.per_label()["ece"]
     names = [*names] or [f"label {index}" for index in range(len(ece))]
     values = getattr(temperature, "values", [None if temperature is None else temperature.value] * len(ece))
     worst = np.argsort(-np.nan_to_num(own["ece"]), kind="stable")[:_NUM_WORST]
     bins = {names[index]: [asdict(side.bins(index)) for side in (before, after)] for index in worst}
-    columns = {"frequency": own["frequency"], "f1": own["f1"], "before": own["ece"], "after": ece}
+    columns: dict[str, Any] = {"frequency": own["frequency"], "f1": own["f1"], "before": own["ece"], "after": ece}
+    if platt:
+        columns |= {one: list(platt.get(f"{one}s", [platt[one]] * len(ece))) for one in ("slope", "intercept")}
     return {"name": names, **columns, "temperature": values, "worst": bins}
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..calibration.cross_fitting import scaling_name
 from ..tasks.task import unit_of
+from .base_rate_warnings import base_rate_warnings
 from .markdown_tables import format_interval, format_number
 from .run_results import RunResult
 
@@ -29,7 +31,8 @@ _METRICS = (
 def summary(result: RunResult) -> str:
     """Summarize a result of `evaluate_model` or `calibrate_model` in sentences and a table."""
     details, temperature = result.details, result.temperature
-    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in details["notes"])]
+    notes = [*base_rate_warnings(result), *details["notes"]]
+    lines = [f"{details['model']}: {details['task']}", *(f"note: {note}" for note in notes)]
     unit = unit_of(details["task"])
     fitted = result.correction
     if "fitted_on" in details and temperature.is_fitted:
@@ -44,7 +47,7 @@ def summary(result: RunResult) -> str:
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(details)
-    if details.get("fitted_on") == details["measured_on"]:
+    if fitted and details.get("fitted_on") == details["measured_on"]:
         lines.append(
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
             "For unbiased results, split them, and pass one part as the test set (--test_split or --test_dataset)."
@@ -66,11 +69,15 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
     lines = []
     if fit := details.get("calibration"):
         before, after = fit["before"], fit["after"]
+        kind = "no correction" if fit["method"] == "none" else scaling_name(fit["method"])
+        top = f" (and {fit['changed_top_labels']:,} top labels)" if "changed_top_labels" in fit else ""
         lines.append(
-            f"{fit['method']} scaling, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
+            f"{kind}, cross-fitted on {fit['num_samples']:,} samples: NLL {before['nll']:.4f} -> "
             f"{after['nll']:.4f}, Brier {before['brier']:.4f} -> {after['brier']:.4f}, ECE {100 * before['ece']:.2f} "
-            f"-> {100 * after['ece']:.2f}%; {fit['changed_predictions']:,} predictions change."
+            f"-> {100 * after['ece']:.2f}%; {fit['changed_predictions']:,} predictions{top} change."
         )
+        if "description" in fit:
+            lines.append(fit["description"])
         if fit.get("reason"):
             lines.append(f"Chosen by auto: {fit['method']}, because {fit['reason']}.")
         lines += [

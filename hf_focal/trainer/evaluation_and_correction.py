@@ -106,7 +106,7 @@ class StreamedEvaluation:
             metrics["nll_refined"] = self.refined.compute()
         if self.correction is not None and self.after is not None:
             after = self.after.compute()
-            same = _INVARIANT if isinstance(self.correction, Temperature) else ("num_samples",)
+            same = _INVARIANT if isinstance(self.correction, Temperature) else ("num_samples", "num_entries")
             metrics |= {f"{name}_post_t": after[name] for name in after if name not in same}
             if isinstance(self.correction, Temperature):
                 metrics["temperature"] = self.correction.value

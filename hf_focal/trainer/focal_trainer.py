@@ -481,15 +481,18 @@ class FocalTrainer(Trainer):
         self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
         return self.temperature
 
-    def fit_calibration(self, dataset: Any = None, method: str = "auto") -> CalibrationFit:
-        """Fit temperature, vector, or matrix scaling to a classifier's logits, in place of any earlier correction.
+    def fit_calibration(self, dataset: Any = None, method: str = "auto", per_label: bool = False) -> CalibrationFit:
+        """Fit a correction to a classifier's logits, in place of any earlier correction.
 
         Later evaluations also measure the corrected logits, and `save_calibrated` folds the correction into the
-        weights. Vector and matrix scaling may change predictions. The `CalibrationFit` has cross-fitted metrics.
+        weights. Vector, matrix, and Platt scaling may change predictions. The `CalibrationFit` has cross-fitted
+        metrics.
 
         Args:
             dataset: see `held_out_dataset`. The logits are kept in memory.
-            method: "temperature", "vector", "matrix", or "auto"; see `hf_focal.fit_calibration`.
+            method: "temperature", "auto", or, with one softmax, "vector" or "matrix", or, with sigmoids, "platt"; see
+                `hf_focal.fit_calibration`.
+            per_label: fit values for each label; only with sigmoids.
 
         Raises:
             ValueError: what `held_out_dataset` and `hf_focal.fit_calibration` raise; a model that does not classify
@@ -497,8 +500,9 @@ class FocalTrainer(Trainer):
         """
         check_correction(self.model, self.head, method)
         dataset = self.held_out_dataset(dataset, "dataset")
-        logits, labels = self.collect(dataset, CollectedLogits())
-        options = {"num_bins": self.args.calibration_bins, "bias": has_bias(self.model, self._example)}
+        logits, labels = self.collect(dataset, CollectedLogits(link=self.link))
+        options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
+        options["bias"] = has_bias(self.model, self._example)
         self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
         self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
         self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()

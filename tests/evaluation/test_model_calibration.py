@@ -424,8 +424,8 @@ def test_vector_scaling_is_folded_and_told(cases, tmp_path):
     assert "does not change" not in page and "predictions change" in page
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "vector scaling" in card.partition("## Results")[0] and "temperature" not in card.partition("## Use")[0]
-    with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, auto, got 'platt'"):
-        calibrate_model(case.folder, **data, calibration="platt", **case.options)
+    with pytest.raises(InputError, match="calibration must be one of temperature, vector, matrix, platt"):
+        calibrate_model(case.folder, **data, calibration="beta", **case.options)
 
 
 def test_a_threshold_out_of_reach_discards_no_figures(cases, tmp_path):

@@ -123,7 +123,16 @@ def test_one_temperature_a_label_is_on_the_card_and_in_the_weights(tmp_path):
         ("choices", {"calibration": "auto"}, "calibration must be 'temperature' for a head of multiple choice"),
         (None, {"per_label": True}, "per_label needs a model whose problem_type is 'multi_label_classification'"),
         ("multi", {"per_label": True, "objective": "ece"}, "per_label must come with objective 'nll' and calibration"),
-        ("multi", {"calibration": "vector"}, "calibration must be 'temperature' for a model of several labels"),
+        (
+            "multi",
+            {"calibration": "vector"},
+            "calibration must be 'temperature', 'platt', or 'auto' for a model with a",
+        ),
+        (
+            None,
+            {"calibration": "platt"},
+            "calibration 'platt' needs problem_type 'multi_label_classification', got None",
+        ),
     ],
 )
 def test_what_a_model_cannot_have_is_refused_before_it_is_loaded(problem_type, options, message, tmp_path):

@@ -459,7 +459,11 @@ def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
         ({"num_train_epochs": 0}, ValueError, "num_train_epochs must be above 0 and finite, got 0.0"),
         ({"num_train_epochs": -1}, ValueError, "num_train_epochs must be above 0 and finite, got -1.0"),
         ({"num_train_epochs": "nan"}, ValueError, "num_train_epochs must be above 0 and finite, got nan"),
-        ({"calibration": "vectors"}, ValueError, "calibration must be one of temperature, vector, matrix, auto, got"),
+        (
+            {"calibration": "vectors"},
+            ValueError,
+            "calibration must be one of temperature, vector, matrix, platt, auto",
+        ),
         (
             {"calibration": "vector", "multi_label": "true"},
             ValueError,

@@ -1,0 +1,45 @@
+"""Warnings about probabilities of yes or no that are worse than always giving each label's frequency."""
+
+import numpy as np
+from scipy.special import entr
+
+from .run_results import RunResult
+
+# A gap between the mean probability and the frequency is told if it exceeds this share of the rarer answer, and
+# `_ERRORS` standard errors of the frequency.
+_SHARE, _ERRORS = 0.25, 3.0
+
+
+def base_rate_warnings(result: RunResult) -> list[str]:
+    """Return sentences, without their periods, on what is badly wrong with a sigmoid head's probabilities.
+
+    The probabilities are those after the correction, if there is one: their mean is far from the frequency of ones, or
+    their NLL is above that of always giving the frequency of each label. Each sentence says what to do.
+    """
+    bins = result.post_bins
+    total = bins.count.sum()
+    if result.link != "sigmoid" or not total:
+        return []
+    mean, frequency = (float(np.nansum(bins.count * side) / total) for side in (bins.confidence, bins.accuracy))
+    warnings, advice = [], _advice(result.method)
+    allowed = max(_ERRORS * (frequency * (1 - frequency) / total) ** 0.5, _SHARE * min(frequency, 1 - frequency), 0.01)
+    if abs(mean - frequency) > allowed:
+        warnings.append(
+            f"{result.loss} gives a mean probability of {100 * mean:.1f}%, but {100 * frequency:.1f}% of the labels "
+            f"apply: {advice}"
+        )
+    frequencies = np.array(result.details.get("labels", {}).get("frequency", [frequency]), float)
+    base = float(np.nanmean(entr(frequencies) + entr(1 - frequencies)))
+    if result.post["nll"] > base:
+        warnings.append(
+            f"{result.loss} has an NLL of {result.post['nll']:.3f}, more than the {base:.3f} of always giving the "
+            f"frequency of each label: {advice}"
+        )
+    return warnings
+
+
+def _advice(method: str | None) -> str:
+    if method == "platt":
+        return "fit the slope and the intercept on data like these, or shift the prior to the share of ones here"
+    fit = "fit a slope and an intercept (calibration 'platt' or 'auto')"
+    return f"no temperature corrects that, so {fit}" if method == "temperature" else fit

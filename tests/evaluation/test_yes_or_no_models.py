@@ -1,0 +1,146 @@
+"""Models that answer yes or no, once or per label: slopes, intercepts, and what is told about bad probabilities."""
+
+import json
+import math
+
+import pytest
+import torch
+from datasets import Dataset
+from papers.data.tokenizer_training import train_word_tokenizer
+from transformers import BertConfig, BertForSequenceClassification, pipeline
+
+from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, PlattScaling, correction_from_dict
+from hf_focal.cli.main import main
+from hf_focal.evaluation import calibrate_model, evaluate_model
+from hf_focal.reports import RunResult, comparison_page
+from hf_focal.reports.base_rate_warnings import base_rate_warnings
+from hf_focal.reports.text_summary import summary
+
+WORDS = [f"word{number}" for number in range(30)]
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+MULTI_LABEL = "multi_label_classification"
+
+
+@torch.no_grad()
+def biased_model(folder, num_labels=1, rows=1500, pairs=False, problem_type=MULTI_LABEL, dtype=torch.float32):
+    """A model whose logits are log(9) too large and stretched by 1.5, as after training with `pos_weight=9`, and data.
+
+    Returns the model's folder and the parquet files of two draws of the data, with the columns text, query (for
+    pairs), and l0, l1, ... of the labels.
+    """
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(WORDS), (2 * rows, 6), generator=generator)
+    texts = [" ".join(WORDS[word] for word in row) for row in chosen]
+    queries = [WORDS[int(row[0])] for row in chosen] if pairs else None
+    tokenizer = train_word_tokenizer([*texts, *WORDS], vocab_size=60)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=60, **SIZES, num_labels=num_labels, initializer_range=1.0)
+    model = BertForSequenceClassification(config).eval()
+    inputs = tokenizer(texts, queries, padding=True, return_tensors="pt")
+    z = model(**inputs).logits
+    true = 2 * (z - z.mean(0)) / z.std(0) - 3.3  # the true log-odds: about 10% positives
+    labels = (torch.rand(z.shape, generator=generator) < torch.sigmoid(true)).int()
+    slope, intercept = 1.5 * 2 / z.std(0), 1.5 * (math.log(9) - 3.3 - 2 * z.mean(0) / z.std(0))
+    model.classifier.bias.mul_(slope).add_(intercept)
+    model.classifier.weight.mul_(slope[:, None])
+    model.config.problem_type = problem_type
+    model.to(dtype).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    columns = {"text": texts} | ({"query": queries} if pairs else {})
+    columns |= {f"l{number}": labels[:, number].tolist() for number in range(num_labels)}
+    data = Dataset.from_dict(columns)
+    for name, part in (("fit", range(rows)), ("test", range(rows, 2 * rows))):
+        data.select(part).to_parquet(folder / f"{name}.parquet")
+    return folder / "model", str(folder / "fit.parquet"), str(folder / "test.parquet")
+
+
+def column_of(num_labels):
+    return ",".join(f"l{number}" for number in range(num_labels))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_labels", "calibration"), [(1, "auto"), (1, "platt"), (2, "auto")])
+def test_a_slope_and_an_intercept_correct_what_a_temperature_cannot(num_labels, calibration, tmp_path):
+    model, fit, test = biased_model(tmp_path, num_labels)
+    column = {"label_column": column_of(num_labels)}
+    before = evaluate_model(model, test, **column)
+    assert before.pre["ece"] > 0.1
+    assert "gives a mean probability of" in summary(before).splitlines()[1]
+    result = calibrate_model(model, fit, test_dataset=test, calibration=calibration, output=tmp_path / "out", **column)
+    assert result.method == "platt" and result.post["ece"] < 0.03 and result.post["nll"] < before.pre["nll"]
+    assert base_rate_warnings(result) == []
+    description = result.details["calibration"]["description"]
+    assert description in summary(result) and "Platt scaling, cross-fitted" in summary(result)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert description in card and "| slope | intercept |" in card and "folded into the weights" in card
+    page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Platt scaling" in page and "<strong>" not in page.partition("<h2>Results")[2].partition("</section>")[0]
+    # A plain pipeline is calibrated.
+    corrected = correction_from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
+    texts = Dataset.from_parquet(test)["text"][:3]
+    scores, logits = (
+        torch.tensor([[item["score"] for item in sorted(row, key=lambda item: item["label"])] for row in rows])
+        for rows in (
+            pipeline("text-classification", model=str(tmp_path / "out"), top_k=None)(texts),
+            pipeline("text-classification", model=str(model), top_k=None, function_to_apply="none")(texts),
+        )
+    )
+    torch.testing.assert_close(scores, torch.sigmoid(corrected.apply(logits)), rtol=0, atol=1e-5)
+    again = evaluate_model(tmp_path / "out", test, **column)
+    assert again.pre["nll"] == pytest.approx(result.post["nll"], abs=1e-5)
+    assert any("are folded into its weights" in note for note in again.details["notes"])
+
+
+@pytest.mark.slow
+def test_a_temperature_on_such_a_model_is_told_to_be_wrong(tmp_path, capsys):
+    model, fit, test = biased_model(tmp_path)
+    options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0", "--output", str(tmp_path / "out")]
+    assert main(["calibrate", str(model), *options]) == 0
+    first = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("note: "))
+    assert "no temperature corrects that, so fit a slope and an intercept (calibration 'platt' or 'auto')" in first
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "gives a mean probability of" in card.partition("# model")[0] + card.partition("## Results")[0]
+    page = comparison_page([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<strong>" in page.partition("<h2>Results")[2].partition("<table>")[0]
+
+
+def test_an_nll_above_the_base_rates_is_told():
+    logits = torch.tensor([[3.0], [3.0], [-3.0], [-3.0]]).repeat(50, 1)
+    labels = torch.tensor([[1], [0], [1], [0]]).repeat(50, 1)
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(logits, labels)
+    (warning,) = base_rate_warnings(RunResult.of("a", None, metrics, None))
+    assert warning.startswith("a has an NLL of 1.549, more than the 0.693 of always giving the frequency")
+    good = CalibrationMetrics(link="sigmoid")
+    good.update(torch.where(labels == 1, 2.0, -2.0), labels)
+    assert base_rate_warnings(RunResult.of("a", None, good, None)) == []
+    softmax = CalibrationMetrics()
+    softmax.update(torch.cat([logits, -logits], 1), labels[:, 0])
+    assert base_rate_warnings(RunResult.of("a", None, softmax, None)) == []
+
+
+@pytest.mark.slow
+def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
+    folder, fit, test = biased_model(tmp_path, num_labels=2)
+    model = BertForSequenceClassification.from_pretrained(folder)
+    tokenizer = pipeline("text-classification", model=str(folder)).tokenizer
+
+    def encoded(path):
+        data = Dataset.from_parquet(path)
+        labels = [[float(a), float(b)] for a, b in zip(data["l0"], data["l1"], strict=True)]
+        return Dataset.from_dict(tokenizer(data["text"][:]) | {"labels": labels})
+
+    args = FocalTrainingArguments(output_dir=str(tmp_path / "out"), loss="cross_entropy", report_to=[], use_cpu=True)
+    trainer = FocalTrainer(model, args, eval_dataset=encoded(fit), processing_class=tokenizer)
+    found = trainer.fit_calibration(method="platt", per_label=True)
+    assert isinstance(trainer.correction, PlattScaling) and len(found.correction.slopes) == 2
+    metrics = trainer.evaluate(encoded(test))
+    assert metrics["eval_ece_post_t"] < 0.04 < metrics["eval_ece"]
+    trainer.save_calibrated()
+    saved = BertForSequenceClassification.from_pretrained(tmp_path / "out")
+    inputs = tokenizer(["word1 word2"], return_tensors="pt")
+    with torch.no_grad():
+        expected = trainer.correction.apply(model.eval()(**inputs).logits)
+        torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
+    result = trainer.report(encoded(test))
+    assert result.method == "platt" and result.details["labels"]["slope"] == list(found.correction.slopes)
