@@ -233,6 +233,8 @@ def _model_and_data() -> argparse.ArgumentParser:
             kind = {"metavar": "DATA=MODEL", "type": _pair, "nargs": "+", "action": "extend"}
         elif field.name in ("max_length", "max_samples"):
             kind = {"metavar": "N", "type": int}
+        elif field.name == "positive_from":
+            kind = {"metavar": "GRADE", "type": float}
         elif field.name in ("chat", "trust_remote_code"):
             kind = {"action": "store_true"}
         parser.add_argument(f"--{field.name}", help=field.metadata["help"], **kind)

@@ -20,6 +20,7 @@ from ..tasks.input_errors import explained, one_line
 from ..tasks.task import MULTIPLE_CHOICE
 from ..validation import InputError
 from .choice_model import load_trained
+from .cross_encoder_folder import copy_settings
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import TrainedModel, overlap_notes
 
@@ -196,6 +197,8 @@ def _save(
     """
     trained.model.save_pretrained(folder)
     trained.processor.save_pretrained(folder)
+    if trained.task.name == "text-classification":
+        copy_settings(trained.name, folder, trained.has_one_sigmoid)
     if result.temperature.is_fitted:
         result.temperature.save(folder / "temperature.json")
     fitted_on, measured_on = locations

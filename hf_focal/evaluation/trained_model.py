@@ -32,6 +32,7 @@ from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
 from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
+from .cross_encoder_folder import set_sigmoid
 
 _NEXT_SENTENCE = "ForNextSentencePrediction"
 # Models whose tokenizers start words with a space only if asked to.
@@ -91,6 +92,7 @@ class TrainedModel:
                 )
             if self.config.model_type == "tree_lstm":
                 raise InputError("model", f"must take texts, images or words, got {name!r}, which takes trees")
+            self._set_problem_type()
             arguments = FocalSeq2SeqTrainingArguments if self.is_seq2seq else FocalTrainingArguments
             self.args = arguments(
                 gettempdir(),  # nothing is written there
@@ -98,6 +100,23 @@ class TrainedModel:
                 calibration_bins=num_bins,
                 remove_unused_columns=self.task.takes_texts,
             )
+
+    def _set_problem_type(self) -> None:
+        """Set the problem type that the options give, or that of a sigmoid for one logit, which has no softmax."""
+        given = self.config.problem_type
+        has_one = self.task.labels == "label_column" and self.config.num_labels == 1
+        if self.options.problem_type is not None:
+            self.config.problem_type = self.options.problem_type
+        elif has_one and given in (None, "regression"):
+            self.config.problem_type = MULTI_LABEL
+            self.data_notes.append(
+                f"the model has one logit and the problem_type {given!r}: its labels are taken as 0 and 1, and its "
+                f"probability as a sigmoid, so the problem_type becomes {MULTI_LABEL!r}"
+            )
+
+    @property
+    def has_one_sigmoid(self) -> bool:
+        return self.config.problem_type == MULTI_LABEL and self.config.num_labels == 1
 
     @property
     def is_seq2seq(self) -> bool:
@@ -208,6 +227,10 @@ class TrainedModel:
             )
         if self.task.name == "text-classification":
             self._match_padding(model)
+        if self.config.problem_type == MULTI_LABEL:
+            model.config.problem_type = MULTI_LABEL  # with which every library applies a sigmoid
+        if self.has_one_sigmoid:
+            set_sigmoid(model.config)
         return model
 
     def _match_padding(self, model: PreTrainedModel) -> None:

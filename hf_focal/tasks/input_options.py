@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..validation import InputError
+from .task import MULTI_LABEL
 
 
 def _option(default: Any, help: str) -> Any:
@@ -45,6 +46,10 @@ class InputOptions:
     )
     chat: bool = _option(False, "pass the prompt through the tokenizer's chat template")
     scores_folder: str | None = _option(None, "folder of the options' scores, from which an interrupted run continues")
+    problem_type: str | None = _option(
+        None, "multi_label_classification for a model with a sigmoid per label whose config does not say so"
+    )
+    positive_from: float | None = _option(None, "grade from which on a label is 1, for models with one logit")
     label_format: str | None = _option(
         None, "multi_hot or ids: what lists of labels hold, where the data leave it open"
     )
@@ -60,6 +65,8 @@ class InputOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(name, f"must be at least 1, got {value}")
+        if self.problem_type not in (None, MULTI_LABEL):
+            raise InputError("problem_type", f"must be {MULTI_LABEL!r}, got {self.problem_type!r}")
         if self.label_format not in (None, "multi_hot", "ids"):
             raise InputError("label_format", f"must be 'multi_hot' or 'ids', got {self.label_format!r}")
 

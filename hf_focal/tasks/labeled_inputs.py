@@ -41,6 +41,7 @@ def select_inputs(task: Task, source: str, split: Dataset, config: PreTrainedCon
     if of_samples and config.problem_type == MULTI_LABEL:
         samples = samples.add_column("labels", label_sets_of(config, source, split, options))
     elif of_samples:
+        _check_one_label(config, split, options)
         samples = samples.add_column("labels", labels_of(config, source, split, options).numpy())
         samples = drop_unlabelled(source, samples, "labels", options.label_column)
     elif task.labels == "answer_column":
@@ -116,7 +117,8 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
 
     `options.label_column` is the name of a column of lists of labels, which are converted as by `labels_of`, or of
     lists with a 0 or 1 for each label of the model (see `multi_hot_lists`); or the names, separated by commas, of one
-    column of 0 and 1 per label (see `column_order`). A model with one logit needs only one such column.
+    column of 0 and 1 per label (see `column_order`). A model with one logit needs only one such column, which may hold
+    grades if `options.positive_from` says which ones are positive.
     """
     columns = options.label_column.split(",")
     if len(columns) == 1 and hasattr(split.features.get(columns[0]), "feature"):
@@ -137,9 +139,35 @@ def label_sets_of(config: PreTrainedConfig, source: str, split: Dataset, options
         values = np.stack([split.with_format("numpy")[:][name].astype(float) for name in columns], 1)
     except (TypeError, ValueError) as error:  # texts or lists
         raise InputError("label_column", wrong) from error
-    if not (np.isnan(values) | (values == 0) | (values == 1)).all():
+    if options.positive_from is not None:
+        values = np.where(np.isnan(values), values, values >= options.positive_from)
+    known = values[~np.isnan(values)]
+    if not np.isin(known, (0, 1)).all():
+        if config.num_labels == 1:
+            wrong = (
+                f"must hold 0 and 1 for a model with one logit, got {some_of({*known.tolist()})} in "
+                f"{options.label_column!r} of {source}: give positive_from for grades; a regression has no "
+                "probabilities to calibrate"
+            )
         raise InputError("label_column", wrong)
     return values.tolist()
+
+
+def _check_one_label(config: PreTrainedConfig, split: Dataset, options: InputOptions) -> None:
+    """Raise `InputError` if the label column holds several labels for each sample of a model with one softmax."""
+    columns = options.label_column.split(",")
+    lists = hasattr(split.features.get(columns[0]), "feature")
+    if lists or (len(columns) > 1 and {*columns} <= {*split.column_names}):
+        kind = "lists of labels" if lists else "several columns of labels"
+        raise InputError(
+            "problem_type",
+            f"must be {MULTI_LABEL!r} for {kind} in {options.label_column!r}, got {config.problem_type!r} in the "
+            f"model's config: pass problem_type={MULTI_LABEL} if the model has a sigmoid for each label",
+        )
+    if options.positive_from is not None:
+        raise InputError(
+            "positive_from", f"must be absent for a model of {config.num_labels} classes, got {options.positive_from}"
+        )
 
 
 def multi_hot_lists(

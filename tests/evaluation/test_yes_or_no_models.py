@@ -15,6 +15,7 @@ from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
 from hf_focal.reports.base_rate_warnings import base_rate_warnings
 from hf_focal.reports.text_summary import summary
+from hf_focal.validation import InputError
 
 WORDS = [f"word{number}" for number in range(30)]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -144,3 +145,73 @@ def test_a_trainer_fits_and_saves_a_slope_and_an_intercept(tmp_path):
         torch.testing.assert_close(saved(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
     result = trainer.report(encoded(test))
     assert result.method == "platt" and result.details["labels"]["slope"] == list(found.correction.slopes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem_type", [None, "regression"])
+def test_a_reranker_as_it_is_downloaded_is_calibrated(problem_type, tmp_path, capsys):
+    model, fit, test = biased_model(tmp_path, pairs=True, problem_type=problem_type)
+    columns = ["--label_column", "l0", "--text_pair_column", "query"]
+    options = ["--dataset", fit, "--test_dataset", test, *columns, "--calibration", "platt"]
+    assert main(["calibrate", str(model), *options, "--output", str(tmp_path / "out")]) == 0
+    said = f"note: the model has one logit and the problem_type {problem_type!r}: its labels are taken as 0 and 1"
+    assert said in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["problem_type"] == MULTI_LABEL
+    result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    assert result.pre["ece"] > 0.1 and result.post["ece"] < 0.03
+
+
+def test_grades_and_other_numbers_are_told_apart(tmp_path):
+    model, data, _ = biased_model(tmp_path, rows=40, problem_type=None)
+    rows = Dataset.from_parquet(data)
+    Dataset.from_dict({"text": rows["text"], "label": [row % 4 for row in range(40)]}).to_parquet(data)
+    result = evaluate_model(model, data, positive_from=2)
+    assert result.details["labels"]["frequency"] == [0.5]
+    with pytest.raises(InputError, match=r"must hold 0 and 1 for a model with one logit, got 0.0, 1.0, 2.0, 3.0 in"):
+        evaluate_model(model, data)
+
+
+def test_a_multi_label_model_without_a_problem_type_is_told_what_it_needs(tmp_path):
+    model, data, _ = biased_model(tmp_path, num_labels=2, rows=40, problem_type=None)
+    message = "problem_type must be 'multi_label_classification' for several columns of labels in 'l0,l1', got None"
+    with pytest.raises(InputError, match=message):
+        evaluate_model(model, data, label_column="l0,l1")
+    found = evaluate_model(model, data, label_column="l0,l1", problem_type=MULTI_LABEL)
+    assert found.pre["num_entries"] == 80
+    with pytest.raises(InputError, match="positive_from must be absent for a model of 2 classes, got 2"):
+        evaluate_model(model, data, label_column="l0", positive_from=2)
+    with pytest.raises(InputError, match="problem_type must be 'multi_label_classification', got 'regression'"):
+        evaluate_model(model, data, problem_type="regression")
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize("release", [4, 6])
+def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    model, fit, test = biased_model(tmp_path, pairs=True, problem_type=None)
+    if release == 6:
+        original = CrossEncoder(str(model), activation_fn=torch.nn.Identity(), device="cpu")
+        original.save_pretrained(str(tmp_path / "encoder"))
+        model = tmp_path / "encoder"
+        assert (model / "config_sentence_transformers.json").exists()
+    else:
+        path = model / "config.json"
+        settings = {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"sentence_transformers": settings}))
+        original = CrossEncoder(str(model), device="cpu")
+    columns = {"label_column": "l0", "text_pair_column": "query"}
+    calibrate_model(model, fit, test_dataset=test, calibration="platt", output=tmp_path / "out", **columns)
+    corrected = correction_from_dict(json.loads((tmp_path / "out" / "config.json").read_text())["calibration"])
+    calibrated = CrossEncoder(str(tmp_path / "out"), device="cpu")
+    rows = Dataset.from_parquet(test)
+    pairs = list(zip(rows["text"][:50], rows["query"][:50], strict=True))
+    logits = original.predict(pairs, convert_to_tensor=True, show_progress_bar=False)
+    expected = torch.sigmoid(corrected.apply(logits[:, None].double()))[:, 0]
+    found = calibrated.predict(pairs, convert_to_tensor=True, show_progress_bar=False).double()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    documents = rows["query"][:20]
+    orders = [[hit["corpus_id"] for hit in each.rank("word1 word2", documents)] for each in (original, calibrated)]
+    scores = original.predict([("word1 word2", document) for document in documents])
+    assert [scores[number] for number in orders[0]] == [scores[number] for number in orders[1]]  # but for ties

@@ -1,0 +1,58 @@
+"""Settings of sentence-transformers' CrossEncoder that a corrected model keeps.
+
+A CrossEncoder applies an activation function to the logits: by default a sigmoid for one logit, but many published
+rerankers name the identity. Releases before 4 name it in `config.sbert_ce_default_activation_function`, releases 4 and
+5 in `config.sentence_transformers`, and release 6 in the file config_sentence_transformers.json.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import cached_file
+
+from ..utils.atomic_write import write_whole
+
+_SIGMOID = "torch.nn.modules.activation.Sigmoid"
+_SETTINGS, _MODULES = "config_sentence_transformers.json", "modules.json"
+
+
+def set_sigmoid(config: Any) -> None:
+    """Name the sigmoid in the config of a model whose config names a CrossEncoder's activation function."""
+    if isinstance(settings := getattr(config, "sentence_transformers", None), dict):
+        config.sentence_transformers = settings | {"activation_fn": _SIGMOID}
+    if getattr(config, "sbert_ce_default_activation_function", None) is not None:
+        config.sbert_ce_default_activation_function = _SIGMOID
+
+
+def copy_settings(name: str, folder: Path, one_logit: bool) -> None:
+    """Copy the settings of the CrossEncoder `name`, a folder or a Hub id, to the folder of the corrected model.
+
+    With `one_logit`, the copy names the sigmoid. Nothing is copied if the model is no CrossEncoder of release 6, or if
+    it has modules after the model, which the correction would not pass through.
+    """
+    settings, modules = (_read(name, file) for file in (_SETTINGS, _MODULES))
+    if not isinstance(settings, dict) or settings.get("model_type") != "CrossEncoder":
+        return
+    if not isinstance(modules, list) or [module.get("path") for module in modules] != [""]:
+        return
+    if one_logit:
+        settings["activation_fn"] = _SIGMOID
+    others = {"sentence_bert_config.json": _read(name, "sentence_bert_config.json")}
+    for file, values in ({_SETTINGS: settings, _MODULES: modules} | others).items():
+        if values is not None:
+            write_whole(folder / file, json.dumps(values, indent=2) + "\n")
+
+
+def _read(name: str, file: str) -> Any:
+    found = cached_file(
+        name,
+        file,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    try:
+        return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
