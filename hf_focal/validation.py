@@ -99,11 +99,13 @@ def check_scores(name: str, scores: Array, labels: Array, ignore_index: int) -> 
     if num_classes < 2:
         raise InputError(name, f"must have at least 2 classes in the last dimension, got {num_classes}")
     labels = labels.reshape(-1).to(device=scores.device, dtype=torch.int64)
-    wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
-    if wrong.any():
-        seen = int(labels[wrong][0])
-        expected = f"must be in [0, {num_classes}) or equal to ignore_index {ignore_index}"
-        raise InputError("labels", f"{expected}, got {seen}")
+    lowest, highest = torch.stack(torch.aminmax(labels)).tolist() if labels.numel() else (0, 0)
+    if lowest < 0 or highest >= num_classes:  # much faster than the comparisons, which are then rarely needed
+        wrong = ((labels < 0) | (labels >= num_classes)) & (labels != ignore_index)
+        if wrong.any():
+            seen = int(labels[wrong][0])
+            expected = f"must be in [0, {num_classes}) or equal to ignore_index {ignore_index}"
+            raise InputError("labels", f"{expected}, got {seen}")
     return scores.reshape(-1, num_classes), labels
 
 
@@ -127,10 +129,9 @@ def check_sigmoid_scores(name: str, scores: Array, labels: Array, ignore_index: 
 
 def check_largest(largest: Tensor) -> None:
     """Check that the largest logit of each sample is finite; a NaN among the logits makes it NaN."""
-    wrong = ~largest.isfinite()
-    if wrong.any():
+    if largest.numel() and not torch.stack(torch.aminmax(largest)).isfinite().all():
         expected = "a finite largest value for every sample (no NaN, no inf, not -inf everywhere)"
-        raise InputError("logits", f"must have {expected}, got {float(largest[wrong][0])}")
+        raise InputError("logits", f"must have {expected}, got {float(largest[~largest.isfinite()][0])}")
 
 
 def probability_tolerance(dtype: torch.dtype) -> float:
@@ -153,7 +154,7 @@ class ProbabilityEvidence:
         """Add the evidence of logits (N, K); `largest` has the largest of each sample, `slack` is the tolerance."""
         if self.nats == -math.inf or not len(logits):
             return
-        alike = bool((largest <= 1 + slack).all()) and bool((logits >= -slack).all())  # usually the first test decides
+        alike = float(largest.amax()) <= 1 + slack and float(logits.amin()) >= -slack  # usually the first test decides
         alike = alike and bool(((logits.sum(1, dtype=torch.float64) - 1).abs() <= slack).all())
         self.nats = self.nats - len(logits) * math.log(slack) if alike else -math.inf
 

@@ -48,8 +48,9 @@ def bin_sums(index: np.ndarray, confidence: Tensor, correct: Tensor, num_bins: i
 
     `index`, `confidence`, and `correct`, (N,) on the CPU, have the bin, the confidence, and the hit of each sample.
     """
-    weights = (None, confidence.numpy(), correct.numpy())
-    return np.stack([np.bincount(index, weight, num_bins).astype(np.float64) for weight in weights])
+    counts = np.bincount(2 * index + correct.numpy(), minlength=2 * num_bins).reshape(num_bins, 2)
+    confidences = np.bincount(index, confidence.numpy(), num_bins)
+    return np.stack([counts.sum(1), confidences, counts[:, 1]], dtype=np.float64)
 
 
 def add_to_cells(cells: Tensor, probabilities: Tensor, labels: Tensor) -> None:

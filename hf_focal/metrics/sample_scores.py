@@ -54,17 +54,17 @@ class SampleBlock:
     def _sum(self, values: Tensor) -> Tensor:
         return values.sum(1, dtype=self._sum_dtype).double()
 
-    @cached_property
     def _shifted(self) -> Tensor:
-        # exp is slow where it underflows, and -inf · 0 is NaN in the entropy. Probabilities below the smallest normal
-        # number (1e-38 in float32) are replaced by it, which is too little to change any sum.
+        # Not kept, so that a block stays in cache. exp is slow where it underflows; -inf · 0 is NaN in the entropy.
+        # Probabilities below the smallest normal number (1e-38 in float32) are replaced by it, which is too little to
+        # change any sum.
         floor = math.log(torch.finfo(self.scores.dtype).tiny)
         return (self.scores - self.top).clamp_(min=floor)
 
     @cached_property
     def weights(self) -> Tensor:
         """The probabilities times a factor that is constant within each sample: (N, K), in the dtype of the scores."""
-        return self._shifted.exp() if self.given_logits else self.scores
+        return self._shifted().exp_() if self.given_logits else self.scores
 
     @cached_property
     def total(self) -> Tensor:
@@ -104,7 +104,7 @@ class SampleBlock:
     def entropy(self) -> Tensor:
         """The entropy of each sample's probabilities, in nats: (N,)."""
         if self.given_logits:
-            return (self.total.log() - self._sum(self.weights * self._shifted) / self.total).clamp_(min=0)
+            return (self.total.log() - self._sum(self._shifted().mul_(self.weights)) / self.total).clamp_(min=0)
         return self._sum(torch.special.entr(self.weights))
 
     @cached_property
