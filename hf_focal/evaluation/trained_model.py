@@ -23,14 +23,13 @@ from ..reports import RunResult
 from ..reports.run_results import known_loss
 from ..tasks.column_selection import some_of
 from ..tasks.dataset_loading import dataset_location, load_one_split
-from ..tasks.heads import task_of_config
+from ..tasks.heads import label_names_of, task_of_config
 from ..tasks.input_encoding import collator_of, encode_inputs, input_length
 from ..tasks.input_errors import explained, one_line
 from ..tasks.input_options import InputOptions
 from ..tasks.labeled_inputs import column_order, input_keys, select_inputs
 from ..tasks.task import MULTI_LABEL, Task
 from ..trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, FocalTrainer, FocalTrainingArguments
-from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .cross_encoder_folder import set_sigmoid
 

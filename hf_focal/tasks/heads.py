@@ -95,6 +95,12 @@ def without_adapter(model: nn.Module) -> Any:
     return model.get_base_model() if peft is not None and isinstance(model, peft.PeftModel) else model
 
 
+def label_names_of(model: Any) -> list[str]:
+    """Return the names of a model's classes or labels in the order of its logits, or [] if they have none."""
+    names = getattr(getattr(without_adapter(model), "config", None), "id2label", {})
+    return [names[index] for index in sorted(names)]
+
+
 def task_of_config(config: PreTrainedConfig, task: str | None = None) -> Task:
     """Return the task of a model, one of `TASKS`: the one named `task` if given, or else that of its architecture.
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from ..losses import Loss, MarginLoss, linear_loss
+from ..validation import require
 from .training_arguments import FocalTrainingArguments
 
 
@@ -200,7 +201,7 @@ def _forward(head: nn.Linear, forward: Callable[[nn.Linear, Tensor], Any]) -> It
 def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArguments) -> nn.Linear | None:
     """Return the head of a language model if its logits can be deferred, or else None.
 
-    Always returns None if `args.linear_loss` is "off". Raises ValueError if `args.linear_loss` is "on" and the logits
+    Always returns None if `args.linear_loss` is "off". Raises InputError if `args.linear_loss` is "on" and the logits
     cannot be deferred.
     """
     if args.linear_loss == "off":
@@ -223,8 +224,7 @@ def deferrable_head(model: PreTrainedModel, loss: Loss, args: FocalTrainingArgum
         obstacle = "DDP looks for unused parameters in the logits (ddp_find_unused_parameters, or layerdrop above 0)"
     else:
         return head
-    if args.linear_loss == "on":
-        raise ValueError(f"args.linear_loss must be 'auto' or 'off' here, got 'on': {obstacle}")
+    require(args.linear_loss != "on", "args.linear_loss", f"must be 'auto' or 'off' here, got 'on': {obstacle}")
     return None
 
 

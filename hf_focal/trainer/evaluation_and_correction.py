@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from functools import reduce
-from operator import itemgetter
 from typing import Any
 
 import datasets
@@ -20,7 +19,7 @@ from ..calibration import Correction, Temperature, TemperatureStream
 from ..losses import Loss, SigmoidLoss
 from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..tasks.heads import Head
-from ..validation import check_sigmoid_scores
+from ..validation import check_sigmoid_scores, require
 
 # Limit for the collected logits of all processes, in bytes; gathering them briefly takes twice the memory.
 MAX_COLLECTED_BYTES = 2**30
@@ -219,14 +218,12 @@ def class_indices(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def evaluation_set(name: str, dataset: Any, eval_dataset: Any) -> Any:
-    """Return `dataset` or, if it is a string, the evaluation set with this key; raise ValueError if there is none."""
+    """Return `dataset` or, if it is a string, the evaluation set with this key; raise InputError if there is none."""
     if not isinstance(dataset, str):
         return dataset
     sets = eval_dataset if isinstance(eval_dataset, dict) else {}
-    if dataset not in sets:
-        raise ValueError(
-            f"{name} must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
-        )
+    problem = f"must be a dataset or one of the evaluation sets ({', '.join(sets)}), got {dataset!r}"
+    require(dataset in sets, name, problem)
     return sets[dataset]
 
 
@@ -238,43 +235,32 @@ def same_data(first: Any, second: Any) -> bool:
 
 
 def check_held_out(name: str, dataset: Any, train_dataset: Any) -> None:
-    if same_data(dataset, train_dataset):
-        raise ValueError(
-            f"{name} must be held out, got the training set: its confidence says nothing about other data"
-        )
+    problem = "must be held out, got the training set: its confidence says nothing about other data"
+    require(not same_data(dataset, train_dataset), name, problem)
 
 
 def check_not_empty(name: str, dataset: Any) -> None:
     if isinstance(dataset, dict):
         for key, part in dataset.items():
             check_not_empty(f"{name}[{key!r}]", part)
-    elif has_length(dataset) and len(dataset) == 0:
-        raise ValueError(f"{name} must hold at least one sample, got an empty dataset")
+    else:
+        is_empty = has_length(dataset) and len(dataset) == 0
+        require(not is_empty, name, "must hold at least one sample, got an empty dataset")
 
 
 def check_measurable(dataloader: DataLoader, num_processes: int) -> None:
-    if isinstance(dataloader.dataset, IterableDatasetShard) and num_processes > 1:
-        raise ValueError(
-            "args.accelerator_config must have dispatch_batches for a stream that is measured, got "
-            "dispatch_batches=False: the samples that fill up its last batch cannot be told apart from real ones"
-        )
+    require(
+        num_processes == 1 or not isinstance(dataloader.dataset, IterableDatasetShard),
+        "args.accelerator_config",
+        "must have dispatch_batches for a stream that is measured, got dispatch_batches=False: the samples that fill "
+        "up its last batch cannot be told apart from real ones",
+    )
     check_not_empty("the dataset to measure", dataloader.dataset)
 
 
-def search_objective(trainer: Any, compute_objective: Any) -> Any:
-    """Return the objective of a hyperparameter search: `compute_objective`, or by default a function of the metrics.
-
-    The default returns the NLL, which compares losses, options of a loss, and a loss that changes during training.
-    (Trainer's own default would add up all metrics.) Raises ValueError without `compute_objective` for several
-    evaluation sets or if the trainer has `compute_metrics`.
-    """
-    if compute_objective is None and (trainer.compute_metrics or isinstance(trainer.eval_dataset, dict)):
-        raise ValueError("compute_objective must be given with compute_metrics or several evaluation sets, got None")
-    return compute_objective or itemgetter("eval_nll")
-
-
 def labels_of(batch: Mapping[str, Any], dataset: str) -> Tensor:
-    """Return the labels of a batch. If it has none, raise ValueError with a message that contains `dataset`."""
-    if batch.get("labels") is None:
-        raise ValueError(f"{dataset} must have a column 'label' or 'labels', got {', '.join(batch)}")
+    """Return the labels of a batch. If it has none, raise InputError with the name of its `dataset`."""
+    require(
+        batch.get("labels") is not None, dataset, f"must have a column 'label' or 'labels', got {', '.join(batch)}"
+    )
     return batch["labels"]

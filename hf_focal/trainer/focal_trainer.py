@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from huggingface_hub import CommitInfo, run_as_future
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, get_last_checkpoint
 
 from ..calibration import (
     CalibrationFit,
@@ -37,6 +38,7 @@ from ..metrics import CalibrationMetrics, ConfusionMatrix
 from ..reports import RunResult, comparison_page
 from ..reports.run_results import write_json
 from ..tasks.heads import Head, check_correction, check_model, head_of, without_adapter
+from ..validation import InputError, require
 from .deferred_logits import deferrable_head, deferred, set_ddp_default
 from .evaluation_and_correction import (
     CollectedLogits,
@@ -48,7 +50,6 @@ from .evaluation_and_correction import (
     check_not_empty,
     evaluation_set,
     labels_of,
-    search_objective,
 )
 from .loss_and_normalization import (
     AuxiliaryLoss,
@@ -64,7 +65,6 @@ from .state_and_saving import (
     FocalCheckpoint,
     LoggedLoss,
     check_step_size,
-    first,
     fold_saved,
     measured_result,
     push_checkpoint,
@@ -75,7 +75,7 @@ from .state_and_saving import (
 )
 from .training_arguments import FocalTrainingArguments
 from .training_callbacks import GammaUpdates, TrainingCallback, print_lines
-from .transformers_shims import add_callbacks, check_position, check_setup, seed_by_epoch
+from .transformers_shims import add_callbacks, check_position, check_setup, completed, seed_by_epoch
 
 _logger = logging.getLogger(__name__)
 
@@ -139,8 +139,7 @@ class FocalTrainer(Trainer):
             raise TypeError(f"args must be {self._arguments.__name__}, got {type(args).__name__}")
         set_ddp_default(model, args)
         super().__init__(model, args, *trainer_args, **trainer_kwargs)
-        if self.compute_loss_func is not None:
-            raise ValueError("compute_loss_func must be None, got one: the loss is args.loss")
+        require(self.compute_loss_func is None, "compute_loss_func", "must be None, got one: the loss is args.loss")
         check_setup(self)
         self.calibration_dataset = evaluation_set("calibration_dataset", calibration_dataset, self.eval_dataset)
         for name in ("train_dataset", "eval_dataset", "calibration_dataset"):
@@ -148,9 +147,9 @@ class FocalTrainer(Trainer):
         check_held_out("calibration_dataset", self.calibration_dataset, self.train_dataset)
         check_model(self.model)
         self.head = head_of(self.model)
-        if (self.head is Head.TARGET_TOKENS) != self._trains_seq2seq:
-            expected = "FocalSeq2SeqTrainer" if self.head is Head.TARGET_TOKENS else "FocalTrainer"
-            raise ValueError(f"model must be one for this trainer, got {type(self.model).__name__}: use {expected}")
+        seq2seq = self.head is Head.TARGET_TOKENS
+        other = f"{type(self.model).__name__}: use {'FocalSeq2SeqTrainer' if seq2seq else 'FocalTrainer'}"
+        require(seq2seq == self._trains_seq2seq, "model", f"must be one for this trainer, got {other}")
         self.label_names = ["labels"]  # also for models that do not take labels
         self.temperature: Temperature | None = None
         self.calibration_fit: CalibrationFit | None = None
@@ -231,19 +230,16 @@ class FocalTrainer(Trainer):
             without_repeats(self.prepare_labels(batch), self._train_dataloader, self.train_dataset)
             for batch in islice(epoch_iterator, num_batches)
         ]
-        if batches and not has_length(self.train_dataset) and batches[-1].get("labels") is not None:
-            # Trainer skips the step if a stream ends in mid-accumulation, so batches without labels complete it.
-            ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
-            batches += [ignored] * (num_batches - len(batches))
+        batches = completed(batches, num_batches, self.train_dataset)
         samples, num_items = super().get_batch_samples(iter(batches), num_batches, device)
         if num_items is not None:
             self._num_labels = num_items if self._num_labels is None else self._num_labels + num_items
         return samples, num_items
 
     def check_labels_seen(self) -> None:
-        """Raise ValueError if all labels since training began were -100: the loss is 0 and would stay 0."""
-        if self._num_labels is not None and not self.accelerator.reduce(torch.as_tensor(self._num_labels)):
-            raise ValueError("train_dataset must have labels other than -100, got none in a whole epoch")
+        """Raise InputError if all labels since training began were -100: the loss is 0 and would stay 0."""
+        num_labels = 1 if self._num_labels is None else self.accelerator.reduce(torch.as_tensor(self._num_labels))
+        require(num_labels > 0, "train_dataset", "must have labels other than -100, got none in a whole epoch")
 
     def prepare_labels(self, batch: Any) -> Any:
         """Return the batch with -100 in place of labels that must not count; see `without_ignored`."""
@@ -275,7 +271,15 @@ class FocalTrainer(Trainer):
         return loss, (None, outputs) if isinstance(outputs, Tensor) else (None, *outputs)
 
     def hyperparameter_search(self, hp_space: Any = None, compute_objective: Any = None, *args: Any, **kw: Any) -> Any:
-        return super().hyperparameter_search(hp_space, search_objective(self, compute_objective), *args, **kw)
+        """Search hyperparameters, by default for the smallest NLL, which compares losses and options of a loss.
+
+        Trainer's own default would add up all metrics. Raises InputError without `compute_objective` for several
+        evaluation sets or if the trainer has `compute_metrics`.
+        """
+        other = self.compute_metrics is not None or isinstance(self.eval_dataset, dict)
+        problem = "must be given with compute_metrics or several evaluation sets, got None"
+        require(compute_objective is not None or not other, "compute_objective", problem)
+        return super().hyperparameter_search(hp_space, compute_objective or itemgetter("eval_nll"), *args, **kw)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         step, filtered = self.state.global_step, self.args.logging_nan_inf_filter
@@ -436,10 +440,10 @@ class FocalTrainer(Trainer):
         for default in (self.calibration_dataset, self.eval_dataset):
             dataset = default if dataset is None else dataset
         dataset = evaluation_set(name, dataset, self.eval_dataset)
-        if dataset is None:
-            raise ValueError(f"{name} must be given, got None: there is no calibration_dataset or eval_dataset")
+        problem = "must be given, got None: there is no calibration_dataset or eval_dataset"
+        require(dataset is not None, name, problem)
         if isinstance(dataset, dict):
-            raise ValueError(f"{name} must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
+            raise InputError(name, f"must be one of the evaluation sets, got all of them: {', '.join(dataset)}")
         check_held_out(name, dataset, self.train_dataset)
         check_not_empty(name, dataset)
         return dataset
@@ -461,8 +465,8 @@ class FocalTrainer(Trainer):
             ValueError: what `held_out_dataset` and `hf_focal.fit_temperature` raise, or a dataset without labels.
         """
         check_objective(objective, OBJECTIVES if self.head is Head.CLASSES else STREAM_OBJECTIVES)
-        if per_label and self.head is not Head.LABELS:
-            raise ValueError(f"per_label must be False for a model with a softmax, got {per_label}")
+        problem = f"must be False for a model with a softmax, got {per_label}"
+        require(not per_label or self.head is Head.LABELS, "per_label", problem)
         dataset = self.held_out_dataset(dataset, "dataset")
         store: Any = TemperatureSums(self.args.calibration_bins)
         if self.head in (Head.CLASSES, Head.LABELS):
@@ -588,11 +592,11 @@ class FocalTrainer(Trainer):
             test_dataset: labeled data to measure, or the key of one of several evaluation sets. The default is the
                 evaluation set, and the card says so. With `result`, the Hub id or path of the measured data.
         """
-        named = {"language": language, "license": license, "base_model": finetuned_from, "task": first(tasks)}
-        named["model_name"] = model_name or self.hub_model_id or repository_of(self.args)
-        named["dataset"] = first(dataset_tags) or first(dataset)
-        tags = [tags] if isinstance(tags, str) else tags or []
-        write_model_card(self, result, test_dataset, first(dataset_args), tags, **named)
+        names: Any = [tasks, dataset_tags, dataset, dataset_args]
+        task, tag, data, config = (value[0] if isinstance(value, list | tuple) else value for value in names)
+        named = {"language": language, "license": license, "base_model": finetuned_from, "task": task, "tags": tags}
+        named |= {"model_name": model_name or self.hub_model_id or repository_of(self.args), "dataset": tag or data}
+        write_model_card(self, result, test_dataset, config, **named)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         if not self.is_world_process_zero():

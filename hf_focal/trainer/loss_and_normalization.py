@@ -1,12 +1,13 @@
 """The loss of an optimizer step: which labels count, their number, and what models add to the loss."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
 import datasets
 import pyarrow.compute
+import pyarrow.types
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.data_loader import BatchSamplerShard, DataLoaderDispatcher, IterableDatasetShard
@@ -22,6 +23,7 @@ from transformers.trainer_utils import has_length
 from ..losses import ClassBalanced, Loss, LossConfig, RecallLoss, SigmoidLoss, build_loss
 from ..losses.base_loss import divide
 from ..tasks.heads import Head, without_adapter
+from ..validation import InputError, require
 from .deferred_logits import DeferredLogits
 from .evaluation_and_correction import labels_of
 
@@ -40,15 +42,16 @@ class LossFunction:
     """A loss that `Trainer(compute_loss_func=...)` calls: ``(outputs, labels, num_items_in_batch) -> loss``."""
 
     def __init__(self, loss: Loss, reduction: str = "mean", head: Head = Head.CLASSES, auxiliary: Any = None):
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}")
+        require(reduction in ("mean", "sum"), "reduction", f"must be 'mean' or 'sum', got {reduction!r}")
         self.loss, self.reduction, self.head, self.auxiliary = loss, reduction, head, auxiliary
         self.sigmoid = isinstance(loss, SigmoidLoss)
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Any = None) -> Tensor:
         self.logits_of(outputs)  # first, since models without logits have differently named labels
         if labels is None:
-            raise ValueError("labels must be in the batch, got None: the dataset needs a column 'label' or 'labels'")
+            raise InputError(
+                "labels", "must be in the batch, got None: the dataset needs a column 'label' or 'labels'"
+            )
         if not isinstance(labels, Tensor):
             raise TypeError(f"labels must be a tensor of class indices, got {type(labels).__name__}")
         logits, labels = self.logits_and_targets(outputs, labels)
@@ -85,33 +88,32 @@ class LossFunction:
             return torch.stack([outputs[name] for name in names], 1)
         if not isinstance(outputs, Mapping):
             return outputs if isinstance(outputs, Tensor | DeferredLogits) else outputs[0]
-        if "logits" not in outputs:
-            raise ValueError(
-                f"model must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: "
-                "there is no softmax that could be calibrated"
-            )
+        require(
+            "logits" in outputs,
+            "model",
+            f"must have logits of the labels' classes in its output, got {', '.join(map(str, outputs))}: there is no "
+            "softmax that could be calibrated",
+        )
         return outputs["logits"]
 
 
 def loss_of_head(head: Head, config: LossConfig) -> Loss:
-    """Build the loss of `config` for a kind of head. Raises ValueError if the loss weights classes, but the head
+    """Build the loss of `config` for a kind of head. Raises InputError if the loss weights classes, but the head
     predicts positions, as in extractive question answering."""
     loss = build_loss(config, "sigmoid" if head is Head.LABELS else "softmax")
-    if head is Head.SPANS and isinstance(loss, RecallLoss | ClassBalanced):
-        raise ValueError(
-            f"args.loss must not weight classes for extractive question answering, got {config}: its positions are no "
-            "classes"
-        )
+    problem = f"must not weight classes for extractive question answering, got {config}: its positions are no classes"
+    require(head is not Head.SPANS or not isinstance(loss, RecallLoss | ClassBalanced), "args.loss", problem)
     return loss
 
 
 def logits_of_pixels(logits: Tensor, labels: Tensor) -> Tensor:
     """Convert logits (N, K, h, w) to (N, H, W, K) for labels (N, H, W), with the models' own interpolation."""
-    if logits.ndim != 4 or labels.ndim != 3 or len(logits) != len(labels):
-        raise ValueError(
-            "labels must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels "
-            f"{tuple(labels.shape)} for logits {tuple(logits.shape)}"
-        )
+    require(
+        logits.ndim == 4 and labels.ndim == 3 and len(logits) == len(labels),
+        "labels",
+        f"must be (N, H, W) for logits (N, K, h, w) in semantic segmentation, got labels {tuple(labels.shape)} for "
+        f"logits {tuple(logits.shape)}",
+    )
     # With the classes last in memory, each pixel's logits are contiguous, and the loss needs no copy.
     logits = logits.contiguous(memory_format=torch.channels_last)
     if logits.shape[-2:] != labels.shape[-2:]:
@@ -124,23 +126,27 @@ class StockLossFunction(LossFunction):
 
     def logits_and_targets(self, outputs: Any, labels: Tensor) -> tuple[Tensor | DeferredLogits, Tensor]:
         logits = self.logits_of(outputs)
-        if not self.sigmoid and (labels.is_floating_point() or labels.shape == logits.shape):
-            raise ValueError(
-                f"labels must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)} for logits "
-                f"{tuple(logits.shape)}: a model of problem_type 'multi_label_classification' needs "
-                "loss_func(..., link='sigmoid'); a regression has no probabilities; soft targets are for FocalTrainer"
-            )
-        if fields := auxiliary_fields(outputs):
-            raise ValueError(
-                f"model.config.output_router_logits must be False for loss_func, got an output with "
-                f"{', '.join(fields)}, whose coefficient it does not know: use FocalTrainer"
-            )
+        require(
+            self.sigmoid or not (labels.is_floating_point() or labels.shape == logits.shape),
+            "labels",
+            f"must be class indices for loss_func, got {labels.dtype} {tuple(labels.shape)} for logits "
+            f"{tuple(logits.shape)}: a model of problem_type 'multi_label_classification' needs "
+            "loss_func(..., link='sigmoid'); a regression has no probabilities; soft targets are for FocalTrainer",
+        )
+        fields = auxiliary_fields(outputs)
+        require(
+            not fields,
+            "model.config.output_router_logits",
+            f"must be False for loss_func, got an output with {', '.join(fields)}, whose coefficient it does not "
+            "know: use FocalTrainer",
+        )
         logits, targets = super().logits_and_targets(outputs, labels)
-        if not self.sigmoid and logits.shape[:-1] != targets.shape:
-            raise ValueError(
-                f"labels must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a "
-                "head that aligns them otherwise (CTC) or has several labels per sample is not supported"
-            )
+        require(
+            self.sigmoid or logits.shape[:-1] == targets.shape,
+            "labels",
+            f"must match the logits one to one, got {tuple(labels.shape)} for {tuple(logits.shape)}: a head that "
+            "aligns them otherwise (CTC) or has several labels per sample is not supported",
+        )
         return logits, targets
 
 
@@ -174,11 +180,8 @@ def loss_func(
             an output with the auxiliary loss of a mixture of experts.
     """
     built = build_loss(loss, link)
-    if built.trainer_duty is not None:
-        raise ValueError(
-            f"loss must be one that a stock Trainer can drive, got {LossConfig.parse(loss)}, which "
-            f"{built.trainer_duty}: use FocalTrainer"
-        )
+    problem = f"got {LossConfig.parse(loss)}, which {built.trainer_duty}: use FocalTrainer"
+    require(built.trainer_duty is None, "loss", f"must be one that a stock Trainer can drive, {problem}")
     return StockLossFunction(built, reduction, Head.NEXT_TOKENS if shift_labels else Head.CLASSES)
 
 
@@ -234,9 +237,10 @@ class AuxiliaryLoss:
         for owner, name in product((self._model, text), _FIELDS[field]):
             if hasattr(owner, name):
                 return getattr(owner, name)
-        raise ValueError(
-            f"model must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in "
-            f"{type(self._model).__name__}: set output_router_logits=False to train without"
+        raise InputError(
+            "model",
+            f"must have a {_FIELDS[field][0]}, the coefficient of {field}, got none in {type(self._model).__name__}: "
+            "set output_router_logits=False to train without",
         )
 
 
@@ -269,20 +273,19 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
     column "labels" or "label" of a `datasets.Dataset` that has only one of these columns. Otherwise, the labels are
     read from collated batches: each process collates a share of the dataset once.
 
-    Raises ValueError for an `IterableDataset`, whose labels cannot be counted before training.
+    Raises InputError for an `IterableDataset`, whose labels cannot be counted before training.
     """
     dataset: Any = train_dataloader.dataset
-    if isinstance(dataset, IterableDataset):
-        raise ValueError(
-            f"train_dataset must have a length with loss {trainer.loss_config}, which counts its labels beforehand, "
-            f"got {type(dataset).__name__}, a stream: give class_balanced:weights="
-        )
+    require(
+        not isinstance(dataset, IterableDataset),
+        "train_dataset",
+        f"must have a length with loss {trainer.loss_config}, which counts its labels beforehand, got "
+        f"{type(dataset).__name__}, a stream: give class_balanced:weights=",
+    )
     if trainer.head is Head.CLASSES and isinstance(getattr(dataset, "labels", None), Tensor):
         return _count([dataset.labels]).tolist()
-    column = _label_column(dataset) if trainer.head is Head.CLASSES else None
-    if column is not None:
-        table = dataset.with_format("arrow").select_columns(column)
-        return _count(_flat(batch[column]) for batch in table.iter(batch_size=100_000)).tolist()
+    if trainer.head is Head.CLASSES and (column := _label_column(dataset)) is not None:
+        return _count(column).tolist()
     loader = DataLoader(
         Subset(dataset, range(trainer.args.process_index, len(dataset), trainer.args.world_size)),
         trainer.args.per_device_train_batch_size,
@@ -291,21 +294,25 @@ def class_counts(trainer: Trainer, train_dataloader: DataLoader) -> list[int]:
         generator=torch.Generator(),  # instead of PyTorch's global generator
     )
     batches = (labels_of(trainer.prepare_labels(batch), "train_dataset") for batch in loader)
-    return _sum(gather_object([_count(batches, ones=trainer.head is Head.LABELS)])).tolist()
+    counts = gather_object([_count(batches, ones=trainer.head is Head.LABELS)])
+    return pad_sequence(counts, batch_first=True).sum(0).tolist()
 
 
-def _label_column(dataset: Any) -> str | None:
-    """Return the name of the column with the class labels, or None if they must be read from collated batches."""
+def _label_column(dataset: Any) -> Iterator[Tensor] | None:
+    """Return the integers in the column with the class labels, or None if collated batches must be asked for them."""
     if not isinstance(dataset, datasets.Dataset) or dataset.format["type"] == "custom":
         return None
     names = {"labels", "label"} & dataset.features.keys()
-    for name in names if len(names) == 1 else ():  # with both, the collator chooses
-        feature = dataset.features.get(name)
-        while isinstance(feature, datasets.List | datasets.LargeList):
-            feature = feature.feature
-        if isinstance(feature, datasets.ClassLabel) or getattr(feature, "dtype", "").startswith(("int", "uint")):
-            return name
-    return None
+    if len(names) != 1:  # with both, the collator chooses
+        return None
+    (name,) = names
+    table = dataset.with_format("arrow").select_columns(name)
+    kind = table.features.arrow_schema.field(name).type
+    while hasattr(kind, "value_type"):  # of lists, of tokens or pixels
+        kind = kind.value_type
+    if not pyarrow.types.is_integer(kind):
+        return None
+    return (_flat(batch[name]) for batch in table.iter(batch_size=100_000))
 
 
 def _flat(column: Any) -> Tensor:
@@ -319,15 +326,11 @@ def _count(batches: Iterable[Tensor], ones: bool = False) -> Tensor:
     """Return the number of labels of each class or, with `ones`, the number of ones of each label."""
     counts = torch.zeros(0, dtype=torch.int64)
     for labels in batches:
-        if labels.is_floating_point() and not ones:
-            raise ValueError(f"labels must be class indices to be counted, got {labels.dtype}")
+        problem = f"must be class indices to be counted, got {labels.dtype}"
+        require(ones or not labels.is_floating_point(), "labels", problem)
         of_batch = (labels.reshape(len(labels), -1) == 1).sum(0) if ones else torch.bincount(labels[labels != -100])
-        counts = _sum([counts, of_batch])
+        counts = pad_sequence([counts, of_batch], batch_first=True).sum(0)
     return counts
-
-
-def _sum(counts: Sequence[Tensor]) -> Tensor:
-    return pad_sequence(list(counts), batch_first=True).sum(0)
 
 
 def without_ignored(batch: dict[str, Any], head: Head, model: nn.Module) -> dict[str, Any]:
@@ -386,14 +389,12 @@ def without_repeats(batch: Any, loader: DataLoader, dataset: Any) -> Any:
 
 def num_measured_samples(num_samples: int, batch_size: int) -> int:
     """Return how many of the `num_samples` samples in this process's evaluation batch are not repeats. On several
-    processes, raise ValueError if there are more than `batch_size` of them."""
+    processes, raise InputError if there are more than `batch_size` of them."""
     if PartialState().num_processes == 1:
         return num_samples
-    if num_samples > batch_size:
-        raise ValueError(
-            f"labels must have one entry per sample to be measured on several processes, got {num_samples} in a batch "
-            f"of at most {batch_size} samples"
-        )
+    seen = f"got {num_samples} in a batch of at most {batch_size} samples"
+    problem = f"must have one entry per sample to be measured on several processes, {seen}"
+    require(num_samples <= batch_size, "labels", problem)
     state = GradientState()
     return _num_own_samples(num_samples, state.remainder) if state.end_of_dataloader else num_samples
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
+from ..validation import require
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalSeq2SeqTrainingArguments
 
@@ -76,7 +77,8 @@ class FocalSeq2SeqTrainer(FocalTrainer, Seq2SeqTrainer):
             self._generation = outer
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        # Seq2SeqTrainer keeps the samples that the sampler repeats to fill up the last batch.
+        # Seq2SeqTrainer keeps the samples that the sampler repeats to fill up the last batch, because a model may
+        # generate several sequences per sample (huggingface/transformers#27025).
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -112,8 +114,8 @@ class TokenBatches(Sampler[list[int]]):
 
     def __init__(self, lengths: Any, max_tokens: int, num_processes: int = 1, process_index: int = 0, seed: int = 0):
         self.lengths = np.asarray(lengths)
-        if len(self.lengths) < num_processes:
-            raise ValueError(f"lengths must be those of at least {num_processes} samples, got {len(self.lengths)}")
+        problem = f"must be those of at least {num_processes} samples, got {len(self.lengths)}"
+        require(len(self.lengths) >= num_processes, "lengths", problem)
         self.ends = _ends_of_batches(np.sort(self.lengths), max_tokens, num_processes)
         self.num_processes, self.process_index, self.seed = num_processes, process_index, seed
         self.epoch = 0
@@ -144,11 +146,8 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
     while len(ends) % multiple:
         sizes = np.diff(ends, prepend=0)
         largest = int(sizes.argmax())
-        if sizes[largest] == 1:
-            raise ValueError(
-                f"max_tokens must let more samples share a batch, got {max_tokens}: {len(ends)} batches of one sample "
-                f"cannot be divided equally among {multiple} processes"
-            )
+        problem = f"{len(ends)} batches of one sample cannot be divided equally among {multiple} processes"
+        require(sizes[largest] > 1, "max_tokens", f"must let more samples share a batch, got {max_tokens}: {problem}")
         ends.insert(largest, ends[largest] - int(sizes[largest]) // 2)
     return ends
 
@@ -156,16 +155,12 @@ def _ends_of_batches(lengths: np.ndarray, max_tokens: int, multiple: int) -> lis
 def token_lengths(dataset: Any) -> np.ndarray:
     """Return each sample's number of tokens in ``input_ids`` or in ``labels``, whichever is larger: (N,), int64.
 
-    Raises ValueError for a dataset without a length or without these columns.
+    Raises InputError for a dataset without a length or without these columns.
     """
-    if not has_length(dataset):
-        raise ValueError(
-            f"train_dataset must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
-        )
-    if not {"input_ids", "labels"} <= set(dataset[0]):
-        raise ValueError(
-            f"train_dataset must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
-        )
+    problem = f"must have a length for max_tokens_per_batch, got {type(dataset).__name__}, a stream"
+    require(has_length(dataset), "train_dataset", problem)
+    problem = f"must have input_ids and labels for max_tokens_per_batch, got {sorted(dataset[0])}"
+    require({"input_ids", "labels"} <= set(dataset[0]), "train_dataset", problem)
     # A custom transform may change the lengths, so it must be applied to each sample.
     if isinstance(dataset, datasets.Dataset) and dataset.format["type"] != "custom":
         table = dataset.select_columns(["input_ids", "labels"]).with_format("arrow")[:]

@@ -7,6 +7,7 @@ from torch import nn
 from transformers import Trainer
 
 from ..metrics import CalibrationMetrics
+from ..validation import require
 from .focal_trainer import FocalTrainer
 from .training_arguments import FocalTrainingArguments
 
@@ -33,13 +34,10 @@ class FocalSFTConfig(FocalTrainingArguments, SFTConfig):
         super().__post_init__()
         if self.ddp_find_unused_parameters is None:  # DDP would search the logits, which are not computed
             self.ddp_find_unused_parameters: bool | None = False
-        if self.loss_type != "nll":
-            raise ValueError(f"loss_type must be 'nll', got {self.loss_type!r}: the loss is the argument loss")
-        if self.router_aux_loss_coef:
-            raise ValueError(
-                f"router_aux_loss_coef must be None or 0, got {self.router_aux_loss_coef}: the coefficient is that of "
-                "the model's configuration"
-            )
+        problem = f"must be 'nll', got {self.loss_type!r}: the loss is the argument loss"
+        require(self.loss_type == "nll", "loss_type", problem)
+        seen = f"got {self.router_aux_loss_coef}: the coefficient is that of the model's configuration"
+        require(not self.router_aux_loss_coef, "router_aux_loss_coef", f"must be None or 0, {seen}")
 
 
 class _SFTTrainer(SFTTrainer):
@@ -76,11 +74,12 @@ class FocalSFTTrainer(FocalTrainer, _SFTTrainer):
     def __init__(self, *args: Any, formatting_func: Any = None, **kwargs: Any):
         super().__init__(*args, formatting_func=formatting_func, **kwargs)
         self.formatting_func = formatting_func
-        if self.padding_free and self.args.world_size > 1:
-            raise ValueError(
-                "args.padding_free must be off on several processes, as with packing_strategy='wrapped', got batches "
-                "without padding: the samples that fill up the last one could not be told apart from real ones"
-            )
+        require(
+            not self.padding_free or self.args.world_size == 1,
+            "args.padding_free",
+            "must be off on several processes, as with packing_strategy='wrapped', got batches without padding: the "
+            "samples that fill up the last one could not be told apart from real ones",
+        )
         given, self.calibration_dataset = self.calibration_dataset, None
         if given is not None:
             self.calibration_dataset = self.held_out_dataset(given)

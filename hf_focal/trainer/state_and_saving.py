@@ -1,8 +1,9 @@
-"""What `FocalTrainer` adds to checkpoints; and saving a trained model, writing its card, and uploading it."""
+"""What `FocalTrainer` adds to checkpoints, which of them are complete; a trained model's files, card, and uploads."""
 
 import copy
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -10,9 +11,11 @@ from pathlib import Path
 from shutil import copy2
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import is_zipfile
 
 from accelerate import Accelerator
 from huggingface_hub import run_as_future
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -26,13 +29,20 @@ from ..hub.hub_publishing import HubError, published_files, upload
 from ..hub.model_card import model_card, registering_package
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
-from ..tasks.heads import Head, head_of, task_of_model, without_adapter
+from ..tasks.heads import Head, head_of, label_names_of, task_of_model, without_adapter
 from ..utils.atomic_write import write_whole
+from ..validation import InputError, require
 from .evaluation_and_correction import evaluation_set, same_data
 from .training_callbacks import gamma_history
 
 STATE_FILE = "focal_state.json"
 _logger = logging.getLogger(__name__)
+# Files that training needs to resume -> patterns of their names, which differ with adapters, FSDP, and TPUs.
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "the model": ("model*.safetensors", "pytorch_model*", "adapter_model*", "*/adapter_model*"),
+    "optimizer.pt": ("*optimizer*",),
+    "scheduler.pt": ("scheduler.pt",),
+}
 # Training arguments that a model card lists if they are set, and the names under which it lists them.
 _SETTINGS = {
     "max_steps": "steps",
@@ -65,40 +75,101 @@ def write_state(checkpoint: str | Path, state: dict[str, Any]) -> None:
 def read_state(checkpoint: str | Path) -> dict[str, Any] | None:
     """Return the state that `FocalTrainer` saved in a checkpoint, or None if a different trainer saved the checkpoint.
 
-    Raises ValueError if `FocalTrainer` saved the checkpoint, but the file with the state is missing or not valid JSON.
+    Raises InputError if `FocalTrainer` saved the checkpoint, but the file with the state is missing or not valid JSON.
     """
     file, trainer_state = Path(checkpoint, STATE_FILE), Path(checkpoint, "trainer_state.json")
     if file.is_file():
         try:
             return json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{file} is not valid JSON ({error}): resume from another checkpoint") from error
-    if not trainer_state.is_file():
-        return None  # not a checkpoint; Trainer raises the error
-    marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
-    # Earlier versions kept their state in trainer_state.json, under the name "FocalTrainer".
-    if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
-        raise ValueError(
-            f"checkpoint {str(checkpoint)!r} must contain {STATE_FILE}, the state of its loss, which FocalTrainer "
-            "saves: resume from another checkpoint"
-        )
+            raise InputError(str(file), f"is not valid JSON ({error}): resume from another checkpoint") from error
+    if trainer_state.is_file():  # or else it is not a checkpoint, and Trainer raises the error
+        marks = json.loads(trainer_state.read_text(encoding="utf-8")).get("stateful_callbacks") or {}
+        # Earlier versions kept their state in trainer_state.json, under the name "FocalTrainer".
+        if FocalCheckpoint.__name__ in marks or "FocalTrainer" in marks:
+            needed = f"{STATE_FILE}, the state of its loss, which FocalTrainer saves: resume from another checkpoint"
+            raise InputError("checkpoint", f"{str(checkpoint)!r} must contain {needed}")
     return None
 
 
 def check_step_size(saved: Mapping[str, Any] | None, trainer: Trainer) -> None:
-    """Raise ValueError if training for epochs would resume with another number of samples per step than was `saved`.
+    """Raise InputError if training for epochs would resume with another number of samples per step than was `saved`.
 
     Trainer finds the epoch by counting steps, so it would skip or repeat data: with twice the processes it would take
     the middle of the training for its end. Training for `max_steps` may resume so.
     """
     now, args = trainer.get_total_train_batch_size(trainer.args), trainer.args
     before = now if saved is None else saved.get("samples_per_step", now)
-    if before != now and args.max_steps <= 0 and not args.auto_find_batch_size:
-        raise ValueError(
-            "per_device_train_batch_size × gradient_accumulation_steps × number of processes must be that of the "
-            f"checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; max_steps, with "
-            "which training ends after a number of steps, not of epochs, accepts that"
-        )
+    require(
+        before == now or args.max_steps > 0 or args.auto_find_batch_size,
+        "per_device_train_batch_size × gradient_accumulation_steps × number of processes",
+        f"must be that of the checkpoint, {before}, got {now}: Trainer counts steps, so it would skip or repeat data; "
+        "max_steps, with which training ends after a number of steps, not of epochs, accepts that",
+    )
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> str | None:
+    """Return the path of the newest checkpoint in `output_dir` from which training can resume, or None.
+
+    A killed process or a full disk can leave a checkpoint in which a file is missing or cut off: the model; the state
+    of the optimizer, the scheduler, or the trainer; or the random state of a process. Such checkpoints are skipped,
+    and so are checkpoints that hold only the model (`save_only_model`). Each skipped checkpoint causes a warning.
+    """
+    for path in _newest_first(output_dir):
+        problem = _problem(path)
+        if problem is None:
+            return str(path)
+        _logger.warning("%s %s and is not resumed from", path, problem)
+    return None
+
+
+def complete_checkpoints(output_dir: str | Path) -> list[str]:
+    """Return the paths of the checkpoints in `output_dir` from which training can resume, newest first."""
+    return [str(path) for path in _newest_first(output_dir) if _problem(path) is None]
+
+
+def _newest_first(output_dir: str | Path) -> list[Path]:
+    found = Path(output_dir).glob("checkpoint-*")
+    checkpoints = [path for path in found if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(checkpoints, key=lambda path: int(path.name.split("-")[1]), reverse=True)
+
+
+def _problem(checkpoint: Path) -> str | None:
+    """Return why training cannot resume from a checkpoint, or None if it can."""
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        # The stock Trainer does not record the number of its processes.
+        num_processes = (read_state(checkpoint) or {"num_processes": 1})["num_processes"]
+        indices = [json.loads(path.read_text(encoding="utf-8")) for path in checkpoint.glob("*.index.json")]
+        shards = {shard for index in indices for shard in index["weight_map"].values()}
+    except (AttributeError, FileNotFoundError, KeyError, TypeError, ValueError):
+        return "is incomplete"
+    num_random_states = len(list(checkpoint.glob("rng_state*.pth")))
+    if not num_random_states:
+        return "has the model alone"
+    if num_random_states < num_processes:
+        return "is incomplete (random states are missing)"
+    needed: dict[str, tuple[str, ...]] = {shard: (shard,) for shard in shards}
+    if not (checkpoint / "latest").exists():  # by DeepSpeed, which saves _NEEDED in its own folders
+        needed |= _NEEDED
+    for name, patterns in needed.items():
+        if not any(any(checkpoint.glob(pattern)) for pattern in patterns):
+            return f"is incomplete ({name} is missing)"
+    cut_off = next((path.name for path in checkpoint.iterdir() if _is_cut_off(path)), None)
+    return None if cut_off is None else f"is incomplete ({cut_off} is cut off)"
+
+
+def _is_cut_off(path: Path) -> bool:
+    try:
+        if path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".safetensors":
+            with safe_open(path, framework="pt"):  # the header holds the length of the file
+                pass
+    except (SafetensorError, OSError, ValueError):
+        return True
+    # torch.save writes a zip archive, whose directory comes last.
+    return path.suffix in (".pt", ".pth") and not is_zipfile(path)
 
 
 @dataclass
@@ -184,22 +255,19 @@ def fold_saved(
         )
 
 
-def first(values: str | list[str] | None) -> str | None:
-    return values[0] if isinstance(values, list | tuple) else values
-
-
 def write_model_card(
-    trainer: Trainer, result: Any, test_dataset: Any, dataset_config: str | None, tags: list[str], **named: Any
+    trainer: Trainer, result: RunResult | None, test_dataset: Any, dataset_config: str | None, **named: Any
 ) -> None:
     """Write the card of a `FocalTrainer`'s saved model, as `FocalTrainer.create_model_card` does.
 
-    `named` are arguments of `model_card`.
+    `named` are arguments of `model_card`, and the card's `tags`.
     """
     trainer.forget_folded_temperature()
-    args, wrapped = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
-    model = without_adapter(wrapped)
+    args, state, wrapped = trainer.args, trainer.state, trainer.accelerator.unwrap_model(trainer.model)
+    model, tags = without_adapter(wrapped), named.pop("tags") or []
+    model_config = getattr(model, "config", None)
     named["task"] = named["task"] or task_of_model(model, trainer.head).pipeline
-    named["base_model"] = named["base_model"] or getattr(getattr(model, "config", None), "name_or_path", None) or None
+    named["base_model"] = named["base_model"] or getattr(model_config, "name_or_path", None) or None
     if result is not None:
         named["test_dataset"] = test_dataset if isinstance(test_dataset, str) else None
     else:
@@ -215,7 +283,7 @@ def write_model_card(
     folder = Path(args.output_dir)
     config = folder / "config.json"
     saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {"calibration": {"folded": False}}
-    unused, state = "num_train_epochs" if args.max_steps > 0 else "max_steps", trainer.state
+    unused = "num_train_epochs" if args.max_steps > 0 else "max_steps"
     settings = {title: getattr(args, name) for name, title in _SETTINGS.items() if name != unused}
     if state.global_step:  # training may have stopped early
         settings |= {"steps": state.global_step} if args.max_steps > 0 else {"epochs": f"{state.epoch:.4g}"}
@@ -232,10 +300,10 @@ def write_model_card(
         loadable=isinstance(model, PreTrainedModel),
         adapter=model is not wrapped,
         sft=trainer._arguments.__name__ == "FocalSFTConfig",
-        num_labels=getattr(getattr(model, "config", None), "num_labels", None),
+        num_labels=getattr(model_config, "num_labels", None),
         **named,
     )
-    card.data.tags += tags
+    card.data.tags += [tags] if isinstance(tags, str) else tags
     card.save(folder / "README.md")
 
 
@@ -266,12 +334,6 @@ def measured_result(trainer: Trainer, dataset: Any) -> RunResult:
     if trainer.is_world_process_zero():
         write_report(Path(trainer.args.output_dir) / "report", result)
     return result
-
-
-def label_names_of(model: Any) -> list[str]:
-    """Return the names of a model's classes or labels in the order of its logits, or [] if they have none."""
-    names = getattr(getattr(without_adapter(model), "config", None), "id2label", {})
-    return [names[index] for index in sorted(names)]
 
 
 def push_checkpoint(trainer: Trainer, checkpoint: Path) -> None:

@@ -9,6 +9,7 @@ from transformers.trainer_utils import HubStrategy
 
 from ..losses import LossConfig, build_loss
 from ..metrics.calibration_errors import FUNCTIONS
+from ..validation import require
 
 # Metrics of which lower values are better. Transformers itself recognizes only names that end in "loss".
 _LOWER_IS_BETTER = {*FUNCTIONS, "error", "nll_refined"} - {"entropy"}
@@ -68,46 +69,45 @@ class FocalTrainingArguments(TrainingArguments):
             compares = self.save_strategy == "best" or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
             if self.metric_for_best_model is None and (self.load_best_model_at_end or compares):
                 self.metric_for_best_model: str | None = "nll"
-            elif self.metric_for_best_model is not None and self.metric_for_best_model.endswith("loss"):
-                raise ValueError(
-                    f"metric_for_best_model must not be the loss, got {self.metric_for_best_model!r}: {loss} changes "
-                    "during training, so losses of different epochs are not comparable; use 'nll'"
-                )
-        name = f"_{self.metric_for_best_model}"
-        if name.endswith(("_post_t", "_nll_correct", "_nll_incorrect")):
-            raise ValueError(
-                "metric_for_best_model must be a metric of every evaluation during training, got "
-                f"{self.metric_for_best_model!r}: T is fitted afterwards, and a model may have no errors; use 'nll'"
+            require(
+                not (self.metric_for_best_model or "").endswith("loss"),
+                "metric_for_best_model",
+                f"must not be the loss, got {self.metric_for_best_model!r}: {loss} changes during training, so losses "
+                "of different epochs are not comparable; use 'nll'",
             )
+        name = f"_{self.metric_for_best_model}"
+        require(
+            not name.endswith(("_post_t", "_nll_correct", "_nll_incorrect")),
+            "metric_for_best_model",
+            f"must be a metric of every evaluation during training, got {self.metric_for_best_model!r}: T is fitted "
+            "afterwards, and a model may have no errors; use 'nll'",
+        )
         if self.greater_is_better is None and any(name.endswith(f"_{metric}") for metric in _LOWER_IS_BETTER):
             self.greater_is_better: bool | None = False
         super().__post_init__()
-        if self.hub_strategy not in (HubStrategy.END, HubStrategy.EVERY_SAVE):
-            strategy = HubStrategy(self.hub_strategy).value
-            raise ValueError(
-                f"hub_strategy must be 'end' or 'every_save', as only models are pushed, got {strategy!r}"
-            )
-        if self.loss_reduction not in ("mean", "sum"):
-            raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
-        if self.linear_loss not in ("auto", "on", "off"):
-            raise ValueError(f"linear_loss must be 'auto', 'on' or 'off', got {self.linear_loss!r}")
+        strategy = HubStrategy(self.hub_strategy)
+        problem = f"must be 'end' or 'every_save', as only models are pushed, got {strategy.value!r}"
+        require(strategy in (HubStrategy.END, HubStrategy.EVERY_SAVE), "hub_strategy", problem)
+        problem = f"must be 'mean' or 'sum', got {self.loss_reduction!r}"
+        require(self.loss_reduction in ("mean", "sum"), "loss_reduction", problem)
+        problem = f"must be 'auto', 'on' or 'off', got {self.linear_loss!r}"
+        require(self.linear_loss in ("auto", "on", "off"), "linear_loss", problem)
         for name in ("gamma_update_steps", "calibration_bins", "max_tokens_per_batch"):
             value = getattr(self, name, None)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        gathers = loss.name == "mmce" and loss.options["gather"]
-        if gathers and self.world_size > 1 and self.train_sampling_strategy == "batch_rebalance":
-            raise ValueError(
-                f"train_sampling_strategy must not be 'batch_rebalance' with loss {loss}, which gathers the "
-                "same number of samples from each process"
-            )
-        if self.label_smoothing_factor:
-            raise ValueError(
-                f"label_smoothing_factor must be 0, got {self.label_smoothing_factor}: "
-                f"use loss='label_smoothing:alpha={self.label_smoothing_factor}'"
-            )
-        if self.label_names not in (None, ["labels"]):
-            raise ValueError(f"label_names must be ['labels'], got {self.label_names}: rename the dataset's column")
+            is_count = isinstance(value, int) and value >= 1
+            require(value is None or is_count, name, f"must be a whole number of at least 1, got {value!r}")
+        gathers = loss.name == "mmce" and loss.options["gather"] and self.world_size > 1
+        require(
+            not (gathers and self.train_sampling_strategy == "batch_rebalance"),
+            "train_sampling_strategy",
+            f"must not be 'batch_rebalance' with loss {loss}, which gathers the same number of samples from each "
+            "process",
+        )
+        alpha = self.label_smoothing_factor
+        problem = f"must be 0, got {alpha}: use loss='label_smoothing:alpha={alpha}'"
+        require(not alpha, "label_smoothing_factor", problem)
+        problem = f"must be ['labels'], got {self.label_names}: rename the dataset's column"
+        require(self.label_names in (None, ["labels"]), "label_names", problem)
         if self.device.type == "cpu":  # on which pinning would only cause a warning in each epoch
             self.dataloader_pin_memory = False
 
@@ -131,8 +131,9 @@ class FocalSeq2SeqTrainingArguments(FocalTrainingArguments, Seq2SeqTrainingArgum
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_tokens_per_batch is not None and self.train_sampling_strategy != "random":
-            raise ValueError(
-                f"train_sampling_strategy must be 'random' with max_tokens_per_batch, which groups by length itself, "
-                f"got {self.train_sampling_strategy!r}"
-            )
+        require(
+            self.max_tokens_per_batch is None or self.train_sampling_strategy == "random",
+            "train_sampling_strategy",
+            "must be 'random' with max_tokens_per_batch, which groups by length itself, got "
+            f"{self.train_sampling_strategy!r}",
+        )

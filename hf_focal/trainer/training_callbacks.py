@@ -13,8 +13,9 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCall
 from transformers.trainer_utils import IntervalStrategy, has_length
 
 from ..losses import AdaFocalGamma
+from ..validation import InputError, require
 from .evaluation_and_correction import labels_of
-from .transformers_shims import load_renamed_weights
+from .transformers_shims import load_renamed_weights, set_epoch
 
 _logger = logging.getLogger(__name__)
 
@@ -33,9 +34,7 @@ class TrainingCallback(TrainerCallback):
         self.trainer.begin_training(kwargs["train_dataloader"])
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # In a resumed epoch on several processes, Trainer's own call does not reach the sampler.
-        if hasattr(kwargs["train_dataloader"], "set_epoch"):  # a user's own loader may lack it
-            kwargs["train_dataloader"].set_epoch(int(state.epoch or 0))
+        set_epoch(kwargs["train_dataloader"], int(state.epoch or 0))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.trainer.loss.set_progress(min(state.global_step / state.max_steps, 1.0))
@@ -135,11 +134,12 @@ class GammaUpdates(TrainerCallback):
                 "calibration_dataset is not given: AdaFocal updates γ by the calibration of eval_dataset, which is "
                 "then no longer an independent measure of it"
             )
-        if args.gamma_update_steps is None and not has_length(self.trainer.train_dataset):
-            raise ValueError(
-                "gamma_update_steps must be given for a train_dataset without a length, got None: the ends of its "
-                "epochs are not known beforehand"
-            )
+        require(
+            args.gamma_update_steps is not None or has_length(self.trainer.train_dataset),
+            "gamma_update_steps",
+            "must be given for a train_dataset without a length, got None: the ends of its epochs are not known "
+            "beforehand",
+        )
         loader, prepare = self.trainer.get_eval_dataloader(dataset), self.trainer.prepare_labels
         _check_size(loader, args.eval_batch_size, len(self.policy.gammas), prepare)
         every = args.gamma_update_steps or math.ceil(
@@ -204,7 +204,7 @@ def _ends_epoch(state: TrainerState) -> bool:
 
 
 def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int, prepare: Callable[[Any], Any]) -> None:
-    """Raise ValueError if the calibration set has fewer labels than `num_bins`. Reading one batch usually suffices."""
+    """Raise InputError if the calibration set has fewer labels than `num_bins`. Reading one batch usually suffices."""
     # With a separate loader, all processes read the same batches, and none draws from PyTorch's global generator.
     generator = torch.Generator()
     found = 0
@@ -214,7 +214,8 @@ def _check_size(dataloader: DataLoader, batch_size: int, num_bins: int, prepare:
         found += int((kept.all(-1) if labels.is_floating_point() else kept).sum())
         if found >= num_bins:
             return
-    raise ValueError(
-        f"calibration_dataset must hold at least one labeled sample for each of the {num_bins} bins, got {found}: "
-        "give more of them, or use fewer bins"
+    raise InputError(
+        "calibration_dataset",
+        f"must hold at least one labeled sample for each of the {num_bins} bins, got {found}: give more of them, or "
+        "use fewer bins",
     )

@@ -1,4 +1,8 @@
-"""Work around bugs of Transformers' Trainer, and check the parts of it on which this package relies."""
+"""Workarounds for Transformers' Trainer, each with its upstream issue and the release that ends it, if any.
+
+All of them are needed up to Transformers 5.24 and Accelerate 1.15, the newest releases they were checked with. This
+file also checks the private names on which the package relies, and that the processes are set up as Trainer needs.
+"""
 
 import inspect
 import json
@@ -16,6 +20,8 @@ from transformers import DefaultFlowCallback, PreTrainedModel, Trainer, TrainerC
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import has_length
 
+from ..validation import require
+
 _logger = logging.getLogger(__name__)
 
 
@@ -23,7 +29,7 @@ def check_setup(trainer: Trainer) -> None:
     """Check the Transformers release, and how the processes of a trainer are set up.
 
     Raises RuntimeError if Trainer lacks one of the internal names that docs/architecture.md lists, because training or
-    a push would then silently behave differently. Raises ValueError if the setup of the processes is not supported.
+    a push would then silently behave differently. Raises InputError if the setup of the processes is not supported.
     """
     names = {*vars(Trainer), *vars(trainer)}
     missing = [name for name in ("callback_handler", "gather_function", "_push_from_checkpoint") if name not in names]
@@ -35,34 +41,38 @@ def check_setup(trainer: Trainer) -> None:
             "release, or a newer hf_focal"
         )
     args = trainer.args
-    if args.n_gpu > 1:
-        raise ValueError(
-            f"args.n_gpu must be at most 1 per process, got {args.n_gpu}: DataParallel is not supported; start one "
-            f"process for each GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one "
-            "GPU visible with CUDA_VISIBLE_DEVICES=0"
-        )
-    if args.world_size > 1 and args.loss_reduction == "sum" and not args.average_tokens_across_devices:
-        raise ValueError(
-            "args.average_tokens_across_devices must be True with loss_reduction='sum', got False: the sum is over "
-            "the samples of all processes"
-        )
-    if max(trainer.get_tp_size(), trainer.get_cp_size(), trainer.get_sp_size()) > 1:
-        raise ValueError(
-            "args.parallelism_config must have data parallelism alone, got a split model or sequence: samples would "
-            "be counted more than once"
-        )
-    if args.world_size > 1 and not trainer.accelerator.even_batches:
-        raise ValueError(
-            "args.accelerator_config must have even_batches, got even_batches=False: processes with unequal numbers "
-            "of batches would wait for each other"
-        )
+    require(
+        args.n_gpu <= 1,
+        "args.n_gpu",
+        f"must be at most 1 per process, got {args.n_gpu}: DataParallel is not supported; start one process for each "
+        f"GPU with `accelerate launch --num_processes {args.n_gpu} script.py`, or make one GPU visible with "
+        "CUDA_VISIBLE_DEVICES=0",
+    )
+    require(
+        args.world_size == 1 or args.loss_reduction != "sum" or args.average_tokens_across_devices,
+        "args.average_tokens_across_devices",
+        "must be True with loss_reduction='sum', got False: the sum is over the samples of all processes",
+    )
+    require(
+        max(trainer.get_tp_size(), trainer.get_cp_size(), trainer.get_sp_size()) <= 1,
+        "args.parallelism_config",
+        "must have data parallelism alone, got a split model or sequence: samples would be counted more than once",
+    )
+    require(
+        args.world_size == 1 or trainer.accelerator.even_batches,
+        "args.accelerator_config",
+        "must have even_batches, got even_batches=False: processes with unequal numbers of batches would wait for "
+        "each other",
+    )
 
 
 class SeededByEpoch(LengthGroupedSampler):
     """Transformers' `LengthGroupedSampler`, seeded for each epoch.
 
-    The original draws from PyTorch's global generator. If the models of several processes drew different amounts from
-    it, the processes would use different orders: some samples would be seen twice and others never.
+    The original draws the order of the training set from PyTorch's global generator. (Pull request
+    huggingface/transformers#48025 gave only the evaluation set a generator of its own.) If the models of several
+    processes drew different amounts from it, the processes would use different orders: some samples would be seen
+    twice and others never.
     """
 
     def __init__(self, sampler: LengthGroupedSampler, seed: int):
@@ -86,20 +96,42 @@ def seed_by_epoch(loader: DataLoader, seed: int) -> DataLoader:
     return loader
 
 
-def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
-    """Raise ValueError if training on a dataset without a length would resume after its first pass over the data.
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Set the epoch of a whole training loader, also while the rest of one of its epochs is resumed.
 
-    Trainer would then start again with the first sample. `ignore_data_skip` accepts that, so nothing is raised.
+    Trainer then sets it on the loader of the rest, whose `SkipBatchSampler` (Accelerate's) does not pass it on to the
+    samplers of several processes; see huggingface/accelerate#2016.
+    """
+    if hasattr(loader, "set_epoch"):  # a user's own loader may lack it
+        loader.set_epoch(epoch)
+
+
+def completed(batches: list[Any], num_batches: int, dataset: Any) -> list[Any]:
+    """Return the batches of a step and, if `dataset` is a stream that ended in mid-accumulation, some without labels.
+
+    Trainer takes no step after fewer than `num_batches` batches of a dataset without a length.
+    """
+    if not batches or has_length(dataset) or batches[-1].get("labels") is None:
+        return batches
+    ignored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], -100)}
+    return batches + [ignored] * (num_batches - len(batches))
+
+
+def check_position(checkpoint: str | Path | None, trainer: Trainer) -> None:
+    """Raise InputError if training on a dataset without a length would resume after its first pass over the data.
+
+    Trainer would then start again with the first sample (huggingface/transformers#26413; #33544 would end this).
+    `ignore_data_skip` accepts that, so nothing is raised.
     """
     file = Path(checkpoint or "", "trainer_state.json")
     if not checkpoint or trainer.args.ignore_data_skip or has_length(trainer.train_dataset) or not file.is_file():
         return
-    if json.loads(file.read_text(encoding="utf-8"))["epoch"] > 1:  # exactly 1 if `max_steps` ended the first pass
-        raise ValueError(
-            "resume_from_checkpoint must be of the first pass over a train_dataset without a length, got "
-            f"{str(checkpoint)!r} of a later one: Trainer would start again with the first sample; "
-            "ignore_data_skip=True accepts that"
-        )
+    require(
+        json.loads(file.read_text(encoding="utf-8"))["epoch"] <= 1,  # exactly 1 if `max_steps` ended the first pass
+        "resume_from_checkpoint",
+        f"must be of the first pass over a train_dataset without a length, got {str(checkpoint)!r} of a later one: "
+        "Trainer would start again with the first sample; ignore_data_skip=True accepts that",
+    )
 
 
 def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
@@ -107,31 +139,27 @@ def load_renamed_weights(trainer: Trainer, checkpoint: str | None) -> None:
 
     Transformers saves the weights of some models (ViT, SegFormer, Mixtral, ...) under names that differ from the names
     in memory, and `from_pretrained` renames them. Trainer does not when it resumes or loads the best model: parameters
-    whose names are not in the files then keep their values, with only a warning.
+    whose names are not in the files then keep their values, with only a warning. See huggingface/transformers#43701
+    and #48805; pull request #48822 would end this.
     """
     model: Any = trainer.model
     if checkpoint is None or trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # they save the in-memory names
         return
-    if not isinstance(model, PreTrainedModel) or _saved_names(checkpoint) <= model.state_dict().keys():
+    names: set[str] = set()
+    for file in Path(checkpoint).glob("model*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            names |= set(weights.keys())
+    if not isinstance(model, PreTrainedModel) or names <= model.state_dict().keys():
         return
     saved = type(model).from_pretrained(checkpoint, config=deepcopy(model.config), dtype=model.dtype)
     model.load_state_dict(saved.state_dict())
     _logger.warning("%s was loaded with its weights renamed; disregard missing and unexpected keys above", checkpoint)
 
 
-def _saved_names(checkpoint: str) -> set[str]:
-    """Return the names of the weights in a checkpoint's safetensors files."""
-    names: set[str] = set()
-    for file in Path(checkpoint).glob("model*.safetensors"):
-        with safe_open(file, "pt") as weights:
-            names |= set(weights.keys())
-    return names
-
-
 def add_callbacks(trainer: Any, *callbacks: TrainerCallback) -> None:
-    """Add callbacks to a trainer. If `enable_jit_checkpoint` is on, they precede the callback of that option."""
+    """Add callbacks to a trainer, before the callback of `enable_jit_checkpoint`, which saves at the end of a step."""
     later = []
-    if trainer.args.enable_jit_checkpoint:  # its callback saves at the end of a step: ours come first
+    if trainer.args.enable_jit_checkpoint:
         later = [one for one in trainer.callback_handler.callbacks if not isinstance(one, DefaultFlowCallback)]
     for callback in later:
         trainer.remove_callback(callback)

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import torch
-from language_models import IDS, LLAMA, texts, trainer_of, weights
+from language_models import IDS, LLAMA, texts, trainer_of
 from processes import leave
+from tiny_models import weights
 from transformers import MixtralConfig, MixtralForCausalLM
 
 TRAIN = texts(8)

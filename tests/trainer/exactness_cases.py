@@ -5,7 +5,6 @@ own JSON.
 """
 
 import json
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +13,11 @@ from unittest.mock import patch
 
 import tiny_models
 import torch
-from accelerate.utils import gather_object
 from datasets import Dataset
 from papers.runs.class_weights_callback import ClassWeightsCallback, class_weight_history
 from processes import leave
 from tiny_models import NUM_LABELS, BagOfWords, Stream, logged, rows, sgd_step, tiny_bert, untimed, weights
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 from transformers import PrinterCallback, TrainerCallback
 
@@ -436,46 +433,6 @@ def by_hand(
 # Evaluation
 
 
-class BytesSent(TorchDispatchMode):
-    """How many bytes this process gives to the collectives of `torch.distributed`."""
-
-    def __init__(self):
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            # What is gathered comes second, behind the room for the result; what is reduced or broadcast first.
-            given = args[1] if "allgather" in str(func) else args[0]
-            tensors = [given] if isinstance(given, Tensor) else given
-            self.bytes += sum(tensor.nbytes for tensor in tensors if isinstance(tensor, Tensor))
-        return func(*args, **(kwargs or {}))
-
-
-def bytes_sent(folder: Path, num_rows: int, dtype: torch.dtype) -> dict[str, dict[str, int]]:
-    """Of evaluations of `num_rows` rows and of a calibration pass: all bytes, and those of our own `gather_object`."""
-    options = {"per_device_eval_batch_size": 50, "eval_dataset": rows(num_rows)}
-    trainer = tiny_models.trainer_of(folder, BagOfWords().to(dtype), **options)
-    found = {}
-
-    def measure(name: str, action: Callable) -> None:
-        objects = []
-
-        def gather(gathered: list) -> list:
-            objects.append(len(pickle.dumps(gathered)))
-            return gather_object(gathered)
-
-        with BytesSent() as sent, patch.object(evaluation, "gather_object", gather):
-            action()
-        found[name] = {"all": sent.bytes, "objects": sum(objects)}
-
-    measure("evaluation", trainer.evaluate)
-    measure("calibration pass", trainer.measure_confidences)
-    trainer.fit_temperature()
-    measure("evaluation with temperature", trainer.evaluate)
-    return found
-
-
 def evaluate(folder: Path, num_processes: int) -> dict:
     """Metrics, temperature and predictions of sets whose last batches of 8 are uneven."""
     # 5 rows (one process has 1 of its own), 1 (one has none), and 3 rows in all.
@@ -518,10 +475,5 @@ def results(num_processes: int, folder: Path) -> dict:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     found = results(2, folder)
-    found["bytes"] = {
-        f"{dtype} {num_rows}": bytes_sent(folder, num_rows, dtype)
-        for dtype in (torch.float32, torch.float64)
-        for num_rows in (200, 1000)
-    }
     (folder / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
     leave()

@@ -11,7 +11,7 @@ from accelerate.state import PartialState
 from language_models import build
 from processes import leave
 from test_sft_trainer import trainer_of
-from tiny_models import weights
+from tiny_models import logged, weights
 
 CASES = {
     "completions": {"loss": "focal:gamma=1"},
@@ -33,7 +33,7 @@ def run(folder: Path, num_processes: int, **options) -> dict:
     temperature = trainer.fit_temperature()
     metrics = trainer.evaluate()
     return {
-        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        "losses": logged(trainer),
         "metrics": {name: metrics[f"eval_{name}"] for name in ("loss", "ece", "nll", "ece_post_t", "num_samples")},
         "temperature": temperature.value,
         "deferred": trainer.deferred_head is not None,

@@ -15,7 +15,7 @@ from accelerate.utils import DistributedType
 from language_models import VOCABULARY, build, padded, texts, translations
 from processes import leave
 from safetensors.torch import load_file
-from tiny_models import settings
+from tiny_models import logged, settings
 from torch.distributed.tensor import DTensor
 from transformers import LlamaForCausalLM
 
@@ -93,7 +93,7 @@ def run(folder: Path, stage: str | None, name: str, **options) -> dict:
         "sharded": any(isinstance(weight, DTensor) or hasattr(weight, "ds_id") for weight in model.parameters()),
         "deferred": trainer.deferred_head is not None,
         "computed": computed.called,
-        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        "losses": logged(trainer),
         "metrics": {name: metrics[f"eval_{name}"] for name in ("loss", "ece", "nll", "num_samples")},
         "weights": {name: saved[name].flatten().tolist() for name in sorted(saved)},
     }

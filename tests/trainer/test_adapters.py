@@ -7,18 +7,13 @@ import subprocess
 import sys
 
 import pytest
+import tiny_models
 import torch
 from language_models import build, padded, texts
-from tiny_models import NUM_LABELS, rows, settings, tiny_bert, weights
+from tiny_models import NUM_LABELS, rows, tiny_bert, weights
 from transformers import BertForTokenClassification, GenerationConfig, T5Config, T5ForConditionalGeneration
 
-from hf_focal import (
-    FocalTrainer,
-    FocalTrainingArguments,
-    apply_calibrated_generation,
-    calibrated_generation,
-    fold_temperature,
-)
+from hf_focal import FocalTrainer, apply_calibrated_generation, calibrated_generation, fold_temperature
 from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.option_scores import _log_probabilities
 
@@ -65,13 +60,8 @@ def with_adapter(base, folder, task_type, **options):
 
 
 def trainer_of(model, folder, samples=rows, **options):
-    return Fitted(
-        model=model,
-        args=FocalTrainingArguments(**settings(folder / "adapter", max_steps=1)),
-        train_dataset=samples(16),
-        eval_dataset=samples(40, seed=1),
-        **options,
-    )
+    options |= {"max_steps": 1, "train_dataset": samples(16), "eval_dataset": samples(40, seed=1)}
+    return tiny_models.trainer_of(folder / "adapter", model, Fitted, **options)
 
 
 def token_rows(count, seed=0):

@@ -6,15 +6,15 @@ import pytest
 import torch
 import transformers
 from auxiliary_case import TRAIN, mixtral, split_step
-from language_models import IDS, padded, tokens_of, trainer_of, translations, weights
+from language_models import IDS, padded, tokens_of, trainer_of, translations
 from packaging.version import Version
 from processes import output_of, start
+from tiny_models import logged, sgd_step, weights
 from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    NllbMoeForConditionalGeneration,
     SwitchTransformersConfig,
     SwitchTransformersForConditionalGeneration,
 )
@@ -24,26 +24,10 @@ from hf_focal.tasks.heads import check_model
 from hf_focal.trainer.loss_and_normalization import AuxiliaryLoss, LossFunction
 
 
-def switch(**options):
-    torch.manual_seed(0)
-    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}
-    sparse = {
-        "num_experts": 4,
-        "num_sparse_encoder_layers": 1,
-        "num_sparse_decoder_layers": 1,
-        "router_jitter_noise": 0.0,
-    }
-    coefficients = {"router_z_loss_coef": 0.5, "router_aux_loss_coef": 2.0}
-    config = SwitchTransformersConfig(
-        **IDS | sizes | sparse | coefficients, decoder_start_token_id=0, dropout_rate=0.0, **options
-    )
-    return SwitchTransformersForConditionalGeneration(config)
-
-
 def stepped(model, rows, folder, **options):
     trainer = trainer_of(model, folder, train_dataset=rows, per_device_train_batch_size=8, **options)
     trainer.train()
-    return trainer, weights(model)
+    return trainer
 
 
 def by_hand(model, parts, coefficient=10.0):
@@ -59,16 +43,16 @@ def test_a_step_is_that_of_the_models_own_loss(tmp_path):
     expected = mixtral().train()
     loss = expected(**padded(TRAIN)).loss
     loss.backward()
-    with torch.no_grad():
-        for parameter in expected.parameters():
-            parameter -= 0.1 * parameter.grad
-    trainer, after = stepped(mixtral(), TRAIN, tmp_path)
-    torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
-    logged = trainer.state.log_history[0]
-    cross_entropy, auxiliary = by_hand(mixtral(), [TRAIN])
-    assert logged["loss"] == pytest.approx(loss.item(), rel=1e-6)
-    assert logged["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
-    assert logged["loss"] - logged["aux_loss"] == pytest.approx(cross_entropy.item(), rel=1e-5)
+    sgd_step(expected, 0.1)
+    trainer = stepped(mixtral(), TRAIN, tmp_path)
+    torch.testing.assert_close(weights(trainer.model), weights(expected), rtol=0, atol=1e-6)
+    cross_entropy, auxiliary = (value.item() for value in by_hand(mixtral(), [TRAIN]))
+    assert logged(trainer) == [pytest.approx(loss.item(), rel=1e-6)]
+    assert logged(trainer, "aux_loss") == [pytest.approx(auxiliary, rel=1e-6)]
+    rows = len(tokens_of(mixtral(), TRAIN)[1])
+    summed = stepped(mixtral(), TRAIN, tmp_path, loss_reduction="sum", learning_rate=1e-6)
+    assert logged(summed) == [pytest.approx(rows * (cross_entropy + auxiliary), rel=1e-6)]
+    assert logged(summed, "aux_loss") == [pytest.approx(auxiliary, rel=1e-6)]
 
 
 @pytest.mark.parametrize("linear_loss", ["on", "off", pytest.param("two processes", marks=pytest.mark.slow)])
@@ -76,9 +60,7 @@ def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
     expected, parts = mixtral(), [TRAIN[:2], TRAIN[2:4], TRAIN[4:6], TRAIN[6:]]
     loss, auxiliary = by_hand(expected, parts)
     (loss + auxiliary).backward()
-    with torch.no_grad():
-        for parameter in expected.parameters():
-            parameter -= 0.1 * parameter.grad
+    sgd_step(expected, 0.1)
     if linear_loss == "two processes":
         output_of(start("auxiliary_case.py", 2, tmp_path))
         steps = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
@@ -89,15 +71,6 @@ def test_it_is_added_once_however_the_step_is_cut(linear_loss, tmp_path):
         torch.testing.assert_close(after, weights(expected), rtol=0, atol=1e-6)
         assert found["loss"] == pytest.approx(float(loss.detach() + auxiliary.detach()), rel=1e-6)
         assert found["aux_loss"] == pytest.approx(float(auxiliary.detach()), rel=1e-6)
-
-
-def test_the_sum_over_rows_has_it_with_each_of_them(tmp_path):
-    with torch.no_grad():
-        loss, auxiliary = by_hand(mixtral(), [TRAIN])
-    trainer, _ = stepped(mixtral(), TRAIN, tmp_path, loss_reduction="sum", learning_rate=1e-6)
-    rows = len(tokens_of(mixtral(), TRAIN)[1])
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(rows * float(loss + auxiliary), rel=1e-6)
-    assert trainer.state.log_history[0]["aux_loss"] == pytest.approx(auxiliary.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -121,61 +94,63 @@ def test_a_soft_target_counts_as_one_item(reduction):
     reason="SwitchTransformers of older releases fails on its own router logits",
 )
 def test_that_of_encoder_and_decoder_with_their_router_z_loss(tmp_path):
-    rows = translations(8)
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2}
+    sizes |= {"num_experts": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    sizes |= {"router_jitter_noise": 0.0, "decoder_start_token_id": 0, "dropout_rate": 0.0}
+    config = SwitchTransformersConfig(**IDS | sizes, router_z_loss_coef=0.5, router_aux_loss_coef=2.0)
+    torch.manual_seed(0)
+    model, rows = SwitchTransformersForConditionalGeneration(config), translations(8)
 
     def collate(rows):  # the model does not look into its configuration
         return padded(rows) | {"output_router_logits": True}
 
     with torch.no_grad():
-        expected = switch().eval()(**collate(rows))
-    trainer, _ = stepped(switch(), rows, tmp_path, data_collator=collate)
-    logged = trainer.state.log_history[0]
-    assert logged["loss"] == pytest.approx(float(expected.loss), rel=1e-5)
+        expected = model.eval()(**collate(rows))
+    trainer = stepped(model, rows, tmp_path, data_collator=collate)
+    assert logged(trainer) == [pytest.approx(float(expected.loss), rel=1e-5)]
     aux = expected.encoder_aux_loss + expected.decoder_aux_loss
     z = expected.encoder_z_loss + expected.decoder_z_loss
-    assert logged["aux_loss"] == pytest.approx(float(2 * aux + 0.5 * z), rel=1e-5)
+    assert logged(trainer, "aux_loss") == [pytest.approx(float(2 * aux + 0.5 * z), rel=1e-5)]
 
 
 def test_evaluations_and_models_without_router_logits_have_none(tmp_path):
     trainer = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, eval_dataset=TRAIN)
     loss, _ = by_hand(trainer.model.eval(), [TRAIN])
     assert trainer.evaluate()["eval_loss"] == pytest.approx(loss.item(), rel=1e-6)
-    trainer, _ = stepped(mixtral(output_router_logits=False), TRAIN, tmp_path)
-    assert "aux_loss" not in trainer.state.log_history[0]
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), rel=1e-6)
+    trainer = stepped(mixtral(output_router_logits=False), TRAIN, tmp_path)
+    assert logged(trainer, "aux_loss") == [] and logged(trainer) == [pytest.approx(loss.item(), rel=1e-6)]
 
 
 def test_a_resumed_training_logs_what_an_uninterrupted_one_does(tmp_path):
     options = {"per_device_train_batch_size": 2, "save_strategy": "steps", "save_steps": 1, "logging_steps": 2}
     options["learning_rate"] = 1e-9  # Trainer does not restore the weights of experts
-    whole = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, **options)
+    whole, resumed = (trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, **options) for _ in range(2))
     whole.train()
-    resumed = trainer_of(mixtral(), tmp_path, train_dataset=TRAIN, **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    logged = [[entry["aux_loss"] for entry in t.state.log_history if "aux_loss" in entry] for t in (whole, resumed)]
-    assert len(logged[0]) == 2 and logged[1] == pytest.approx(logged[0], rel=1e-6)
+    expected = logged(whole, "aux_loss")
+    assert len(expected) == 2 and logged(resumed, "aux_loss") == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_cannot_be_added_is_refused():
+def test_outputs_that_cannot_be_added_are_refused():
     outputs = mixtral()(**{name: value for name, value in padded(TRAIN).items() if name != "labels"})
     with pytest.raises(ValueError, match=r"output_router_logits must be False for loss_func, got .* aux_loss"):
         loss_func("cross_entropy", shift_labels=True)(outputs, padded(TRAIN)["labels"])
     with pytest.raises(ValueError, match=r"model must have a router_aux_loss_coef, .* got none in Identity"):
         AuxiliaryLoss(torch.nn.Identity())(outputs, padded(TRAIN)["labels"], None, "mean")
-    config = AutoConfig.for_model(
-        "nllb-moe", output_router_logits=True, encoder_layers=1, decoder_layers=1, d_model=16
-    )
-    with (
-        torch.device("meta"),
-        pytest.raises(ValueError, match="output_router_logits must be False, got True: NllbMoe"),
-    ):
-        check_model(NllbMoeForConditionalGeneration(config))
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    for model_type, options, message in (
-        ("bamba", {"z_loss_coefficient": 0.1, "num_hidden_layers": 1}, "z_loss_coefficient must be 0, got 0.1"),
-        ("prophetnet", layers, "disable_ngram_loss must be True, got False"),
-    ):
-        config = AutoConfig.for_model(model_type, **options)
-        auto = AutoModelForCausalLM if model_type == "bamba" else AutoModelForSeq2SeqLM
-        with torch.device("meta"), pytest.raises(ValueError, match=message):
-            check_model(auto.from_config(config))
+
+
+@pytest.mark.parametrize(
+    ("auto", "model_type", "options", "message"),
+    [
+        (AutoModelForSeq2SeqLM, "nllb-moe", {"output_router_logits": True}, "output_router_logits must be False, got"),
+        (AutoModelForCausalLM, "bamba", {"z_loss_coefficient": 0.1}, "z_loss_coefficient must be 0, got 0.1"),
+        (AutoModelForSeq2SeqLM, "prophetnet", {}, "disable_ngram_loss must be True, got False"),
+    ],
+)
+def test_models_whose_loss_has_more_terms_are_refused(auto, model_type, options, message):
+    model_class = auto._model_mapping[type(AutoConfig.for_model(model_type))]
+    model = model_class.__new__(model_class)  # without its layers
+    torch.nn.Module.__init__(model)
+    model.config = AutoConfig.for_model(model_type, **options)
+    with pytest.raises(ValueError, match=message):
+        check_model(model)

@@ -3,13 +3,13 @@
 import datasets
 import numpy as np
 import pytest
+import tiny_models
 import torch
-from tiny_models import NUM_LABELS, BagOfWords, logits_of, rows, settings, tensors, tiny_bert
+from tiny_models import NUM_LABELS, BagOfWords, Stream, logits_of, rows, tensors, tiny_bert
 from torch.nn import functional as F
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 from transformers import default_data_collator
 
-from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import class_balanced_weights
 from hf_focal.trainer import loss_and_normalization as module
 from hf_focal.trainer.loss_and_normalization import class_counts
@@ -19,18 +19,13 @@ EXPECTED = np.bincount([row["labels"] for row in DATA], minlength=NUM_LABELS).to
 
 
 def trainer_of(folder, dataset, model=BagOfWords, **options):
-    args = FocalTrainingArguments(**settings(folder, **{"loss": "class_balanced:beta=0.9"} | options))
-    return FocalTrainer(model=model(), args=args, train_dataset=dataset)
+    options = {"loss": "class_balanced:beta=0.9", "train_dataset": dataset, "eval_dataset": None} | options
+    return tiny_models.trainer_of(folder, model(), **options)
 
 
 def counts(folder, dataset, **options):
     trainer = trainer_of(folder, dataset, **options)
     return class_counts(trainer, trainer.get_train_dataloader())
-
-
-def takes_label(samples):
-    """As `DataCollatorWithPadding` does; the default collator takes "labels"."""
-    return default_data_collator([{"input_ids": row["input_ids"], "label": row["label"]} for row in samples])
 
 
 class Plain(Dataset):
@@ -53,11 +48,6 @@ class WithLabels(Plain):
         raise AssertionError("the labels are known")
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(DATA)
-
-
 def of_columns(name="labels", labels=None):
     labels = [row["labels"] for row in DATA] if labels is None else labels
     return datasets.Dataset.from_dict({"input_ids": [row["input_ids"].tolist() for row in DATA], name: labels})
@@ -65,22 +55,22 @@ def of_columns(name="labels", labels=None):
 
 @pytest.mark.parametrize(
     "dataset",
-    [DATA, Plain(), WithLabels(), of_columns(), of_columns("label"), of_columns().with_format("torch")],
-    ids=["list", "dataset", "labels known", "column", "column label", "tensors"],
+    [DATA, Plain(), WithLabels(), of_columns("label"), of_columns().with_format("torch")],
+    ids=["list", "dataset", "labels known", "column label", "tensors"],
 )
-def test_each_label_is_counted_once(dataset, tmp_path):
-    assert counts(tmp_path, dataset) == EXPECTED
+def test_each_label_is_counted_once_and_nothing_is_drawn_from_the_global_generator(dataset, tmp_path):
+    trainer = trainer_of(tmp_path, dataset)
+    loader, before = trainer.get_train_dataloader(), torch.get_rng_state()
+    assert class_counts(trainer, loader) == EXPECTED
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_column_is_read_as_it_was_selected_and_nothing_is_collated(tmp_path, monkeypatch):
-    def no_loader(*args, **kwargs):
-        raise AssertionError("the column is there")
-
     dataset = of_columns().cast_column("labels", datasets.ClassLabel(num_classes=NUM_LABELS)).shuffle(seed=0)
     dataset = dataset.select(range(20))
     trainer = trainer_of(tmp_path, dataset)
     loader = trainer.get_train_dataloader()
-    monkeypatch.setattr(module, "DataLoader", no_loader)
+    monkeypatch.setattr(module, "DataLoader", None)
     assert class_counts(trainer, loader) == np.bincount(dataset["labels"][:], minlength=NUM_LABELS).tolist()
 
 
@@ -92,52 +82,34 @@ def test_labels_of_tokens_are_counted_but_for_those_to_be_ignored(tmp_path):
     assert counts(tmp_path, of_columns(labels=pixels)) == (2 * expected).tolist()
 
 
-@pytest.mark.parametrize(("collator", "expected"), [(None, EXPECTED), (takes_label, EXPECTED[::-1])])
-def test_of_two_columns_the_one_that_the_collator_takes_is_counted(collator, expected, tmp_path):
-    dataset = of_columns().add_column("label", [3 - row["labels"] for row in DATA])
-    trainer = trainer_of(tmp_path, dataset)
-    trainer.data_collator = collator or trainer.data_collator
-    assert class_counts(trainer, trainer.get_train_dataloader()) == expected
+def takes_label(samples):
+    """As `DataCollatorWithPadding` does; the default collator takes "labels"."""
+    return default_data_collator([{"input_ids": row["input_ids"], "label": row["label"]} for row in samples])
 
 
-def test_a_column_that_batches_do_not_show_is_not_read(tmp_path):
+def test_what_batches_show_is_counted(tmp_path):
+    both = of_columns().add_column("label", [3 - row["labels"] for row in DATA])
+    assert counts(tmp_path, both) == EXPECTED
+    assert counts(tmp_path, both, data_collator=takes_label) == EXPECTED[::-1]
     turned = of_columns().with_transform(lambda batch: {**batch, "labels": [3 - y for y in batch["labels"]]})
     assert counts(tmp_path, turned) == EXPECTED[::-1]
 
 
-def test_counting_draws_nothing_from_the_global_generator(tmp_path):
-    trainer = trainer_of(tmp_path, Plain())
-    loader = trainer.get_train_dataloader()
-    before = torch.get_rng_state()
-    class_counts(trainer, loader)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def weighted_loss(trainer, data):
-    logits, labels = logits_of(trainer.model, data), tensors(data)[1]
-    weight = torch.tensor(class_balanced_weights(EXPECTED, 0.9))[labels]
-    return float((weight * F.cross_entropy(logits, labels, reduction="none")).mean())
-
-
-@pytest.mark.parametrize("dataset", [None, Stream()])
-def test_an_evaluation_without_rows_to_count_weighs_classes_alike(dataset, tmp_path):
-    data, trainer = rows(5), trainer_of(tmp_path, dataset, max_steps=1)
-    expected = F.cross_entropy(logits_of(trainer.model, data), tensors(data)[1])
-    assert trainer.evaluate(data)["eval_loss"] == pytest.approx(float(expected), rel=1e-6)
-
-
-def test_a_training_weighs_classes_by_its_own_rows(tmp_path):
-    trainer = trainer_of(tmp_path, DATA, model=tiny_bert)
+@pytest.mark.parametrize("dataset", [None, Stream(DATA), DATA])
+def test_evaluations_and_trainings_weigh_classes_by_the_training_set_if_there_is_one(dataset, tmp_path):
+    data, trainer = rows(5, seed=1), trainer_of(tmp_path, dataset, tiny_bert, max_steps=1)
     assert trainer.loss.weights is None
-    data = rows(5, seed=1)
-    before = trainer.evaluate(data)["eval_loss"]
-    assert before == pytest.approx(weighted_loss(trainer, data), rel=1e-6)
-    trainer.train()
-    assert trainer.loss.weights == class_balanced_weights(EXPECTED, 0.9)
+    logits, labels = logits_of(trainer.model, data), tensors(data)[1]
+    weight = torch.tensor(class_balanced_weights(EXPECTED, 0.9) if dataset is DATA else [1.0] * NUM_LABELS)[labels]
+    expected = (weight * F.cross_entropy(logits, labels, reduction="none")).mean()
+    assert trainer.evaluate(data)["eval_loss"] == pytest.approx(float(expected), rel=1e-6)
+    if dataset is DATA:
+        trainer.train()
+        assert trainer.loss.weights == class_balanced_weights(EXPECTED, 0.9)
 
 
 def test_given_weights_need_no_counts(tmp_path):
-    trainer = trainer_of(tmp_path, Stream(), loss="class_balanced:weights=1/2/3/4", max_steps=2)
+    trainer = trainer_of(tmp_path, Stream(DATA), loss="class_balanced:weights=1/2/3/4", max_steps=2)
     trainer.train()
     assert trainer.loss.weights == [1, 2, 3, 4]
 
@@ -145,11 +117,8 @@ def test_given_weights_need_no_counts(tmp_path):
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (Stream(), "train_dataset must have a length with loss class_balanced:beta=0.9, .*, got Stream, a stream"),
-        (
-            [{"input_ids": row["input_ids"]} for row in DATA],
-            "train_dataset must have a column 'label' or 'labels', got input_ids",
-        ),
+        (Stream(DATA), "train_dataset must have a length with loss class_balanced:beta=0.9, .*, got Stream, a stream"),
+        ([{"input_ids": DATA[0]["input_ids"]}], "train_dataset must have a column 'label' or 'labels', got input_ids"),
         (
             [{**row, "labels": torch.full((NUM_LABELS,), 0.25)} for row in DATA],
             r"labels must be class indices to be counted, got torch\.float32",

@@ -5,14 +5,12 @@ from inspect import signature
 import pytest
 import tiny_models
 import torch
-import transformers
 from tiny_models import BagOfWords, rows, settings, tiny_bert
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.losses import checks
-from hf_focal.tasks.heads import check_model
 
 UNLABELED = [{"input_ids": row["input_ids"]} for row in rows(4)]
 
@@ -151,9 +149,6 @@ def test_data_that_nothing_is_measured_or_fitted_on(tmp_path):
 # Models
 
 
-SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -164,22 +159,6 @@ SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 def test_models_that_are_no_classifiers(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         trainer_of(tmp_path, tiny_bert(**options))
-
-
-@pytest.mark.parametrize("name", ["LxmertForQuestionAnswering", "HubertForCTC"])
-def test_heads_without_a_softmax(name):
-    model_class = getattr(transformers, name)
-    with torch.device("meta"):
-        model = model_class(model_class.config_class(**SMALL, vocab_size=30, num_conv_pos_embedding_groups=2))
-    message = f"model must be a classifier.*, got {name}: its head has no softmax over the la"
-    with pytest.raises(ValueError, match=message):
-        check_model(model)
-
-
-def test_regression_of_tokens():
-    model = transformers.BertForTokenClassification(transformers.BertConfig(**SMALL, num_labels=1))
-    with pytest.raises(ValueError, match="num_labels must be at least 2, got 1: set model"):
-        check_model(model)
 
 
 class Spans(nn.Module):

@@ -16,6 +16,7 @@ from processes import output_of, start
 from tiny_models import BagOfWords, rows, trainer_of, weights
 
 from hf_focal import CalibrationMetrics
+from hf_focal.trainer import evaluation_and_correction as evaluation
 
 pytestmark = pytest.mark.slow
 EXACT = 1e-12
@@ -60,7 +61,7 @@ def assert_equal(trained, expected, case):
 def test_both_processes_end_alike(both):
     first, second, _ = both
     assert first.keys() == second.keys()
-    for name in first.keys() - {"evaluation", "labels", "bytes"}:
+    for name in first.keys() - {"evaluation", "labels"}:
         for what in ("weights", "gammas", "losses", "train_loss", "orders", "loss_state"):
             assert first[name][what] == second[name][what], (name, what)
     assert first["evaluation"]["metrics"] == second["evaluation"]["metrics"]
@@ -270,23 +271,35 @@ def test_metrics_temperature_and_predictions_are_those_of_one_process(both):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "of_objects"),
+    ("dtype", "sizes"),
     [
         # A confidence whose last bit is the hit; with a temperature another; a confidence and a byte for the hit.
-        ("float32", {"evaluation": 4, "evaluation with temperature": 8, "calibration pass": 5}),
-        ("float64", {"evaluation": 8, "evaluation with temperature": 16, "calibration pass": 9}),
+        (torch.float32, {"evaluation": 4, "evaluation with temperature": 8, "calibration pass": 5}),
+        (torch.float64, {"evaluation": 8, "evaluation with temperature": 16, "calibration pass": 9}),
     ],
 )
-def test_bytes_sent_for_each_sample(dtype, of_objects, both):
-    less, more = (both[0]["bytes"][f"torch.{dtype} {num_rows}"] for num_rows in (200, 1000))
-    num_bytes = {"float32": 4, "float64": 8}[dtype]
-    for name, size in of_objects.items():
-        added = {key: (more[name][key] - less[name][key]) / 400 for key in ("all", "objects")}
-        assert added["objects"] == pytest.approx(size, abs=0.05), name
-        # Besides, Trainer gathers a loss for each row and a number of items for each batch of 50.
-        assert added["all"] == pytest.approx(size + num_bytes + 8 / 50, abs=0.25), name
-        fixed = less[name]["objects"] - 100 * size
-        assert 0 < fixed <= {"evaluation": 3000, "evaluation with temperature": 6000, "calibration pass": 1000}[name]
+def test_bytes_that_a_process_gives_to_the_others(dtype, sizes, tmp_path, monkeypatch):
+    def sent(num_rows):
+        trainer, objects, found = trainer_of(tmp_path, BagOfWords().to(dtype), eval_dataset=rows(num_rows)), [], {}
+        monkeypatch.setattr(
+            evaluation, "gather_object", lambda given: objects.append(len(pickle.dumps(given))) or given
+        )
+
+        def measure(name, action):
+            objects.clear()
+            action()
+            found[name] = sum(objects)
+
+        measure("evaluation", trainer.evaluate)
+        measure("calibration pass", trainer.measure_confidences)
+        trainer.fit_temperature()
+        measure("evaluation with temperature", trainer.evaluate)
+        return found
+
+    less, more = sent(200), sent(1000)
+    for name, size in sizes.items():
+        assert (more[name] - less[name]) / 800 == pytest.approx(size, abs=0.05), name
+        assert 0 < less[name] - 200 * size <= 3000 * (1 + name.endswith("temperature")), name
 
 
 def test_bytes_sent_for_each_class():

@@ -4,8 +4,7 @@ import json
 
 import pytest
 import torch
-from test_focal_trainer import EVAL, trainer_of
-from tiny_models import logits_of, rows, tensors, tiny_bert
+from tiny_models import EVAL, logits_of, rows, tensors, tiny_bert, trainer_of
 
 from hf_focal import fit_vector_scaling, fold_calibration
 from hf_focal.tasks.heads import Head
@@ -22,7 +21,7 @@ def scaled_trainer(tmp_path, method="vector"):
     labels = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(0)).squeeze(1)
     for row, label in zip(MANY, labels.tolist(), strict=True):
         row["labels"] = label
-    trainer = trainer_of(tmp_path, model, other={"eval_dataset": MANY})
+    trainer = trainer_of(tmp_path, model, eval_dataset=MANY)
     return trainer, trainer.fit_calibration(method=method)
 
 

@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
-import transformers
 from metrics import reference
 from peak_memory import peak_bytes
-from tiny_models import settings
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, MobileBertConfig, MobileBertForMaskedLM
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, fit_temperature, fold_temperature
+from hf_focal import fit_temperature
 
 VOCABULARY = 30_522  # of BERT
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 @torch.no_grad()
@@ -28,12 +26,11 @@ def samples(model, count, length):
     return [{"input_ids": row, "labels": of_row} for row, of_row in zip(ids, labels, strict=True)]
 
 
-def trainer_of(folder, vocabulary, count, length, scale, **options):
+def trainer_of(folder, vocabulary, count, length, scale):
     torch.manual_seed(0)
     model = BertForMaskedLM(BertConfig(vocab_size=vocabulary, initializer_range=scale, **SIZES)).eval()
     rows = samples(model, count, length)
-    args = FocalTrainingArguments(**settings(folder, per_device_eval_batch_size=8) | options)
-    return FocalTrainer(model, args, eval_dataset=rows), rows
+    return tiny_models.trainer_of(folder, model, eval_dataset=rows), rows
 
 
 @torch.no_grad()
@@ -71,8 +68,7 @@ def test_the_temperature_is_in_the_saved_weights(tmp_path):
     trainer, rows = trainer_of(tmp_path, 40, 60, 12, 1.0)
     before, labels = masked_tokens(trainer.model, rows)
     temperature = trainer.fit_temperature()
-    exact = fit_temperature(before, labels, "nll").value
-    assert temperature.value == pytest.approx(exact, abs=0.1)
+    assert temperature.value == pytest.approx(fit_temperature(before, labels, "nll").value, abs=0.1)
     trainer.save_calibrated()
     trainer.create_model_card()
     model = AutoModelForMaskedLM.from_pretrained(tmp_path)
@@ -84,46 +80,15 @@ def test_the_temperature_is_in_the_saved_weights(tmp_path):
     assert "It is folded into the weights" in card and "pipeline_tag: fill-mask" in card
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("Bert", {}),
-        ("Roberta", {}),
-        ("DistilBert", {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}),
-        ("ModernBert", {"cls_token_id": 1, "sep_token_id": 2, "num_hidden_layers": 2}),
-        ("Albert", {"embedding_size": 16}),
-        ("Electra", {"embedding_size": 16}),
-        ("DebertaV2", {}),
-    ],
-)
-def test_a_temperature_divides_the_logits(name, sizes, tied):
-    torch.manual_seed(0)
-    model_class = getattr(transformers, f"{name}ForMaskedLM")
-    config = SIZES | SPECIAL | {"vocab_size": 40, "tie_word_embeddings": tied} | sizes
-    model = model_class(model_class.config_class(**config)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    rows = samples(model, 6, 12)
-    before, _ = masked_tokens(model, rows)
-    fold_temperature(model, 1.7)
-    after, _ = masked_tokens(model, rows)
-    torch.testing.assert_close(after, before / 1.7, rtol=1e-4, atol=1e-4)
-
-
 def test_a_head_that_cannot_be_folded_leaves_t_beside_the_model(tmp_path, caplog):
     torch.manual_seed(0)
     sizes = {"intra_bottleneck_size": 16, "embedding_size": 16}
-    model = transformers.MobileBertForMaskedLM(transformers.MobileBertConfig(vocab_size=40, **SIZES, **sizes)).eval()
-    args = FocalTrainingArguments(**settings(tmp_path))
-    trainer = FocalTrainer(model, args, eval_dataset=samples(model, 60, 12))
+    model = MobileBertForMaskedLM(MobileBertConfig(vocab_size=40, **SIZES, **sizes)).eval()
+    trainer = tiny_models.trainer_of(tmp_path, model, eval_dataset=samples(model, 60, 12))
     temperature = trainer.fit_temperature()
     trainer.save_calibrated()
-    (message,) = (
-        record.getMessage() for record in caplog.records if "not in the saved weights" in record.getMessage()
-    )
-    assert "model must call its head once, got MobileBertForMaskedLM" in message
+    assert "not in the saved weights" in caplog.text
+    assert "model must call its head once, got MobileBertForMaskedLM" in caplog.text
     assert (tmp_path / "temperature.json").is_file()
     calibration = AutoModelForMaskedLM.from_pretrained(tmp_path).config.calibration
     assert calibration["temperature"] == temperature.value and calibration["folded"] is False

@@ -4,13 +4,12 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tiny_models import BagOfWords, logits_of, rows, settings, tiny_bert, weights
+from tiny_models import EVAL, BagOfWords, logged, logits_of, tensors, tiny_bert, trainer_of, untimed, weights
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 
-EVAL = rows(21, seed=1)
-# A plain loss, one whose γ depends on the sample, one whose γ changes, one of a whole batch, one with class weights.
-LOSSES = ("cross_entropy", "flsd53", "adafocal", "mmce", "recall")
+# One whose γ depends on the sample, one whose γ changes, one of a whole batch, one with class weights.
+LOSSES = ("flsd53", "adafocal", "mmce", "recall")
 # Transformers' new name and its old one.
 CHECKPOINTING = next(
     field.name
@@ -21,19 +20,9 @@ CHECKPOINTING = next(
 
 def trained(folder, model, loss, **options):
     """A trainer after two epochs of two steps; AdaFocal's γ move between them. The metrics of its evaluation."""
-    args = FocalTrainingArguments(**settings(folder, loss=loss, num_train_epochs=2, learning_rate=0.05, **options))
-    trainer = FocalTrainer(model=model, args=args, train_dataset=rows(16), eval_dataset=EVAL)
+    trainer = trainer_of(folder, model, loss=loss, num_train_epochs=2, learning_rate=0.05, **options)
     trainer.train()
-    return trainer, trainer.evaluate()
-
-
-def losses(trainer):
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-def floats(metrics):
-    """The metrics that do not tell the time."""
-    return {name: value for name, value in metrics.items() if "runtime" not in name and "per_s" not in name}
+    return trainer, untimed(trainer.evaluate())
 
 
 @pytest.fixture
@@ -65,7 +54,7 @@ def test_autocast_to_bfloat16(loss, dtypes, tmp_path):
     # accelerate hands the model's bfloat16 logits on as float32.
     assert dtypes == {(torch.float32, True, torch.float32)}
     assert weights(mixed.model).dtype == torch.float32
-    assert losses(mixed) == pytest.approx(losses(full), rel=0.02)
+    assert logged(mixed) == pytest.approx(logged(full), rel=0.02)
     start = weights(tiny_bert().float())
     moved, expected_move = weights(mixed.model) - start, weights(full.model) - start
     assert expected_move.norm() > 0.01
@@ -76,14 +65,12 @@ def test_autocast_to_bfloat16(loss, dtypes, tmp_path):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_evaluation_of_a_bfloat16_model(loss, dtypes, tmp_path):
-    args = FocalTrainingArguments(**settings(tmp_path, loss=loss, bf16_full_eval=True))
-    trainer = FocalTrainer(model=tiny_bert().float(), args=args, eval_dataset=EVAL)
+    trainer = trainer_of(tmp_path, tiny_bert().float(), loss=loss, bf16_full_eval=True)
     metrics = trainer.evaluate()
     assert dtypes == {(torch.bfloat16, True, torch.float32)}
     # The logits themselves are bfloat16's; what is computed from them is as exact as from any other logits.
     logits = logits_of(tiny_bert().bfloat16(), EVAL)
-    labels = torch.tensor([row["labels"] for row in EVAL])
-    nll = torch.nn.functional.cross_entropy(logits.double(), labels)
+    nll = torch.nn.functional.cross_entropy(logits.double(), tensors(EVAL)[1])
     assert metrics["eval_nll"] == pytest.approx(nll.item(), rel=1e-6)
 
 
@@ -96,7 +83,7 @@ def test_a_compiled_model_trains_as_itself(loss, tmp_path):
     compiled, metrics = trained(tmp_path, BagOfWords(), loss, torch_compile=True, torch_compile_backend="aot_eager")
     assert isinstance(compiled.model_wrapped, torch._dynamo.OptimizedModule)
     torch.testing.assert_close(weights(compiled.model), weights(plain.model), rtol=0, atol=1e-12)
-    assert floats(metrics) == pytest.approx(floats(expected), rel=0, abs=1e-12)
+    assert metrics == pytest.approx(expected, rel=0, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -115,4 +102,4 @@ def test_recomputed_activations_change_nothing(loss, tmp_path):
     saving, metrics = trained(tmp_path, model(True), loss, **{CHECKPOINTING: True})
     assert calls[True] == calls[False] + 4  # once more for each step
     assert torch.equal(weights(saving.model), weights(plain.model))
-    assert floats(metrics) == floats(expected)
+    assert metrics == expected

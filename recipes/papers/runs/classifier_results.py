@@ -15,9 +15,8 @@ from hf_focal.losses import hits_and_counts
 from hf_focal.metrics import CalibrationMetrics, ConfusionMatrix
 from hf_focal.reports import RunResult, results_table
 from hf_focal.reports.markdown_tables import RESULTS_LEGEND
-from hf_focal.tasks.heads import Head
+from hf_focal.tasks.heads import Head, label_names_of
 from hf_focal.trainer import FocalTrainer, gamma_history
-from hf_focal.trainer.state_and_saving import label_names_of
 
 from ..data.generated_topic_sets import true_label_errors
 from ..data.generated_topics import true_errors
