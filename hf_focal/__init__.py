@@ -47,6 +47,11 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import root_mean_squared_calibration_error as root_mean_squared_calibration_error
     from .metrics import smooth_calibration_error as smooth_calibration_error
     from .reports import reliability_diagram as reliability_diagram
+    from .scores import apply_correction as apply_correction
+    from .scores import calibrate_scores as calibrate_scores
+    from .scores import evaluate_scores as evaluate_scores
+    from .scores import load_correction as load_correction
+    from .scores import read_scores as read_scores
     from .tasks.input_encoding import input_length as input_length
     from .tasks.splits import load_splits as load_splits
     from .trainer import FocalSeq2SeqTrainer as FocalSeq2SeqTrainer
@@ -76,6 +81,7 @@ _NAMES = {
         *("brier_score", "mean_entropy", "negative_log_likelihood"),
     ),
     "reports": ("reliability_diagram",),
+    "scores": ("apply_correction", "calibrate_scores", "evaluate_scores", "load_correction", "read_scores"),
     "tasks.input_encoding": ("input_length",),
     "tasks.splits": ("load_splits",),
     "trainer": (

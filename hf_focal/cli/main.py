@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         with _one_gpu():
             _run(command, arguments)
     except (ValueError, OSError) as error:
-        if command in ("evaluate", "calibrate"):
+        if command in ("evaluate", "calibrate", "apply"):
             from ..validation import InputError
 
             if not isinstance(error, InputError):  # a bug, which keeps its traceback
@@ -80,10 +81,37 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         print("\n".join(run.describe() for run in runs))
         verb = "Replaced" if Path(arguments["output"]).exists() else "Written to"
         print(f"{verb} {comparison_page(arguments['folders'], arguments['output'])}")
+    elif command == "apply":
+        from ..scores import apply_correction
+
+        rows = apply_correction(**arguments)
+        print(f"Written to {arguments['output']}: {rows:,} rows with calibrated probabilities")
+    elif "scores" in arguments:
+        from ..scores import calibrate_scores, evaluate_scores
+
+        function = evaluate_scores if command == "evaluate" else calibrate_scores
+        _check_score_options(function, arguments)
+        _measure(function, arguments)
     else:
         from ..evaluation import calibrate_model, evaluate_model
 
+        if missing := [
+            name for name, given in (("MODEL", "model"), ("--dataset", "dataset")) if given not in arguments
+        ]:
+            OneLineParser(prog=f"hf-focal {command}").error(
+                f"the following arguments are required: {', '.join(missing)}, or --scores"
+            )
         _measure(evaluate_model if command == "evaluate" else calibrate_model, arguments)
+
+
+def _check_score_options(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Raise `InputError` for an option that is for models and their data, not for tables of scores."""
+    from ..scores import read_scores
+    from ..validation import InputError
+
+    known = {name for of in (function, read_scores) for name in signature(of).parameters}
+    if others := sorted(arguments.keys() - known):
+        raise InputError(others[0], f"must be absent with scores, got {arguments[others[0]]!r}")
 
 
 def describe_losses() -> str:
@@ -200,6 +228,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--coverage", type=float, metavar="C", help="find the threshold that answers C of the data")
     evaluate.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
     evaluate.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
+    evaluate.add_argument(
+        "--reference", metavar="FILE", help="an earlier table of scores: has the calibration changed?"
+    )
     calibrate = commands.add_parser("calibrate", help="fit a correction of a trained model, and fold it in", **options)
     calibrate.add_argument("--split", help="the split of a dataset to fit T to [validation]")
     calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
@@ -212,6 +243,12 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")
+    calibrate.add_argument("--test_scores", metavar="FILE", help="the table of scores to measure on [the same one]")
+    apply = commands.add_parser("apply", help="add calibrated probabilities to a file of scores")
+    apply.add_argument("correction", metavar="CORRECTION", help="the correction.json that calibrate --scores wrote")
+    apply.add_argument("scores", metavar="SCORES", help="a csv, tsv, json, jsonl or parquet file of scores")
+    apply.add_argument("--output", metavar="FILE", required=True, help="a new csv, tsv, jsonl or parquet file")
+    apply.add_argument("--score_column", metavar="COLUMN", default=None, help="as for evaluate")
     report = commands.add_parser("report", help="put several runs on one page")
     report.add_argument("folders", metavar="DIR", nargs="+", help="the folder of a run, a report or a comparison")
     report.add_argument("--output", metavar="PAGE", default="report.html", help="the file [%(default)s]")
@@ -221,9 +258,20 @@ def _parser() -> argparse.ArgumentParser:
 def _model_and_data() -> argparse.ArgumentParser:
     """Return a parser of the arguments that `evaluate` and `calibrate` share."""
     parser = OneLineParser(add_help=False, argument_default=argparse.SUPPRESS)
-    parser.add_argument("model", metavar="MODEL", help="a Hub id or a folder")
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a Hub id or a folder; absent with --scores")
     data = "a csv, json, jsonl or parquet file, or name[:configuration[:split]] of a dataset"
-    parser.add_argument("--dataset", metavar="DATA", required=True, help=data)
+    parser.add_argument("--dataset", metavar="DATA", help=data)
+    of_scores = parser.add_argument_group("a table of scores instead of a model and data")
+    for name, metavar, help in (
+        ("scores", "FILE", "a csv, tsv, json, jsonl, parquet, npz or npy file of scores and labels"),
+        ("score_column", "COLUMN", "its column of scores, or the beginning of the names of one for each class"),
+        ("kind", "KIND", "what they are: logits, probabilities or confidence [told by the column's name or values]"),
+        ("correct_column", "COLUMN", "for confidences, the column that says whether a prediction is right [correct]"),
+        ("group", "COLUMN", "measure the samples of each value of this column"),
+    ):
+        of_scores.add_argument(f"--{name}", metavar=metavar, help=help)
+    names = "the names of the classes in the order of the scores, separated by commas"
+    of_scores.add_argument("--classes", metavar="NAMES", type=lambda text: tuple(text.split(",")), help=names)
     parser.add_argument("--task", help=f"one of {', '.join(TASKS)} [from the model's config]")
     parser.add_argument("--batch_size", type=int, metavar="N", help="samples per batch on each device [16]")
     parser.add_argument("--num_bins", type=int, metavar="N", help="bins of the calibration errors [15]")

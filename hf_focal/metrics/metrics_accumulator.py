@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..validation import Array, InputError, ProbabilityEvidence, check_count, check_fraction
+from ..validation import Array, InputError, ProbabilityEvidence, check_confidences, check_count, check_fraction
 from .bins import (
     NUM_CELLS,
     add_to_cells,
@@ -23,7 +23,7 @@ from .bins import (
 from .bootstrap_intervals import resampled_errors
 from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
-from .sample_scores import SampleBlock, read_samples
+from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
 from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for
 
 # What is summed over the samples, separately over incorrect and correct ones.
@@ -112,6 +112,15 @@ class CalibrationMetrics:
         """Add probabilities (..., K), in [0, 1] and summing to 1 up to their dtype's rounding, and labels (...)."""
         self._update("probabilities", probabilities, labels)
 
+    def update_from_confidences(self, confidence: Array, correct: Array) -> None:
+        """Add confidences (N,) and whether each prediction is correct (N,), with ``classwise=False``.
+
+        `compute` then returns NaN for what needs the probabilities of all classes: nll, brier, and entropy.
+        """
+        if self.classwise:
+            raise InputError("classwise", "must be False for confidences, which are not scores of classes, got True")
+        self._add(iter([ConfidenceBlock(*check_confidences(confidence, correct))]), 0)
+
     def _update(self, inputs: str, scores: Array, labels: Array) -> None:
         # The batch gets its own object, so a batch that raises halfway leaves nothing behind.
         batch = CalibrationMetrics(**{name: getattr(self, name) for name in _SETTINGS})
@@ -121,7 +130,7 @@ class CalibrationMetrics:
         (self._evidence + batch._evidence).refuse("use update_from_probabilities")
         self.merge(batch)
 
-    def _add(self, blocks: Iterator[SampleBlock], num_classes: int) -> None:
+    def _add(self, blocks: Iterator[SampleBlock | ConfidenceBlock], num_classes: int) -> None:
         cells = None
         for block in blocks:
             confidence, correct = block.confidence, block.correct
@@ -130,7 +139,7 @@ class CalibrationMetrics:
             table = torch.stack([column.double() for column in columns])
             of_sides = [table.masked_fill(other_side, 0).sum(1) for other_side in (correct, ~correct)]
             sums = {"scores": torch.stack(of_sides).cpu().numpy()}
-            if self.classwise:
+            if self.classwise and isinstance(block, SampleBlock):
                 if cells is None:
                     cells = confidence.new_zeros(num_classes, self.num_bins, dtype=torch.float64)
                 add_to_cells(cells, block.probabilities, block.labels)

@@ -27,6 +27,14 @@ _CPU_BLOCK = 2**18
 _DEVICE_BLOCK = 2**24
 
 
+class ConfidenceBlock:
+    """A block of N samples of which only the confidence (N,) and the hit (N,) are known; the other scores are NaN."""
+
+    def __init__(self, confidence: Tensor, correct: Tensor) -> None:
+        self.confidence, self.correct, self.doubt = confidence, correct, 1 - confidence
+        self.nll = self.brier = self.entropy = self.in_top5 = torch.full_like(confidence, math.nan)
+
+
 class SampleBlock:
     """A block of N samples with scores (N, K) and labels (N,). The properties are computed when they are first used.
 

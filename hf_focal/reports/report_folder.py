@@ -9,7 +9,7 @@ from .gamma_figure import gamma_heatmap
 from .markdown_tables import escaped, label_table, results_table
 from .reliability_figures import comparison_figure, reliability_diagram
 from .run_results import RunResult, known_loss, worst_labels
-from .text_summary import decision_lines
+from .text_summary import decision_lines, group_table
 
 _DIAGRAMS = ("reliability_before.png", "reliability_after.png", "reliability_labels.png")
 
@@ -27,7 +27,8 @@ def write_report(folder: str | Path, result: RunResult) -> list[Path]:
     """
     decisions = "".join(f"\n{escaped(line)}\n" for line in decision_lines(result.details))
     labels = f"\n{label_table(result)}" if "labels" in result.details else ""
-    paths = write_run_files(Path(folder), result, results_table([result]) + labels + decisions)
+    groups = f"\n{group_table(result.details['groups'])}" if "groups" in result.details else ""
+    paths = write_run_files(Path(folder), result, results_table([result]) + labels + groups + decisions)
     result.save(Path(folder, "metrics.json"))
     return [*paths, Path(folder, "metrics.json")]
 

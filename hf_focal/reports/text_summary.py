@@ -6,7 +6,7 @@ from typing import Any
 from ..calibration.cross_fitting import scaling_name
 from ..tasks.task import unit_of
 from .base_rate_warnings import base_rate_warnings
-from .markdown_tables import format_interval, format_number
+from .markdown_tables import columns_table, format_interval, format_number
 from .run_results import RunResult
 
 # Key of `CalibrationMetrics.compute()`, title, factor, decimals.
@@ -47,10 +47,13 @@ def summary(result: RunResult) -> str:
     if result.pre_intervals:
         lines.append("[low, high]: 95% bootstrap interval of the ECE.")
     lines += decision_lines(details)
+    if "groups" in details:
+        lines += ["", group_table(details["groups"])]
     if fitted and details.get("fitted_on") == details["measured_on"]:
+        options = "--test_scores" if details["task"] == "scores" else "--test_split or --test_dataset"
         lines.append(
             f"{fitted.capitalize()} was fitted on these same {unit}, so the results after {fitted} are optimistic. "
-            "For unbiased results, split them, and pass one part as the test set (--test_split or --test_dataset)."
+            f"For unbiased results, split them, and pass one part as the test set ({options})."
         )
     elif all(result.post[name] > result.pre[name] for name in ("ece", "nll")):
         lines.append(
@@ -85,6 +88,14 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             for name, title in (("nll", "NLL"), ("brier", "Brier score"))
             for parts in [fit["decomposition"][name]]
         ]
+    if drift := details.get("drift"):
+        before, now = 100 * drift["before"], 100 * drift["now"]
+        changed = drift["p_value"] < 0.05
+        verdict = "the calibration has changed: fit the correction again" if changed else "no change is shown"
+        lines.append(
+            f"Smooth ECE {before:.2f}% in {drift['reference']}, {now:.2f}% now (p = {drift['p_value']:.3f}, "
+            f"permutation test): {verdict}."
+        )
     if threshold := details.get("threshold"):
         lines.append(
             f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g}% of the samples, "
@@ -93,6 +104,21 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"{threshold['num_samples']:,} samples of {threshold['chosen_on']})."
         )
     return lines
+
+
+def group_table(groups: Mapping[str, Any]) -> str:
+    """Format a table of groups, the one with the largest ECE first; `groups` is a result's `details["groups"]`."""
+    rows = [
+        [
+            name,
+            f"{count:,}",
+            *(format_number(share, 100, 2) for share in (error, gap)),
+            f"{format_number(ece, 100, 2)}{format_interval((low, high), 100, 2)}",
+        ]
+        for name, count, error, gap, ece, low, high in zip(*groups.values(), strict=True)
+    ]
+    titles = ["group", "samples", "error %", "confidence - accuracy %", "ECE %"]
+    return columns_table(titles, [*zip(*rows, strict=True)])
 
 
 def metrics_table(result: RunResult) -> str:

@@ -1,0 +1,6 @@
+"""Measurement and correction of scores that are in a file or a table, whatever model they come from."""
+
+from .score_evaluation import apply_correction, calibrate_scores, evaluate_scores, load_correction
+from .score_table import ScoreTable, read_scores
+
+__all__ = ["ScoreTable", "apply_correction", "calibrate_scores", "evaluate_scores", "load_correction", "read_scores"]

@@ -1,0 +1,323 @@
+"""Measurement, correction, and comparison of tables of scores: `hf-focal evaluate --scores` and the like."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pyarrow import csv
+
+from ..calibration import Correction, Temperature, correction_from_dict, fit_calibration
+from ..evaluation.output_folder import disk_errors, new_folder
+from ..metrics import CalibrationMetrics
+from ..metrics.kernel_smoothing import smooth_error
+from ..reports import RunResult, comparison_page, write_report
+from ..reports.run_results import write_json
+from ..validation import InputError
+from .score_table import ScoreTable, read_scores, score_batches
+
+FORMAT, VERSION = "hf_focal correction", 1
+_ROWS = 100_000  # samples in a batch
+_MOST_CLASSES = 1000  # with more, no classwise ECE
+_MOST_GROUPS = 50
+_COMPARED, _PERMUTATIONS = 20_000, 999  # samples of each table at most, and permutations, when two tables are compared
+
+
+def evaluate_scores(
+    scores: Any,
+    *,
+    reference: Any = None,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Measure the calibration of scores with labels, whatever model they come from.
+
+    Args:
+        scores: a file or a table, as for `read_scores`.
+        reference: an earlier table of the same model; the result then says whether the calibration has changed since.
+        num_bins: bins of the calibration errors.
+        output: a new or empty folder; the report is written to its subfolder ``report``, and its page to
+            ``report.html``.
+        on_result: a function that is called with the result before anything is written.
+        **columns: arguments of `read_scores`: names of columns, and what they hold. With `group`, the result has the
+            calibration of each group in `details["groups"]`.
+
+    Raises:
+        InputError: the table or an argument is wrong; the message is one line.
+    """
+    with new_folder(output):
+        table = read_scores(scores, **columns)
+        details: dict[str, Any] = {"notes": [*table.notes], "groups": _by_group(table, num_bins)}
+        if reference is not None:
+            details["drift"] = _drift(table, read_scores(reference, name="reference", **columns))
+        metrics = _measured(table, num_bins)
+        result = _result(table, None, metrics, None, {k: v for k, v in details.items() if v or k == "notes"})
+        _report(output, result, on_result)
+    return result
+
+
+def calibrate_scores(
+    scores: Any,
+    *,
+    test_scores: Any = None,
+    calibration: str = "auto",
+    per_label: bool = False,
+    num_bins: int = 15,
+    output: str | Path | None = None,
+    on_result: Callable[[RunResult], None] | None = None,
+    **columns: Any,
+) -> RunResult:
+    """Fit a correction to scores with labels, measure it, and save it as ``correction.json``.
+
+    Args:
+        scores, num_bins, on_result, **columns: as in `evaluate_scores`.
+        test_scores: the table to measure on; by default `scores`, so the results are optimistic.
+        calibration, per_label: the `method` and `per_label` of `fit_calibration`.
+        output: a new or empty folder for ``correction.json``, which `load_correction` and `apply_correction` read, and
+            the report.
+
+    Raises:
+        InputError: as in `evaluate_scores`; or the scores are confidences, which do not tell the other classes'
+            probabilities.
+    """
+    with new_folder(output):
+        table = read_scores(scores, **columns)
+        test = table
+        if test_scores is not None:
+            given = columns | ({"floor": table.floor} if table.floor else {})
+            test = read_scores(test_scores, name="test_scores", **given)
+        if "confidence" in (table.kind, test.kind):
+            raise InputError("scores", f"must have the scores of all classes, got confidences in {table.source}")
+        shapes = table.scores.shape[1], test.scores.shape[1]
+        if shapes[0] != shapes[1] or table.link != test.link:
+            raise InputError("test_scores", f"must have scores of {shapes[0]} classes like scores, got {shapes[1]}")
+        fit = fit_calibration(
+            table.scores, table.known_labels, calibration, link=table.link, per_label=per_label, num_bins=num_bins
+        )
+        correction = fit.correction
+        after = _measured(test, num_bins, correction)
+        details = {
+            "notes": [*dict.fromkeys([*table.notes, *test.notes])],
+            "calibration": fit.to_dict(),
+            "fitted_on": table.source,
+        }
+        if groups := _by_group(test, num_bins, correction):
+            details["groups"] = groups
+        temperature = correction if isinstance(correction, Temperature) else None
+        result = _result(test, temperature, _measured(test, num_bins), after, details)
+        _report(output, result, on_result)
+        if output is not None:
+            saved = {
+                "format": FORMAT,
+                "version": VERSION,
+                "link": table.link,
+                "classes": [*table.classes],
+                "scores": "probabilities" if table.floor else "logits",
+                "floor": table.floor,
+                "num_samples": fit.num_samples,
+                "correction": correction.to_dict(),
+            }
+            with disk_errors(output, result):
+                write_json(Path(output) / "correction.json", saved)
+    return result
+
+
+def load_correction(path: str | Path) -> Correction:
+    """Read the correction in a file that `calibrate_scores` wrote; its `apply` corrects logits (..., K).
+
+    Logits of probabilities p are log p with a softmax, and log p - log(1 - p) with a sigmoid.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
+    return correction_from_dict(_read_correction(path)["correction"])
+
+
+def apply_correction(correction: str | Path, scores: str | Path, output: str | Path, **columns: Any) -> int:
+    """Correct the scores in a file, in batches, and write the file with the calibrated probabilities added.
+
+    The new columns are ``calibrated_<class>``, or one column ``calibrated`` for one score or unnamed classes.
+
+    Args:
+        correction: the file ``correction.json``.
+        scores: a csv, tsv, json, jsonl, or parquet file; labels are not needed.
+        output: the file to write, which ends in .csv, .tsv, .jsonl, or .parquet, and must not exist.
+        **columns: the `score_column` of `read_scores`.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        InputError: a file or a row is wrong.
+    """
+    saved, source, target = _read_correction(correction), Path(scores), Path(output)
+    fitted = correction_from_dict(saved["correction"])
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".tsv", ".jsonl", ".parquet"):
+        raise InputError("output", f"must end in .csv, .tsv, .jsonl or .parquet, got {str(target)!r}")
+    if target.exists():
+        raise InputError("output", f"must be a new file, got {str(target)!r}")
+    given = {"kind": saved["scores"], "floor": saved["floor"] or None, "classes": saved["classes"], **columns}
+    if not source.is_file():
+        raise InputError("scores", f"must be an existing file, got {str(source)!r}")
+    rows, writer = 0, None
+    part = target.with_name(f"{target.name}.part")
+    try:
+        for batch in score_batches(source, _ROWS):
+            table = read_scores(batch, needs_labels=False, **given)
+            logits = torch.from_numpy(fitted.apply(table.scores))
+            probabilities = logits.sigmoid() if saved["link"] == "sigmoid" else logits.softmax(1)
+            batch = _with_columns(batch, probabilities.numpy(), saved["classes"], suffix)
+            writer = _writer(part, suffix, batch.schema) if writer is None else writer
+            writer(batch)
+            rows += len(batch)
+        if writer is None:
+            raise InputError("scores", f"must have rows, got none in {str(source)!r}")
+        writer(None)
+        part.rename(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return rows
+
+
+def _read_correction(path: str | Path) -> dict[str, Any]:
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r}: {error}") from error
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise InputError("correction", f"must be a file that calibrate wrote, got {str(path)!r} without its format")
+    if saved.get("version") != VERSION:
+        version = saved.get("version")
+        raise InputError("correction", f"must have version {VERSION}, got {version!r} in {str(path)!r}")
+    if missing := {"link", "classes", "scores", "floor", "correction"} - saved.keys():
+        raise InputError("correction", f"must have {', '.join(sorted(missing))}, got {str(path)!r} without it")
+    return saved
+
+
+def _with_columns(batch: pa.Table, probabilities: np.ndarray, classes: list[str], suffix: str) -> pa.Table:
+    if probabilities.shape[1] == 1:
+        return batch.append_column("calibrated", pa.array(probabilities[:, 0]))
+    if not classes and suffix in (".parquet", ".jsonl"):
+        flat = pa.array(np.ascontiguousarray(probabilities).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, probabilities.shape[1]).cast(pa.list_(pa.float64()))
+        return batch.append_column("calibrated", lists)
+    for number, column in enumerate(probabilities.T):
+        name = classes[number] if classes else str(number)
+        batch = batch.append_column(f"calibrated_{name}", pa.array(np.ascontiguousarray(column)))
+    return batch
+
+
+def _writer(path: Path, suffix: str, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    """Return a function that writes a batch, or closes the file if it is given None."""
+    if suffix == ".jsonl":
+        file = path.open("w", encoding="utf-8")
+
+        def write_lines(batch: pa.Table | None) -> None:
+            if batch is None:
+                file.close()
+            else:
+                file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
+
+        return write_lines
+    options = csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+    made = (
+        pq.ParquetWriter(path, schema) if suffix == ".parquet" else csv.CSVWriter(path, schema, write_options=options)
+    )
+    return lambda batch: made.close() if batch is None else made.write_table(batch)
+
+
+def _measured(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> CalibrationMetrics:
+    if table.kind == "confidence":
+        metrics = CalibrationMetrics(num_bins, classwise=False)
+        metrics.update_from_confidences(table.scores, table.known_labels)
+        return metrics
+    metrics = CalibrationMetrics(num_bins, classwise=table.scores.shape[1] <= _MOST_CLASSES, link=table.link)
+    for start in range(0, len(table.scores), _ROWS):
+        logits = table.scores[start : start + _ROWS]
+        logits = logits if correction is None else correction.apply(logits)
+        metrics.update(logits, table.known_labels[start : start + _ROWS])
+    return metrics
+
+
+def _result(
+    table: ScoreTable,
+    temperature: Temperature | None,
+    before: CalibrationMetrics,
+    after: CalibrationMetrics | None,
+    details: dict[str, Any],
+) -> RunResult:
+    name = Path(table.source).stem
+    details = {"model": name, "task": "scores", "options": {}, "measured_on": table.source, **details}
+    result = RunResult.of(name, temperature, before, after, details=details, label_names=table.classes)
+    if table.kind == "confidence":
+        result.details["notes"].append("confidences alone give no NLL, Brier score, or classwise error")
+        result = replace(result, pre=_known(result.pre), post=_known(result.post))
+    return result
+
+
+def _known(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not np.isnan(value) or name == "nll"}
+
+
+def _report(output: str | Path | None, result: RunResult, on_result: Callable[[RunResult], None] | None) -> None:
+    if on_result is not None:
+        on_result(result)
+    if output is not None:
+        with disk_errors(output, result):
+            write_report(Path(output) / "report", result)
+            comparison_page([Path(output) / "report"], Path(output) / "report.html")
+
+
+def _by_group(table: ScoreTable, num_bins: int, correction: Correction | None = None) -> dict[str, Any]:
+    """Return lists of the groups' "name", "num_samples", "error", and ECE with its interval, the worst group first."""
+    if table.groups is None:
+        return {}
+    names = np.unique(table.groups)
+    if len(names) > _MOST_GROUPS:
+        raise InputError("group", f"must have at most {_MOST_GROUPS} different values, got {len(names)}")
+    rows = []
+    for name in names:
+        metrics = _measured(table.select(table.groups == name), num_bins, correction)
+        values, (low, high) = metrics.compute(), metrics.bootstrap().get("ece", (np.nan, np.nan))
+        gap = values.get("confidence", np.nan) - values.get("accuracy", np.nan)
+        rows.append(
+            (str(name), int(values["num_samples"]), values.get("error", np.nan), gap, values["ece"], low, high)
+        )
+    rows.sort(key=lambda row: -row[4])
+    columns = ("name", "num_samples", "error", "gap", "ece", "ece_low", "ece_high")
+    return {column: [row[i] for row in rows] for i, column in enumerate(columns)}
+
+
+def _drift(table: ScoreTable, reference: ScoreTable) -> dict[str, float | int | str]:
+    """Compare the smooth ECE of two tables by a permutation test: which table a sample is from is drawn anew."""
+    rng, samples = np.random.default_rng(0), []
+    for part in (table, reference):
+        confidence, correct = (of.numpy().astype(float) for of in _measured(part, 15).samples())
+        rows = rng.permutation(len(confidence))[:_COMPARED]
+        samples.append((confidence[rows], correct[rows]))
+    size = len(samples[0][0])
+    confidence, correct = (np.concatenate([part[i] for part in samples]) for i in (0, 1))
+
+    def error(rows: np.ndarray) -> float:
+        return smooth_error(np.stack([np.ones(len(rows)), confidence[rows], correct[rows]]))
+
+    def difference(order: np.ndarray) -> float:
+        return abs(error(order[:size]) - error(order[size:]))
+
+    rows = np.arange(len(confidence))
+    seen = difference(rows)
+    larger = sum(difference(rng.permutation(rows)) >= seen for _ in range(_PERMUTATIONS))
+    return {
+        "reference": reference.source,
+        "before": error(rows[size:]),
+        "now": error(rows[:size]),
+        "p_value": (larger + 1) / (_PERMUTATIONS + 1),
+    }

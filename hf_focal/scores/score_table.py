@@ -1,0 +1,363 @@
+"""Tables of scores and labels: which columns hold them, and what is wrong with a row."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+from pyarrow import json as pa_json
+
+from ..validation import InputError
+
+FORMATS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".npz", ".npy")
+# The column names that are recognized, and what such columns hold. A name that ends in _ is the beginning of the names
+# of one column for each class.
+_SCORES = {
+    **dict.fromkeys(("logits", "logit", "predictions", "logit_", "logits_"), "logits"),
+    **dict.fromkeys(("probabilities", "probability", "probs", "prob", "prob_", "probability_"), "probabilities"),
+    **{"scores": "", "score": "", "score_": "", "confidence": "confidence"},  # "": the values tell
+}
+_LABELS = ("label", "labels", "label_ids", "target", "y")
+_MOST_DECIMALS = 8  # numbers with more are not taken for rounded ones
+_FLOOR = 1e-12  # the smallest probability of a class, unless the probabilities are rounded
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores and labels of N samples.
+
+    Attributes:
+        source: the name of the table in errors and reports.
+        kind: what `scores` are: "logits" or, without the scores of the classes, "confidence". Probabilities become
+            logits by their logarithm, or by log p - log(1 - p) with a sigmoid.
+        scores: (N, K) or, for confidences, (N,), float64 (float32 if all were given so).
+        labels: (N,) int64; with a sigmoid (N, K) float64, each 0, 1, or NaN for unknown; for confidences (N,) bool,
+            whether the prediction is correct; None if the table has none.
+        link: "softmax", or "sigmoid" for one score or several labels per sample.
+        classes: the names of the classes or labels; () if they have none.
+        groups: the values of the column of groups, as strings, (N,); None without one.
+        notes: what a reader of the results should know of the scores.
+        floor: the smallest probability of a class, by which 0 was replaced; 0 if logits were given.
+    """
+
+    source: str
+    kind: str
+    scores: np.ndarray
+    labels: np.ndarray | None
+    link: str = "softmax"
+    classes: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    floor: float = 0.0
+
+    @property
+    def known_labels(self) -> np.ndarray:
+        if self.labels is None:
+            raise InputError(self.source, "must have labels, got none")
+        return self.labels
+
+    def select(self, rows: np.ndarray) -> "ScoreTable":
+        """Return the samples at the indices, or where the mask is True."""
+        parts: dict[str, Any] = {
+            name: None if (of := getattr(self, name)) is None else of[rows] for name in ("labels", "groups")
+        }
+        return replace(self, scores=self.scores[rows], **parts)
+
+
+def read_scores(
+    scores: Any,
+    *,
+    score_column: str | None = None,
+    label_column: str | None = None,
+    correct_column: str = "correct",
+    group: str | None = None,
+    classes: Sequence[str] = (),
+    kind: str | None = None,
+    floor: float | None = None,
+    needs_labels: bool = True,
+    name: str = "scores",
+) -> ScoreTable:
+    """Read scores and labels from a file or a table.
+
+    Args:
+        scores: a csv, tsv, json, jsonl, parquet, npz, or npy file; a pandas DataFrame; a pyarrow Table; a `datasets`
+            Dataset; or a mapping from names to columns.
+        score_column: the column of the scores: lists with a number for each class, or one number (of a yes/no model);
+            or the beginning of the names of one column for each class, as prob_ for prob_cat and prob_dog. By default,
+            the first of logits, logit_…, probabilities, probs, prob_…, scores, score_…, score, probability, and
+            confidence (with `correct_column`).
+        label_column: the column of labels: numbers, names of classes, or for several labels lists of them or of a 0 or
+            1 for each label; by default the first of label, labels, label_ids, target, and y.
+        correct_column: the column that says whether the prediction is correct, for confidences.
+        group: a column whose values form groups, such as languages or months.
+        classes: the names of the classes in the order of the scores, if neither columns nor numbers tell.
+        kind: "logits", "probabilities", or "confidence"; by default, the column's name or values tell.
+        floor: what replaces a probability of 0; by default half a unit of the last decimal of rounded probabilities,
+            or else 1e-12.
+        needs_labels: whether a table without labels is an error.
+        name: the argument's name in errors.
+
+    Raises:
+        InputError: the file, a column, or a row is wrong; the message names the line of the file or the row.
+    """
+    source, table, first_line = _load(name, scores)
+    beginning, columns, found = _score_columns(name, table, score_column, kind)
+    values = _numbers(name, table, columns)
+    if found == "confidence":
+        correct = _column(name, table, "correct_column", correct_column) if needs_labels else None
+        read = ScoreTable(source, "confidence", values, None if correct is None else correct.astype(bool))
+        _check_rows(name, source, first_line, (values < 0) | (values > 1) | np.isnan(values), values, "within [0, 1]")
+        return replace(read, groups=_groups(name, table, group))
+    if values.ndim == 1:
+        values = values[:, None]
+    classes = tuple(classes) or tuple(column.removeprefix(beginning) for column in columns if len(columns) > 1)
+    if classes and len(classes) != values.shape[1] and not (values.shape[1] == 1 and len(classes) == 2):
+        raise InputError("classes", f"must name the {values.shape[1]} scores of each sample, got {list(classes)}")
+    label_column = label_column or next((column for column in _LABELS if column in table.column_names), None)
+    if label_column is None and needs_labels:
+        raise InputError("label_column", f"must name a column of {source}, {table.column_names}, got None")
+    raw = None if label_column is None else _chunk(table, name, "label_column", label_column)
+    several = raw is not None and _is_lists(raw)
+    link = "sigmoid" if values.shape[1] == 1 or several else "softmax"
+    labels = None if raw is None else _labels(str(label_column), source, first_line, raw, values.shape[1], classes)
+    notes: tuple[str, ...] = ()
+    if not np.isfinite(values).all() and found != "logits":
+        _check_rows(name, source, first_line, ~np.isfinite(values).all(1), values, "finite")
+    _check_rows(name, source, first_line, np.isnan(values).any(1), values, "numbers, not NaN")
+    if not found:
+        found = "probabilities" if values.min(initial=0) >= 0 and values.max(initial=0) <= 1 else "logits"
+        notes += (f"the scores of {source} are taken as {found}",)
+    if found == "probabilities":
+        values, floor, of_rounding = _logits(name, source, first_line, values, link, floor)
+        notes += of_rounding
+    groups = _groups(name, table, group)
+    return ScoreTable(source, "logits", values, labels, link, classes, groups, notes, floor or 0.0)
+
+
+def _load(name: str, scores: Any) -> tuple[str, pa.Table, int]:
+    """Return the name of the table in errors, the table, and the number of the line of its first row."""
+    if not isinstance(scores, str | Path):
+        try:
+            if isinstance(scores, Mapping):
+                return name, pa.table({column: _arrow(values) for column, values in scores.items()}), 0
+            if hasattr(scores, "with_format") and hasattr(scores, "features"):  # a Dataset
+                return name, scores.with_format("arrow")[:], 0
+            return name, scores if isinstance(scores, pa.Table) else pa.Table.from_pandas(scores), 0
+        except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+            given = type(scores).__name__
+            raise InputError(name, f"must be a file, a DataFrame, or columns, got a {given}: {error}") from error
+    path = Path(scores)
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise InputError(name, f"must end in {', '.join(FORMATS)}, got {str(path)!r}")
+    if not path.is_file():
+        raise InputError(name, f"must be an existing file, got {str(path)!r}")
+    try:
+        return path.name, _read(path, kind), {".csv": 2, ".tsv": 2, ".jsonl": 1}.get(kind, 0)
+    except (pa.ArrowException, ValueError, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            name, f"must be a {kind[1:]} file with a column for each part, got {str(path)!r}: {reason}"
+        ) from error
+
+
+def _read(path: Path, kind: str) -> pa.Table:
+    if kind in (".csv", ".tsv"):
+        quoted = csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",", newlines_in_values=False)
+        return csv.read_csv(path, parse_options=quoted, convert_options=csv.ConvertOptions(strings_can_be_null=False))
+    if kind == ".parquet":
+        return pq.read_table(path)
+    if kind == ".jsonl":
+        return pa_json.read_json(path, read_options=pa_json.ReadOptions(block_size=16 << 20))
+    if kind == ".json":
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return pa.table(rows) if isinstance(rows, dict) else pa.Table.from_pylist(rows)
+    loaded = np.load(path, allow_pickle=False)
+    arrays = {"scores": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    return pa.table({key: _arrow(values) for key, values in arrays.items()})
+
+
+def _arrow(values: Any) -> Any:
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    if hasattr(values, "detach"):
+        return _arrow(values.detach().cpu().numpy())
+    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+
+
+def _score_columns(name: str, table: pa.Table, given: str | None, kind: str | None) -> tuple[str, list[str], str]:
+    """Return the beginning of the names of the columns of scores, these columns, and what they hold."""
+    if kind not in (None, "logits", "probabilities", "confidence"):
+        raise InputError("kind", f"must be 'logits', 'probabilities', or 'confidence', got {kind!r}")
+    names = table.column_names
+    for candidate in [given] if given else sorted(_SCORES, key=[*_SCORES].index):
+        columns = [candidate] if candidate in names else []
+        if not columns and candidate.endswith("_"):
+            columns = [column for column in names if column.startswith(candidate)]
+        if columns:
+            return candidate, columns, kind or _SCORES.get(candidate, "")
+    if given:
+        raise InputError("score_column", f"must be, or begin, the names of columns of {name}, {names}, got {given!r}")
+    known = ", ".join(f"{column}…" if column.endswith("_") else column for column in _SCORES)
+    raise InputError(
+        "score_column", f"must name the scores among the columns {names}, unless these are one of {known}"
+    )
+
+
+def _chunk(table: pa.Table, name: str, argument: str, column: str) -> pa.Array:
+    if column not in table.column_names:
+        raise InputError(argument, f"must be one of {table.column_names}, the columns of {name}, got {column!r}")
+    chunks = table.column(column).combine_chunks()
+    return chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def _column(name: str, table: pa.Table, argument: str, column: str) -> np.ndarray:
+    return _chunk(table, name, argument, column).to_numpy(zero_copy_only=False)
+
+
+def _numbers(name: str, table: pa.Table, columns: list[str]) -> np.ndarray:
+    """Return the columns of scores, (N, K), or (N,) for one column of numbers; null becomes NaN."""
+    if len(columns) > 1:
+        return np.stack([_numbers(name, table, [column]) for column in columns], 1)
+    column = _chunk(table, name, "score_column", columns[0])
+    if isinstance(column, pa.FixedSizeListArray):
+        size, flat = column.type.list_size, column.flatten()
+    elif _is_lists(column):
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        size = int(lengths[0]) if len(lengths) else 0
+        if len(wrong := np.flatnonzero(lengths != size)):
+            row = f"{lengths[wrong[0]]} in row {wrong[0]}"
+            raise InputError("score_column", f"must hold {size} numbers in each list, as in row 0, got {row}")
+        flat = column.flatten()
+    else:
+        size, flat = 0, column
+    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+        raise InputError("score_column", f"must hold numbers, got {flat.type} in {columns[0]!r}")
+    values = flat.to_numpy(zero_copy_only=False)
+    # Arrow's arrays are read-only, which PyTorch does not take.
+    values = values.copy() if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+    return values.reshape(-1, size) if size else values
+
+
+def _is_lists(column: pa.Array) -> bool:
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(column.type) for is_kind in kinds)
+
+
+def _groups(name: str, table: pa.Table, group: str | None) -> np.ndarray | None:
+    return None if group is None else _column(name, table, "group", group).astype(str)
+
+
+def _labels(
+    column: str, source: str, first_line: int, raw: pa.Array, num_scores: int, classes: Sequence[str]
+) -> np.ndarray:
+    """Return labels (N,), or (N, K) of 0, 1, and NaN with a sigmoid."""
+    if _is_lists(raw):
+        lists = raw.to_pylist()
+        if all(len(row) == num_scores and {*row} <= {0, 1, None} for row in lists):
+            return np.array([[np.nan if value is None else value for value in row] for row in lists], float)
+        numbers = {name: number for number, name in enumerate(classes)} | {i: i for i in range(num_scores)}
+        hot = np.zeros((len(lists), num_scores))
+        for row, own in enumerate(lists):
+            if not numbers.keys() >= {*own}:
+                where, known = _where(source, first_line, row), list(classes) or f"numbers below {num_scores}"
+                raise InputError("label_column", f"must hold lists of {known}, got {own} in {where}")
+            hot[row, [numbers[label] for label in own]] = 1
+        return hot
+    num_classes = max(num_scores, 2)
+    if raw.null_count:
+        where = _where(source, first_line, int(pc.index(raw.is_null(), True).as_py()))
+        raise InputError("label_column", f"must have no missing labels, got one in {where}")
+    values = raw.to_numpy(zero_copy_only=False)
+    names = [str(name) for name in classes]
+    numbers_are_names = names != [str(number) for number in range(len(names))] and all(map(_is_integer, names))
+    if values.dtype.kind in "OU" or (names and numbers_are_names):
+        found, indices = np.unique(values.astype(str), return_inverse=True)
+        if not classes and num_scores == 1 and len(found) == 2:
+            raise InputError(
+                "classes", f"must say which label is the positive one, got {found.tolist()}: name it last"
+            )
+        if not {*found} <= {*names}:
+            wrong = sorted({*found.tolist()} - {*names})
+            why = f"the classes are {names}" if names else "the scores have no names: give classes"
+            raise InputError("label_column", f"must hold names of classes, got {wrong[:5]} in {column!r}: {why}")
+        values = np.array([names.index(name) for name in found])[indices]
+    if values.dtype.kind not in "iu":
+        if (fractions := ~(values == np.round(values))).any():
+            row = int(fractions.argmax())
+            where = _where(source, first_line, row)
+            raise InputError("label_column", f"must hold whole numbers or names, got {values[row]} in {where}")
+        values = values.astype(np.int64)
+    out = (values < 0) | (values >= num_classes)
+    if out.any():
+        row = int(out.argmax())
+        where = _where(source, first_line, row)
+        raise InputError("label_column", f"must hold 0 to {num_classes - 1} or names, got {values[row]} in {where}")
+    return values.astype(float)[:, None] if num_scores == 1 else values.astype(np.int64)
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+def _logits(
+    name: str, source: str, first_line: int, values: np.ndarray, link: str, floor: float | None
+) -> tuple[np.ndarray, float, tuple[str, ...]]:
+    """Return the logits of probabilities, what replaced a probability of 0, and notes on their rounding."""
+    values = values.astype(np.float64)
+    decimals = next((d for d in range(1, _MOST_DECIMALS) if (np.round(values[:1000], d) == values[:1000]).all()), None)
+    unit = 10.0**-decimals if decimals else 0.0
+    slack = values.shape[1] * unit / 2 + 1e-5
+    _check_rows(name, source, first_line, ((values < 0) | (values > 1 + slack)).any(1), values, "within [0, 1]")
+    if link == "softmax":
+        off = np.abs(values.sum(1) - 1) > slack
+        expected = f"probabilities whose sum is 1 within {slack:.1g}"
+        _check_rows(name, source, first_line, off, values, expected)
+    floor = max(unit / 2, _FLOOR) if floor is None else floor
+    notes: list[str] = []
+    if (low := (values < floor)).any():
+        rows, least = f"{low.any(1).sum():,} rows of {source}", f"{floor:.0e}"
+        notes.append(f"{rows} have probabilities below {least}, which are taken as {least}")
+    if decimals:
+        confidence = values.max(1) if link == "softmax" else np.maximum(values, 1 - values).max(1)
+        tied = len(values) - len(np.unique(confidence))
+        rounded = f"{decimals} decimal{'s' * (decimals > 1)}"
+        notes.append(f"the probabilities of {source} are rounded to {rounded}: {tied:,} confidences are tied")
+    logits = np.log(np.maximum(values, floor))
+    if link == "sigmoid":
+        logits -= np.log(np.maximum(1 - values, floor))
+    return logits, floor, tuple(notes)
+
+
+def _where(source: str, first_line: int, row: int) -> str:
+    return f"line {row + first_line} of {source}" if first_line else f"row {row} of {source}"
+
+
+def _check_rows(name: str, source: str, first_line: int, wrong: np.ndarray, values: np.ndarray, expected: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        shown = ", ".join(f"{value:g}" for value in np.atleast_1d(values[row])[:5])
+        dots = ", ..." if np.size(values[row]) > 5 else ""
+        raise InputError(
+            name, f"must hold {expected} in each row, got {shown}{dots} in {_where(source, first_line, row)}"
+        )
+
+
+def score_batches(path: Path, size: int = 100_000) -> Iterator[pa.Table]:
+    """Read a file of scores in tables of at most `size` rows (csv and parquet), or in one table."""
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        yield from (pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches(size))
+    elif kind in (".csv", ".tsv"):
+        options = csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
+        with csv.open_csv(path, parse_options=options, read_options=csv.ReadOptions(block_size=8 << 20)) as reader:
+            yield from (pa.Table.from_batches([batch]) for batch in reader)
+    else:
+        yield _load("scores", path)[1]

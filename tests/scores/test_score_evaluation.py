@@ -1,0 +1,167 @@
+"""Measurement, correction, and comparison of scores: the same figures as from arrays, and files that come back."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hf_focal import (
+    CalibrationMetrics,
+    apply_correction,
+    calibrate_scores,
+    evaluate_scores,
+    fit_temperature,
+    load_correction,
+)
+from hf_focal.cli.main import main
+from hf_focal.validation import InputError
+
+
+def sampled(size, sharpness, seed=0):
+    """Return logits of a model that is overconfident by a factor of `sharpness`, and labels."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(size, 3)) * 1.5
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return logits * sharpness, labels
+
+
+LOGITS, LABELS = sampled(2000, 2.0)
+NAMES = ["cat", "dog", "emu"]
+
+
+def softmax(logits):
+    exp = np.exp(logits - logits.max(1, keepdims=True))
+    return exp / exp.sum(1, keepdims=True)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of probabilities, as a tree or a service would give them."""
+    columns = {f"prob_{name}": column for name, column in zip(NAMES, softmax(LOGITS).T, strict=True)}
+    groups = np.where(np.arange(len(LABELS)) % 4 == 0, "de", "en")
+    pd.DataFrame({**columns, "label": [NAMES[i] for i in LABELS], "language": groups}).to_csv(
+        tmp_path / "s.csv", index=False
+    )
+    return tmp_path / "s.csv"
+
+
+def test_the_figures_are_those_of_the_logits(file):
+    expected = CalibrationMetrics()
+    expected.update(LOGITS, LABELS)
+    measured = evaluate_scores(file).pre
+    for name, value in expected.compute().items():
+        assert measured[name] == pytest.approx(value, abs=1e-6), name
+
+
+def test_confidences_give_what_they_can():
+    confidence, correct = softmax(LOGITS).max(1), LOGITS.argmax(1) == LABELS
+    result = evaluate_scores({"confidence": confidence, "correct": correct})
+    expected = CalibrationMetrics()
+    expected.update(LOGITS, LABELS)
+    for name in ("ece", "adaece", "smooth_ece", "mce", "aurc", "error", "confidence"):
+        assert result.pre[name] == pytest.approx(expected.compute()[name], abs=1e-6), name
+    assert "brier" not in result.pre and "confidences alone give no NLL" in result.details["notes"][-1]
+    with pytest.raises(InputError, match="scores must have the scores of all classes, got confidences"):
+        calibrate_scores({"confidence": confidence, "correct": correct})
+
+
+def test_groups_are_measured_on_their_own(file):
+    groups = evaluate_scores(file, group="language").details["groups"]
+    rows = np.arange(len(LABELS)) % 4 == 0
+    for name, mask in (("de", rows), ("en", ~rows)):
+        own, at = CalibrationMetrics(), groups["name"].index(name)
+        own.update(LOGITS[mask], LABELS[mask])
+        assert groups["num_samples"][at] == mask.sum()
+        assert groups["ece"][at] == pytest.approx(own.compute()["ece"], abs=1e-6)
+        assert groups["ece_low"][at] <= groups["ece"][at] <= groups["ece_high"][at]
+    assert groups["ece"] == sorted(groups["ece"], reverse=True)
+    with pytest.raises(InputError, match="group must have at most 50 different values, got"):
+        evaluate_scores({"logits": LOGITS, "label": LABELS, "id": np.arange(len(LABELS))}, group="id")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_a_saved_correction_gives_the_same_figures_elsewhere(suffix, file, tmp_path):
+    result = calibrate_scores(file, calibration="temperature", output=tmp_path / "out")
+    expected = fit_temperature(LOGITS, LABELS)
+    assert result.temperature.value == pytest.approx(expected.value, rel=1e-6)
+    assert (tmp_path / "out" / "report.html").is_file()
+    loaded = load_correction(tmp_path / "out" / "correction.json")
+    np.testing.assert_allclose(loaded.apply(LOGITS), LOGITS / result.temperature.value)
+    written = tmp_path / f"calibrated{suffix}"
+    assert apply_correction(tmp_path / "out" / "correction.json", file, written) == len(LABELS)
+    again = evaluate_scores(written, score_column="calibrated_", kind="probabilities")
+    for name in ("ece", "nll", "brier"):
+        assert again.pre[name] == pytest.approx(result.post[name], abs=1e-9 if suffix == ".parquet" else 1e-6), name
+    with pytest.raises(InputError, match="output must be a new file"):
+        apply_correction(tmp_path / "out" / "correction.json", file, written)
+
+
+def test_batches_do_not_change_the_result(file, tmp_path, monkeypatch):
+    calibrate_scores(file, output=tmp_path / "out")
+    frame = pd.read_csv(file)
+    frame.to_parquet(tmp_path / "s.parquet")
+    parts = []
+    for rows in (100_000, 70):
+        monkeypatch.setattr("hf_focal.scores.score_evaluation._ROWS", rows)
+        apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.parquet", tmp_path / f"{rows}.parquet")
+        parts.append(pd.read_parquet(tmp_path / f"{rows}.parquet"))
+    pd.testing.assert_frame_equal(*parts)
+
+
+def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=3000) * 2 - 2
+    labels = (rng.random(3000) < 1 / (1 + np.exp(-logits))).astype(int)
+    shifted = 1 / (1 + np.exp(-(logits + 2)))  # as a head trained with pos_weight
+    table = {"score": shifted, "label": labels}
+    result = calibrate_scores(table, calibration="platt", output=tmp_path / "out")
+    assert result.pre["ece"] > 0.15 and result.post["ece"] < 0.03
+    pd.DataFrame(table).to_csv(tmp_path / "s.csv", index=False)
+    apply_correction(tmp_path / "out" / "correction.json", tmp_path / "s.csv", tmp_path / "c.csv")
+    calibrated = pd.read_csv(tmp_path / "c.csv")["calibrated"]
+    assert calibrated.mean() == pytest.approx(labels.mean(), abs=1e-3)
+    assert (calibrated.rank() == pd.Series(shifted).rank()).all()
+
+
+def test_a_change_of_calibration_is_found_and_no_change_is_not():
+    now, same = sampled(1500, 2.0, seed=1), sampled(1500, 2.0, seed=2)
+    better = sampled(1500, 1.0, seed=3)
+    tables = [{"logits": logits, "label": labels} for logits, labels in (now, same, better)]
+    assert evaluate_scores(tables[0], reference=tables[1]).details["drift"]["p_value"] > 0.05
+    drift = evaluate_scores(tables[0], reference=tables[2]).details["drift"]
+    assert drift["p_value"] == 0.001 and drift["now"] > drift["before"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "correction must be a file that calibrate wrote"),
+        ("[]", "without its format"),
+        ('{"format": "hf_focal correction", "version": 2}', "must have version 1, got 2"),
+        ('{"format": "hf_focal correction", "version": 1}', "must have classes, correction, .* without it"),
+    ],
+)
+def test_corrections_from_elsewhere_are_refused(text, message, file, tmp_path):
+    (tmp_path / "correction.json").write_text(text)
+    with pytest.raises(InputError, match=message):
+        apply_correction(tmp_path / "correction.json", file, tmp_path / "out.csv")
+
+
+def test_the_command_line(file, tmp_path, capsys):
+    assert main(["calibrate", "--scores", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert "after, T = " in capsys.readouterr().out
+    saved = json.loads((tmp_path / "out" / "correction.json").read_text())
+    assert saved["classes"] == NAMES and saved["scores"] == "probabilities"
+    arguments = ["apply", str(tmp_path / "out" / "correction.json"), str(file), "--output", str(tmp_path / "c.csv")]
+    assert main(arguments) == 0
+    assert "2,000 rows with calibrated probabilities" in capsys.readouterr().out
+    given = ["evaluate", "--scores", str(file), "--group", "language", "--reference", str(file)]
+    assert main(given) == 0
+    printed = capsys.readouterr().out
+    assert "| en | 1,500 |" in printed and "no change is shown" in printed
+    assert main(["evaluate", "--scores", str(file), "--task", "causal-lm"]) == 2
+    assert "task must be absent with scores" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate"])
+    assert "are required: MODEL, --dataset, or --scores" in capsys.readouterr().err

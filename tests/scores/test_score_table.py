@@ -1,0 +1,170 @@
+"""Tables of scores: every format, every way to name the columns, and one error for each wrong row."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset
+
+from hf_focal import read_scores
+from hf_focal.validation import InputError
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 1.0, -2.0], [1.5, 0.25, 3.0], [-1.0, 0.0, 1.0]])
+PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
+LABELS = np.array([0, 1, 2, 0])
+COLUMNS = {f"prob_{name}": PROBABILITIES[:, i] for i, name in enumerate("abc")}
+
+
+def write(path, columns):
+    """Write columns to a file in the format of its name."""
+    kind = path.suffix[1:]
+    frame = pd.DataFrame({name: [*values] for name, values in columns.items()})
+    if kind in ("csv", "tsv"):
+        frame.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "npz":
+        np.savez(path, **columns)
+    else:
+        frame.to_json(path, orient="records", lines=kind == "jsonl", double_precision=15)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "parquet"])
+def test_a_column_for_each_class_in_every_format(kind, tmp_path):
+    file = write(tmp_path / f"scores.{kind}", COLUMNS | {"label": ["a", "b", "c", "a"]})
+    table = read_scores(file)
+    assert (table.kind, table.link, table.classes) == ("logits", "softmax", ("a", "b", "c"))
+    np.testing.assert_allclose(table.scores, np.log(PROBABILITIES), rtol=1e-9)
+    np.testing.assert_array_equal(table.labels, LABELS)
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "parquet", "npz"])
+def test_a_list_for_each_sample(kind, tmp_path):
+    table = read_scores(write(tmp_path / f"scores.{kind}", {"logits": LOGITS, "label": LABELS}))
+    np.testing.assert_array_equal(table.scores, LOGITS)
+    np.testing.assert_array_equal(table.labels, LABELS)
+
+
+def test_what_a_trainer_predicts_and_tables_in_memory(tmp_path):
+    np.savez(tmp_path / "predictions.npz", predictions=LOGITS.astype(np.float32), label_ids=LABELS)
+    arrays = {"logits": LOGITS, "label": LABELS}
+    lists = {"logits": LOGITS.tolist(), "label": LABELS.tolist()}
+    tensors = {"logits": torch.tensor(LOGITS), "label": torch.tensor(LABELS)}
+    for given in (
+        tmp_path / "predictions.npz",
+        arrays,
+        lists,
+        tensors,
+        pd.DataFrame(lists),
+        pa.table(lists),
+        Dataset.from_dict(lists),
+    ):
+        table = read_scores(given)
+        np.testing.assert_allclose(table.scores, LOGITS)
+        np.testing.assert_array_equal(table.labels, LABELS)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1], [True, False, True], [1.0, 0.0, 1.0], ["yes", "no", "yes"]])
+def test_one_score_is_of_a_yes_no_model(labels):
+    table = read_scores({"score": [0.9, 0.2, 0.5], "label": labels}, classes=["no", "yes"])
+    assert table.link == "sigmoid"
+    np.testing.assert_allclose(table.scores[:, 0], np.log([9, 0.25, 1]))
+    np.testing.assert_array_equal(table.labels[:, 0], [1, 0, 1])
+    assert read_scores({"score": [3.0, -1.0], "label": [1, 0]}).scores[0] == 3  # outside [0, 1]: logits
+    with pytest.raises(InputError, match=r"classes must say which label is the positive one, got .*'no', 'yes'"):
+        read_scores({"score": [0.9, 0.2], "label": ["yes", "no"]})
+
+
+@pytest.mark.parametrize("labels", [[[0, 1, 1], [1, 0, 0]], [["b", "c"], ["a"]], [[1, 2], [0]]])
+def test_several_labels(labels):
+    table = read_scores({"probabilities": [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]], "labels": labels}, classes="abc")
+    assert table.link == "sigmoid"
+    np.testing.assert_array_equal(table.labels, [[0, 1, 1], [1, 0, 0]])
+    np.testing.assert_allclose(1 / (1 + np.exp(-table.scores)), [[0.1, 0.7, 0.8], [0.6, 0.2, 0.3]])
+
+
+def test_integers_that_are_names_of_classes():
+    table = read_scores({"prob_1": [0.9, 0.2], "prob_5": [0.1, 0.8], "label": [1, 5]})
+    np.testing.assert_array_equal(table.labels, [0, 1])
+    with pytest.raises(InputError, match=r"label_column must hold names of classes, got .*'3'"):
+        read_scores({"prob_1": [0.9], "prob_5": [0.1], "label": [3]})
+
+
+def test_rounded_probabilities_are_taken_with_a_note():
+    rng = np.random.default_rng(0)
+    given = rng.dirichlet(np.ones(10), 500)
+    table = read_scores({"probabilities": given.round(3), "label": rng.integers(10, size=500)})
+    assert table.floor == 0.0005
+    assert [note.partition(",")[0] for note in table.notes] == [
+        f"{(given.round(3) < 0.0005).any(1).sum()} rows of scores have probabilities below 5e-04",
+        f"the probabilities of scores are rounded to 3 decimals: {500 - len(np.unique(given.round(3).max(1)))} "
+        "confidences are tied",
+    ]
+    assert not read_scores({"probabilities": given, "label": np.zeros(500, int)}).notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "message"),
+    [
+        ("csv", [0.5, 0.2, 0.1], "probabilities whose sum is 1 within .* got 0.5, 0.2, 0.1 in line 4 of scores.csv"),
+        ("csv", [-0.5, 0.5, 1.0], r"within \[0, 1\] in each row, got -0.5, 0.5, 1 in line 4"),
+        ("csv", [None, 0.5, 0.5], "finite in each row, got nan, 0.5, 0.5 in line 4"),
+        ("jsonl", [0.5, 0.2, 0.1], "in line 3 of scores.jsonl"),
+        ("parquet", [0.5, 0.2, 0.1], "in row 2 of scores.parquet"),
+    ],
+)
+def test_a_wrong_row_is_named(kind, row, message, tmp_path):
+    rows = [*PROBABILITIES[:2].tolist(), row, PROBABILITIES[3].tolist()]
+    columns = {name: [own[i] for own in rows] for i, name in enumerate(COLUMNS)}
+    with pytest.raises(InputError, match=f"^scores must hold {message}" if "in each row" in message else message):
+        read_scores(write(tmp_path / f"scores.{kind}", columns | {"label": LABELS}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"a": [1.0], "label": [0]}, {}, r"^score_column must name the scores among the columns \['a', 'label'\]"),
+        ({"logits": [[1.0, 2.0]]}, {}, "^label_column must name a column"),
+        ({"logits": [[1.0, 2.0]], "label": [2]}, {}, "^label_column must hold 0 to 1 or names, got 2 in row 0"),
+        ({"logits": [[1.0, 2.0]], "label": [0.5]}, {}, "^label_column must hold whole numbers or names, got 0.5"),
+        (
+            {"logits": [[1.0, 2.0]], "label": ["x"]},
+            {},
+            r"got \['x'\] in 'label': the scores have no names: give classes",
+        ),
+        ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 0]}, {}, "must hold 2 numbers in each list, .* got 1 in row 1"),
+        ({"logits": ["a"], "label": [0]}, {}, "^score_column must hold numbers, got string in 'logits'"),
+        ({"logits": [[1.0, 2.0]], "label": [0]}, {"classes": ["a"]}, "^classes must name the 2 scores of each sample"),
+        ({"logits": [[1.0, 2.0]], "label": [0]}, {"group": "g"}, "^group must be one of"),
+        ({"logits": [[1.0, 2.0]], "label": [0]}, {"kind": "odds"}, "^kind must be 'logits', 'probabilities'"),
+        ({"confidence": [1.5], "correct": [1]}, {}, r"must hold within \[0, 1\] in each row, got 1.5 in row 0"),
+    ],
+)
+def test_wrong_tables_get_one_error_that_names_it(columns, options, message):
+    with pytest.raises(InputError, match=message):
+        read_scores(columns, **options)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for name, text, message in (
+        ("scores.txt", "", "must end in .csv"),
+        ("none.csv", None, "must be an existing file"),
+        ("scores.json", "{", "must be a json file"),
+        ("scores.parquet", "text", "must be a parquet file"),
+    ):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_scores(tmp_path / name)
+    (tmp_path / "scores.json").write_text(json.dumps({"logits": LOGITS.tolist(), "label": LABELS.tolist()}))
+    assert len(read_scores(tmp_path / "scores.json").scores) == 4  # columns instead of records
+    pq.write_table(
+        pa.table({"logits": pa.array(LOGITS.tolist(), pa.list_(pa.float32())), "label": LABELS}),
+        tmp_path / "scores.parquet",
+    )
+    assert read_scores(tmp_path / "scores.parquet").scores.dtype == np.float32
