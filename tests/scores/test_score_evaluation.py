@@ -124,6 +124,20 @@ def test_yes_no_scores_are_corrected_by_slope_and_intercept(tmp_path):
     assert (calibrated.rank() == pd.Series(shifted).rank()).all()
 
 
+def test_what_a_classifier_of_scikit_learn_predicts(tmp_path):
+    from sklearn.datasets import load_digits
+    from sklearn.naive_bayes import GaussianNB
+
+    digits = load_digits()
+    classifier = GaussianNB().fit(digits.data[:600], digits.target[:600])
+    for name, rows in (("validation", slice(600, 1200)), ("test", slice(1200, None))):
+        table = pd.DataFrame(classifier.predict_proba(digits.data[rows]), columns=[f"prob_{i}" for i in range(10)])
+        table.round(4).assign(label=digits.target[rows]).to_csv(tmp_path / f"{name}.csv", index=False)
+    result = calibrate_scores(tmp_path / "validation.csv", test_scores=tmp_path / "test.csv")
+    assert result.pre["ece"] > 0.1 > 0.08 > result.post["ece"]
+    assert result.post["nll"] < 0.5 * result.pre["nll"]
+
+
 def test_a_change_of_calibration_is_found_and_no_change_is_not():
     now, same = sampled(1500, 2.0, seed=1), sampled(1500, 2.0, seed=2)
     better = sampled(1500, 1.0, seed=3)
