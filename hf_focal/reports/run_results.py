@@ -76,7 +76,7 @@ class RunResult:
 
     def describe(self) -> str:
         """Return one line: the mean confidence and the accuracy, and what the correction made of the confidence."""
-        corrected = f"T = {self.temperature.value:.2g}" if self.temperature.is_fitted else self.correction
+        corrected = f"T = {self.temperature.value:.3g}" if self.temperature.is_fitted else self.correction
         if "confidence" not in self.pre or "accuracy" not in self.pre:  # several labels per sample
             ece = [f"{100 * side['ece']:.1f}%" for side in (self.pre, self.post)]
             return f"{self.loss}: ECE {ece[0]}" + (f"; after {corrected}: {ece[1]}" if self.method else "")
