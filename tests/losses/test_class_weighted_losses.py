@@ -10,7 +10,6 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from hf_focal.losses import (
     ClassBalanced,
-    MarginLoss,
     RecallLoss,
     batch_losses,
     build_loss,
@@ -59,9 +58,10 @@ def stepped(loss, *batches):
 # Recall loss
 
 
-@every_shape
-@every_dtype
-@pytest.mark.parametrize("gamma", [0, 2])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "gamma"),
+    [((40,), torch.float64, 2), ((4, 10), torch.float32, 0), ((2, 4, 5), torch.bfloat16, 2)],
+)
 def test_rows_are_weighted_by_what_their_class_lacks_in_recall(shape, dtype, gamma):
     logits, labels = batch(shape, dtype)
     rows = RecallLoss(gamma=gamma)(logits, labels, reduction="none")
@@ -143,16 +143,6 @@ def test_what_is_measured_waits_for_no_other_process(config, monkeypatch):
     assert len(collected) == (1 if loss.ema else 3)
 
 
-def test_measuring_first_leaves_an_average_that_trains():
-    loss = RecallLoss(ema=0.3)
-    with torch.inference_mode():
-        loss(*batch())
-    logits, labels = batch()
-    loss(logits.requires_grad_(), labels).backward()
-    loss.end_step()
-    torch.testing.assert_close(loss.recall, 0.3 * recall(logits.detach(), labels))
-
-
 def test_a_checkpoint_restores_the_average():
     whole = stepped(RecallLoss(ema=0.3), *(batch(seed=seed) for seed in range(4)))
     first = stepped(RecallLoss(ema=0.3), *(batch(seed=seed) for seed in range(2)))
@@ -181,7 +171,7 @@ def test_inverse_frequency_is_scikit_learns_balanced_weight():
     assert class_balanced_weights([50, 20, 7, 1]) == pytest.approx(expected, rel=1e-14)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9, 0.999, 0.9999, 1.0])
+@pytest.mark.parametrize("beta", [0.0, 0.9, 0.9999, 1.0])
 def test_weights_are_inverse_effective_numbers_with_mean_1_over_the_rows(beta):
     counts = np.array([5000, 700, 1, 0, 83])
     effective = counts if beta == 1 else (1 - beta ** counts.astype(float)) / (1 - beta)
@@ -192,9 +182,10 @@ def test_weights_are_inverse_effective_numbers_with_mean_1_over_the_rows(beta):
     assert counts @ weights == pytest.approx(counts.sum(), rel=1e-12)
 
 
-@every_shape
-@every_dtype
-@pytest.mark.parametrize("gamma", [0, 2])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "gamma"),
+    [((40,), torch.float64, 2), ((4, 10), torch.float32, 0), ((2, 4, 5), torch.bfloat16, 2)],
+)
 def test_rows_are_weighted_by_their_class(shape, dtype, gamma):
     logits, labels = batch(shape, dtype)
     loss = ClassBalanced(gamma=gamma)
@@ -267,24 +258,11 @@ def test_a_checkpoint_restores_the_weights():
 @pytest.mark.parametrize(
     ("counts", "beta", "message"),
     [
-        ([], 1, "counts must be one number of samples per class, some above 0"),
-        ([0, 0], 1, "counts must be one number"),
+        ([0, 0], 1, "counts must be one number of samples per class, some above 0"),
         ([3, -1], 1, "counts must be one number"),
         ([3, 1], 1.5, r"beta must be within \[0, 1\], got 1.5"),
-        ([3, 1], float("nan"), "beta must be a finite number"),
     ],
 )
 def test_counts_that_are_none_are_refused(counts, beta, message):
     with pytest.raises(ValueError, match=message):
         class_balanced_weights(counts, beta)
-
-
-def test_losses_say_what_a_trainer_must_do_for_them():
-    assert build_loss("recall").trainer_duty is build_loss("class_balanced:weights=1/2").trainer_duty is None
-    assert build_loss("recall:ema=0.1").trainer_duty == "averages recall over the steps of the training"
-    assert build_loss("class_balanced:beta=0.9").trainer_duty == "weights classes by their numbers of training samples"
-    assert build_loss("recall").changes_during_training and build_loss("recall:ema=0.1").changes_during_training
-    assert not build_loss("class_balanced").changes_during_training
-    assert not any(
-        isinstance(build_loss(config), MarginLoss) for config in ("recall", "recall:ema=0.1", "class_balanced")
-    )

@@ -94,13 +94,12 @@ def test_gradcheck(config, reduction):
     assert torch.autograd.gradcheck(value, (hidden, weight, bias))
 
 
-@every_config
 @every_reduction
-@pytest.mark.parametrize("shape", [(0,), (3,), (2, 0), (2, 3)], ids=["no rows", "all ignored", "no tokens", "tokens"])
-def test_without_items_loss_and_gradients_are_0(config, reduction, shape):
+@pytest.mark.parametrize("shape", [(0,), (2, 3)], ids=["no rows", "all ignored"])
+def test_without_items_loss_and_gradients_are_0(reduction, shape):
     hidden, weight, bias, labels = head(shape)
     labels = torch.full_like(labels, -100)
-    loss = linear_loss(loss_of(config), hidden, weight, labels, bias, reduction=reduction)
+    loss = linear_loss(loss_of("flsd53"), hidden, weight, labels, bias, reduction=reduction)
     assert loss.shape == (shape if reduction == "none" else ()) and not loss.any()
     loss.sum().backward()
     for tensor in (hidden, weight, bias):
@@ -118,8 +117,8 @@ def test_ignored_rows_cost_nothing_and_may_hold_anything(reduction):
     assert torch.equal(hidden.grad[10:], torch.zeros(30, FEATURES, dtype=torch.float64))
 
 
-@every_reduction
-@pytest.mark.parametrize("needed", [(0,), (1,), (2,), (0, 2), (0, 1)])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("needed", [(0,), (1,), (0, 2)])
 def test_what_needs_no_gradient_gets_none(needed, reduction):
     hidden, weight, bias, labels = head()
     for i, tensor in enumerate((hidden, weight, bias)):
@@ -129,8 +128,7 @@ def test_what_needs_no_gradient_gets_none(needed, reduction):
     assert [i for i, tensor in enumerate((hidden, weight, bias)) if tensor.grad is not None] == list(needed)
 
 
-@every_reduction
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(("mode", "reduction"), [(torch.no_grad, "mean"), (torch.inference_mode, "none")])
 def test_without_gradients_the_value_is_the_same(mode, reduction):
     hidden, weight, bias, labels = head()
     loss = loss_of("flsd53")
@@ -190,9 +188,10 @@ def test_certain_rows_have_finite_gradients(config, reduction):
     assert_same(loss_of(config), hidden, weight, labels, bias, 1e-5, reduction=reduction)
 
 
-@every_reduction
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("hidden_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("reduction", "dtype", "hidden_dtype"),
+    [("mean", torch.bfloat16, torch.bfloat16), ("none", torch.float16, torch.float32)],
+)
 def test_autocast_takes_its_dtype_for_the_products_alone(reduction, dtype, hidden_dtype):
     hidden, weight, bias, labels = head(dtype=torch.float32, spread=1.0)
     hidden = hidden.detach().to(hidden_dtype).requires_grad_()
@@ -280,14 +279,10 @@ def test_memory_beyond_the_gradients_is_that_of_a_chunk(reduction, dtype):
     ("change", "message"),
     [
         ({"loss": MMCE()}, r"loss must depend on one sample at a time .a MarginLoss., got MMCE\(lam=2.0"),
-        ({"hidden": torch.ones(2, 3).long()}, "hidden must be floating point, got torch.int64"),
         ({"weight": torch.ones(5, 4)}, r"weight must be .* got weight \(5, 4\) for hidden \(2, 3\)"),
-        ({"weight": torch.ones(1, 3)}, r"logits must have at least 2 classes .* got 1"),
         ({"bias": torch.ones(4)}, r"bias must be \(5,\) or \(1, 5\) for 5 classes, got \(4,\)"),
         ({"labels": torch.tensor([0, 5])}, r"labels must be within \[0, 5\) .* got 5"),
-        ({"labels": torch.tensor([0])}, r"got labels \(1,\) for logits \(2, 5\)"),
         ({"reduction": "sum", "num_items": 3}, "reduction must be 'mean' with num_items, .* got 'sum'"),
-        ({"logit_scale": float("inf")}, "logit_scale must be a finite number, got inf"),
         ({"soft_cap": 0.0}, "soft_cap must be finite and positive, got 0.0"),
         ({"chunk_size": 0}, "chunk_size must be an integer of at least 1, got 0"),
     ],

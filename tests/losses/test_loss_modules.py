@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hf_focal.losses import Loss, build_loss, focal
+from hf_focal.losses import build_loss, focal
 
 
 def batch(dtype=torch.float32):
@@ -58,30 +58,15 @@ def test_a_checkpoint_restores_the_gamma_that_moves():
     ("arguments", "message"),
     [
         ({"reduction": "average"}, "reduction must be 'mean', 'sum' or 'none', got 'average'"),
-        ({"reduction": "sum", "num_items": 3}, "reduction must be 'mean' with num_items, .* got 'sum'"),
         ({"reduction": "none", "num_items": 3}, "reduction must be 'mean' with num_items, .* got 'none'"),
         ({"num_items": -1}, "num_items must be at least 0, got -1"),
-        ({"num_items": -0.5}, "num_items must be at least 0, got -0.5"),
         ({"num_items": float("nan")}, "num_items must be a finite number, got nan"),
-        ({"num_items": "3"}, "num_items must be a finite number, got '3'"),
         ({"num_items": torch.tensor([3, 3])}, "num_items must be one number, got 2"),
     ],
 )
 def test_reductions_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build_loss("mmce")(*batch(), **arguments)
-
-
-def test_a_loss_without_rows_says_so():
-    with pytest.raises(NotImplementedError):
-        Loss()(torch.zeros(2, 3), torch.tensor([0, 1]))
-
-
-def test_printing_a_loss_shows_its_gamma():
-    assert "gamma=3.0" in repr(build_loss("focal:gamma=3"))
-    assert "thresholds=[0.2]" in repr(build_loss("flsd53"))
-    assert repr(build_loss("mmce:lam=8")) == "MMCE(lam=8.0, weighted=False, gather=False)"
-    assert repr(build_loss("label_smoothing")) == "LabelSmoothing(alpha=0.05, convention='torch')"
 
 
 def test_num_items_count_soft_targets_as_samples():

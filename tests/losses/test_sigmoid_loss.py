@@ -41,7 +41,7 @@ def test_focal_loss_with_alpha_is_that_of_torchvision():
     torch.testing.assert_close(loss, expected.float())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.bool, torch.uint8, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, torch.int64])
 def test_labels_of_every_dtype(dtype):
     z, y = samples(torch.float32)
     assert sigmoid_loss("focal:gamma=2")(z, y.to(dtype)) == sigmoid_loss("focal:gamma=2")(z, y)
@@ -95,11 +95,6 @@ def test_labels_other_than_0_and_1_are_refused(labels):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("recall", "loss recall: loss must be one that has a sigmoid link, got recall"),
-        (
-            "dual_focal",
-            "loss dual_focal: loss must be one that has a sigmoid link, got dual_focal: it needs a softmax",
-        ),
         ("mmce", "loss mmce: loss must be one that has a sigmoid link, got mmce"),
         ("focal:alpha=1", r"loss focal: alpha must be within \(0, 1\), got 1.0"),
         ("focal:pos_weight=-1/2", "loss focal: pos_weight must be at least 0, got -1.0"),

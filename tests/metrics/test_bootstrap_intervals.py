@@ -80,7 +80,7 @@ def test_resampling_by_counts_is_resampling(monkeypatch, ties):
             assert errors[name][i] == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize(("k", "sharpness"), [(2, 1.1), (2, 1.5), (3, 1.5), (10, 1.5), (10, 2.0)])
+@pytest.mark.parametrize(("k", "sharpness"), [(2, 1.1), (10, 2.0)])
 @pytest.mark.slow
 def test_coverage(k, sharpness):
     """Short 90% intervals hold the population's binned error in at least 80% of samples of miscalibrated models."""

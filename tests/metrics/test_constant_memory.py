@@ -27,8 +27,7 @@ def both(*batches, num_bins=15):
     return kept, streamed
 
 
-@pytest.mark.parametrize("num_bins", [1, 15, 100])
-@pytest.mark.parametrize("scale", [0.5, 4.0, 30.0])
+@pytest.mark.parametrize(("num_bins", "scale"), [(1, 4.0), (15, 0.5), (100, 30.0)])
 def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
     kept, streamed = (metrics.compute() for metrics in both(batch_of(20_000, scale=scale), num_bins=num_bins))
     error = streamed.pop("adaece_error")
@@ -42,7 +41,7 @@ def test_everything_but_adaece_is_the_same_and_adaece_is_near(num_bins, scale):
     assert error < (0.02 if num_bins <= 15 else 0.1)  # of 100 bins, whose edges may be in a few of the cells
 
 
-@pytest.mark.parametrize("size", [2, 4, 1000])
+@pytest.mark.parametrize("size", [2, 1000])
 def test_ties_and_few_samples_are_exact(size):
     torch.manual_seed(0)
     batch = torch.tensor([[1.0, 0, 0], [3.0, 0, 0]])[torch.randint(2, (size,))], torch.randint(3, (size,))

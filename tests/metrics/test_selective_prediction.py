@@ -57,15 +57,14 @@ def test_areas_are_those_of_torch_uncertainty():
         assert ours(logits, labels) == pytest.approx(float(theirs.compute()), rel=1e-6)
 
 
-@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (3, 5), (5, 5), (95, 100)])
+@pytest.mark.parametrize(("hits", "trials"), [(0, 5), (5, 5), (95, 100)])
 def test_the_bound_is_that_of_clopper_and_pearson(hits, trials):
     expected = binomtest(hits, trials, alternative="greater").proportion_ci(0.95, "exact").low
     assert lower_bound(hits, trials, 0.05) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("goal", [{"precision": 0.9}, {"coverage": 0.6}])
-@pytest.mark.parametrize("size", [200, 1000])
+@pytest.mark.parametrize(("goal", "size"), [({"precision": 0.9}, 200), ({"coverage": 0.6}, 1000)])
 def test_the_promise_holds_in_95_percent_of_2000_draws(goal, size):
     population = metrics_of(*sample(100_000, seed=99))
     confidence, correct = (values.numpy() for values in population.samples())

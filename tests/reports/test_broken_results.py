@@ -69,7 +69,7 @@ def test_any_value_may_be_another(metrics, monkeypatch):
     assert errors > pages > 10
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000], ids=lambda text: text[:9])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000], ids=lambda text: text[:9])
 def test_broken_json_is_one_line(metrics, content, capsys):
     metrics.write_bytes(content)
     assert main(["report", str(metrics.parent)]) == 2

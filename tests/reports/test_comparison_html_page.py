@@ -176,13 +176,6 @@ def test_the_pictures_are_drawn_and_described(everything):
     }
 
 
-def test_each_bin_says_what_it_holds(everything):
-    page, bins = Page(everything), run_of("flsd53").pre_bins
-    for left, right, count, accuracy in zip(bins.edges[:-1], bins.edges[1:], bins.count, bins.accuracy, strict=True):
-        text = f"Confidence {left:.3g} to {right:.3g}: {count} predictions, mean "
-        assert any(t.startswith(text) and t.endswith(f"accuracy {accuracy:.1%}") for t in page.text) == (count > 0)
-
-
 def test_the_page_needs_nothing_else(everything):
     page = Page(everything)
     assert "http:" not in page.source and "https:" not in page.source

@@ -49,11 +49,6 @@ def test_a_table_keeps_its_rows_and_cells(name):
         assert "<script" not in table.replace("\\<script", "")
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "focal:gamma=3", "label_smoothing:alpha=0.05,convention=paper"])
-def test_the_names_of_losses_need_no_escape(name):
-    assert escaped(name) == name
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_shows_names_as_they_are(name, tmp_path):
     (tmp_path / "run" / "report").mkdir(parents=True)

@@ -100,11 +100,6 @@ def test_what_a_run_lacks_is_a_dash():
     assert table.splitlines()[-1] == "| brier | 10.00 | – | 50.00 | – | 10.00 | – | 20.00 |"
 
 
-def test_no_runs_is_an_error():
-    with pytest.raises(ValueError, match="at least one run"):
-        results_table([])
-
-
 def test_labels_with_their_errors_and_temperatures(tmp_path):
     generator = torch.Generator().manual_seed(0)
     z = 3 * torch.randn(400, 3, generator=generator) - torch.tensor([0.0, 2, 4])
