@@ -76,14 +76,11 @@ class StreamedEvaluation:
         self.loss_sum = self.loss_sum + self.loss(logits, labels, reduction="none").cpu().double().sum()
 
     def gather(self) -> tuple[CalibrationMetrics, CalibrationMetrics | None]:
-        parts = gather_object([(self.before, self.after, float(self.loss_sum), self.confusion, self.refined)])
-        before, after, loss_sums, confusions, refined = (
-            [item for item in column if item is not None] for column in zip(*parts, strict=True)
-        )
-        self.before, self.loss_sum = reduce(_merged, before), sum(loss_sums)
-        self.after = reduce(_merged, after) if after else None
-        self.confusion = reduce(ConfusionMatrix.merge, confusions) if confusions else None
-        self.refined = reduce(RefinedNLL.merge, refined) if refined else None
+        parts = gather_object([(float(self.loss_sum), self.before, self.after, self.confusion, self.refined)])
+        loss_sums, *columns = zip(*parts, strict=True)
+        self.loss_sum = sum(loss_sums)
+        merged: Any = (reduce(_merged, column) for column in columns)
+        self.before, self.after, self.confusion, self.refined = merged
         return self.before, self.after
 
     def compute(self) -> dict[str, float]:
@@ -201,8 +198,9 @@ class CollectedLogits:
         self.batches.clear()
 
 
-def _merged(mine: CalibrationMetrics, other: CalibrationMetrics) -> CalibrationMetrics:
-    return mine.merge(other)  # also calls the `merge` of a subclass
+def _merged(mine: Any, other: Any) -> Any:
+    """Merge what two processes have. A process without labels may have no confusion matrix."""
+    return mine.merge(other) if mine is not None and other is not None else mine or other
 
 
 def _concatenated(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

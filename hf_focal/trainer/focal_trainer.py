@@ -294,32 +294,6 @@ class FocalTrainer(Trainer):
             logs["train_loss"] = self._logged_loss.mean(step, self.accelerator)
         super().log(logs, start_time)
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as it was trained, without a correction. In a checkpoint, also save the state of the loss."""
-        folder = Path(output_dir or self.args.output_dir)
-        if self.is_world_process_zero():  # remove files of an earlier model in the same folder
-            of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
-            for name in ("temperature.json", "calibration.json", *of_adapter):
-                (folder / name).unlink(missing_ok=True)
-        if self.correction is not None and not _internal_call:
-            _logger.warning("%s gets the model without its temperature: save_calibrated saves it with it", folder)
-        super().save_model(output_dir, _internal_call)
-        if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
-            return
-        # The run that continues uses the reduced values too, so that a resumed run rounds in the same way.
-        self._logged_loss.reduce(self.accelerator)
-        state = {
-            "num_processes": self.args.world_size,
-            "samples_per_step": self.get_total_train_batch_size(self.args),
-            "loss": str(self.loss_config),
-            "loss_state": dict(self.loss.state_dict()),
-            "gamma_update_due": self._gamma_updates.due,
-            "logged_loss": asdict(self._logged_loss),
-            "auxiliary_loss": self._auxiliary.state(self.accelerator),
-        }
-        if self.args.should_save:
-            write_state(folder, state)
-
     # Evaluation
 
     def evaluate(
@@ -474,16 +448,15 @@ class FocalTrainer(Trainer):
             store = CollectedLogits(store if streams else None, self.link)
         collected = self.collect(dataset, store)
         if curves := collected.compute() if isinstance(collected, TemperatureStream) else None:
-            self.temperature = curves.fit(objective)
+            temperature = curves.fit(objective)
         else:
             logits, labels = collected
             options: Any = {"link": self.link, "per_label": per_label}
-            self.temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
-            if (warning := few_samples(objective, self.temperature.num_samples)) and self.args.should_log:
+            temperature = fit_temperature(logits, labels, objective, self.args.calibration_bins, **options)
+            if (warning := few_samples(objective, temperature.num_samples)) and self.args.should_log:
                 _logger.warning(warning)
-        self.calibration_fit, self.temperature_curves = None, curves
-        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
-        return self.temperature
+        self._keep_fit(dataset, temperature, curves=curves)
+        return temperature
 
     def fit_calibration(self, dataset: Any = None, method: str = "auto", per_label: bool = False) -> CalibrationFit:
         """Fit a correction to a classifier's logits, in place of any earlier correction.
@@ -507,10 +480,14 @@ class FocalTrainer(Trainer):
         logits, labels = self.collect(dataset, CollectedLogits(link=self.link))
         options: Any = {"num_bins": self.args.calibration_bins, "link": self.link, "per_label": per_label}
         options["bias"] = has_bias(self.model, self._example)
-        self.calibration_fit = fit = fit_calibration(logits, labels, method, **options)
-        self.temperature = fit.correction if isinstance(fit.correction, Temperature) else None
-        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
+        fit = fit_calibration(logits, labels, method, **options)
+        self._keep_fit(dataset, fit.correction, fit)
         return fit
+
+    def _keep_fit(self, dataset: Any, correction: Correction, fit: Any = None, curves: Any = None) -> None:
+        self.temperature = correction if isinstance(correction, Temperature) else None
+        self.calibration_fit, self.temperature_curves = fit, curves
+        self.fitted_on, self._calibration_when_fitted = dataset, self.calibration()
 
     @property
     def correction(self) -> Correction | None:
@@ -532,6 +509,32 @@ class FocalTrainer(Trainer):
         return folded_temperature(self.calibration(), self.head.generates)
 
     # Saving and publishing
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as it was trained, without a correction. In a checkpoint, also save the state of the loss."""
+        folder = Path(output_dir or self.args.output_dir)
+        if self.is_world_process_zero():  # remove files of an earlier model in the same folder
+            of_adapter = ["generation_config.json"] * (without_adapter(self.model) is not self.model)
+            for name in ("temperature.json", "calibration.json", *of_adapter):
+                (folder / name).unlink(missing_ok=True)
+        if self.correction is not None and not _internal_call:
+            _logger.warning("%s gets the model without its temperature: save_calibrated saves it with it", folder)
+        super().save_model(output_dir, _internal_call)
+        if folder.name != f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}":
+            return
+        # The run that continues uses the reduced values too, so that a resumed run rounds in the same way.
+        self._logged_loss.reduce(self.accelerator)
+        state = {
+            "num_processes": self.args.world_size,
+            "samples_per_step": self.get_total_train_batch_size(self.args),
+            "loss": str(self.loss_config),
+            "loss_state": dict(self.loss.state_dict()),
+            "gamma_update_due": self._gamma_updates.due,
+            "logged_loss": asdict(self._logged_loss),
+            "auxiliary_loss": self._auxiliary.state(self.accelerator),
+        }
+        if self.args.should_save:
+            write_state(folder, state)
 
     def report(self, test_dataset: Any) -> RunResult:
         """Measure data as `measure` does, and write ``report.html`` and the folder ``report`` to `args.output_dir`.

@@ -5,6 +5,7 @@ import os
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -76,6 +77,21 @@ def output_of(started: Started, fails: bool = False) -> str:
     started.log.unlink()
     assert any(process.exitcode for process in started.processes) == fails, output
     return output
+
+
+def launch(script: str, options: list[str], *arguments: object) -> None:
+    """Start a script of this folder in two processes, as a user does, and wait for their end."""
+    folders = [str(FOLDER.parent), str(FOLDER), os.environ.get("PYTHONPATH", "")]
+    options = [*options, "--num_processes", "2", "--mixed_precision", "no", "--main_process_port", "0"]
+    run = subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", *options, str(FOLDER / script), *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stdout
 
 
 class KillAt(TrainerCallback):

@@ -18,7 +18,7 @@ from hf_focal.calibration.adapter_folding import adapter_calibration
 from hf_focal.choices.option_scores import _log_probabilities
 
 peft = pytest.importorskip("peft")
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 
 T = 1.7
 LOAD = """

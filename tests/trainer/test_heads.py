@@ -7,13 +7,13 @@ import pytest
 import torch
 import transformers
 from documented import ROOT
-from tiny_models import settings
+from tiny_models import logged, trainer_of
 from torch import nn
 from transformers.models.auto import modeling_auto
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments
+from hf_focal import CalibrationMetrics
 from hf_focal.tasks.heads import Head, check_model, head_of
-from hf_focal.trainer import FocalSeq2SeqTrainer, FocalSeq2SeqTrainingArguments, loss_func
+from hf_focal.trainer import FocalSeq2SeqTrainer, loss_func
 
 WORKS, REFUSED = (ROOT / "docs" / "heads.md").read_text(encoding="utf-8").split("## Is refused")
 ROW = re.compile(r"^\| `(AutoModelFor\w+)` \| `(\w+)` \| (.+?) \|", re.MULTILINE)
@@ -52,22 +52,20 @@ def test_what_is_refused_gets_the_sentence(name, sentence):
         loss_func("cross_entropy").logits_of({"last_hidden_state": None})  # as of a model without a head
 
 
-@pytest.mark.parametrize("name", ["BertForMultipleChoice", "BertForNextSentencePrediction", "BertForMaskedLM"])
+@pytest.mark.parametrize("name", ["BertForMultipleChoice", "BertForNextSentencePrediction"])
 def test_heads_of_other_shapes_train_and_are_measured(name, tmp_path):
     torch.manual_seed(0)
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**SIZES, max_position_embeddings=16))
-    shape = (3, 6) if name == "BertForMultipleChoice" else (6,)
-    classes, own = (30, (6,)) if name == "BertForMaskedLM" else (shape[0] if shape[1:] else 2, ())
+    shape, classes = ((3, 6), 3) if name == "BertForMultipleChoice" else ((6,), 2)
 
     def samples(count):
-        return [{"input_ids": torch.randint(30, shape), "labels": torch.randint(classes, own)} for _ in range(count)]
+        return [{"input_ids": torch.randint(30, shape), "labels": torch.randint(classes, ())} for _ in range(count)]
 
-    args = FocalTrainingArguments(**settings(tmp_path, loss="focal:gamma=2", max_steps=1))
-    trainer = FocalTrainer(model, args, train_dataset=samples(8), eval_dataset=samples(20))
+    data = {"train_dataset": samples(8), "eval_dataset": samples(20)}
+    trainer = trainer_of(tmp_path, model, loss="focal:gamma=2", max_steps=1, **data)
     trainer.train()
-    assert trainer.evaluate()["eval_num_samples"] == 20 * (6 if own else 1)
-    assert trainer.fit_temperature().num_samples == 20 * (6 if own else 1)
+    assert trainer.evaluate()["eval_num_samples"] == trainer.fit_temperature().num_samples == 20
     if name == "BertForMultipleChoice":
         with pytest.raises(ValueError, match="method must be 'temperature' for multiple choice, got 'vector'"):
             trainer.fit_calibration(method="vector")
@@ -143,10 +141,9 @@ def test_sounds_and_images_are_trained_and_measured_by_their_text(build, tmp_pat
     train, test = samples(8), samples(20)
     expected = own(train)[0]
     options = {"loss": "cross_entropy", "max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 8}
-    args = FocalSeq2SeqTrainingArguments(**settings(tmp_path, **options))
-    trainer = FocalSeq2SeqTrainer(model, args, train_dataset=train, eval_dataset=test)
+    trainer = trainer_of(tmp_path, model, FocalSeq2SeqTrainer, train_dataset=train, eval_dataset=test, **options)
     trainer.train()
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    losses = logged(trainer)
     assert losses[0] == pytest.approx(expected, rel=1e-5) and losses[1] < losses[0]
     metrics, (loss, logits, labels) = trainer.evaluate(), own(test)
     reference = CalibrationMetrics(classwise=False)

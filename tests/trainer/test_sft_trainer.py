@@ -1,13 +1,16 @@
 """Fine-tuning by TRL: its data, one forward pass, the losses and figures of completion tokens."""
 
+import json
 import pickle
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from language_models import build
 from metrics import reference
+from processes import launch
 from tiny_models import logged, settings, weights
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 
@@ -18,7 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 from hf_focal import FocalSFTConfig, FocalSFTTrainer  # noqa: E402
 from hf_focal.trainer import FocalTrainingArguments  # noqa: E402
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.slow]
 WORDS = ["[PAD]", "</s>", "[UNK]", *(f"w{i}" for i in range(21))]
 
 
@@ -193,3 +196,20 @@ def test_a_copied_config_keeps_its_end_token(tmp_path):
     config = FocalSFTConfig(str(tmp_path), eos_token="<end>", pad_token="<pad>", hub_token="secret", use_cpu=True)
     copied = pickle.loads(pickle.dumps(config))
     assert (copied.eos_token, copied.pad_token, copied.hub_token) == ("<end>", "<pad>", None)
+
+
+def test_two_processes_train_and_measure_as_one(tmp_path):
+    # Without --multi_gpu, as with --cpu, the launcher would start one process; the script itself says that it is the
+    # CPU's, so that gloo connects the two.
+    launch("launched_sft.py", ["--multi_gpu", "--num_machines", "1", "--dynamo_backend", "no"], tmp_path, 2)
+    import launched_sft
+
+    found = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    expected = launched_sft.results(tmp_path / "one", 1)
+    assert [case["deferred"] for case in expected.values()] == [True, True, False]
+    for name, case in expected.items():
+        own = found[name]
+        np.testing.assert_allclose(own["weights"], case["weights"], rtol=0, atol=1e-12, err_msg=name)
+        assert own["losses"] == pytest.approx(case["losses"], rel=1e-9) and len(case["losses"]) == 2
+        assert own["metrics"] == pytest.approx(case["metrics"], rel=1e-9)
+        assert own["temperature"] == case["temperature"] and own["deferred"] == case["deferred"]

@@ -1,17 +1,13 @@
 """Language models sharded over two real processes and trained without their logits, against one process."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import launched_sharded
 import numpy as np
 import pytest
 from documented import ROOT
 from launched_sharded import CASES, ZERO_CASES
-from processes import output_of, start
+from processes import launch, output_of, start
 from torch.distributed.fsdp import FSDPModule
 
 
@@ -43,19 +39,8 @@ def assert_as_one_process(folder, sharded, cases, tolerance):
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 def test_fsdp2_trains_a_language_model_as_one_process(tmp_path):
-    folders = [str(ROOT / "tests"), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    config = ["--config_file", str(ROOT / "recipes" / "accelerate" / "fsdp2.yaml"), "--num_processes", "2"]
-    options = ["--mixed_precision", "no", "--main_process_port", "0"]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", *config, *options]
-    two = subprocess.run(
-        [*launch, launched_sharded.__file__, tmp_path, "fsdp2"],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
-    assert two.returncode == 0, two.stdout
+    config = ROOT / "recipes" / "accelerate" / "fsdp2.yaml"
+    launch("launched_sharded.py", ["--config_file", str(config)], tmp_path, "fsdp2")
     assert_as_one_process(tmp_path, True, CASES, 1e-12)
 
 
