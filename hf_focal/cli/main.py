@@ -13,7 +13,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import __version__
 from ..tasks.input_options import InputOptions
 from ..tasks.task import TASKS
 
@@ -135,7 +134,7 @@ def describe_environment() -> str:
     packages = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "numpy", "scipy")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return (
-        f"hf_focal {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"hf_focal {version('hf_focal')}, Python {platform.python_version()}, {platform.platform()}\n"
         f"{', '.join(f'{name} {version(name)}' for name in packages)}\n"
         f"GPU: {gpu}, CUDA of torch: {torch.version.cuda or 'none'}"
     )
@@ -210,7 +209,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="hf-focal", description="Calibrated classifiers with Hugging Face.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('hf_focal')}")
     commands = parser.add_subparsers(dest="command", required=True)
     demo = commands.add_parser("demo", help="train two losses on a generated corpus: a minute, no downloads")
     demo.add_argument("--output_dir", metavar="DIR", default="out/hf_focal", help="models and reports [%(default)s]")
