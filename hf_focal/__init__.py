@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .metrics import negative_log_likelihood as negative_log_likelihood
     from .metrics import root_mean_squared_calibration_error as root_mean_squared_calibration_error
     from .metrics import smooth_calibration_error as smooth_calibration_error
+    from .recommendation import recommend as recommend
     from .reports import reliability_diagram as reliability_diagram
     from .scores import apply_correction as apply_correction
     from .scores import calibrate_scores as calibrate_scores
@@ -80,6 +81,7 @@ _NAMES = {
         *("smooth_calibration_error", "augrc", "aurc", "e_aurc"),
         *("brier_score", "mean_entropy", "negative_log_likelihood"),
     ),
+    "recommendation": ("recommend",),
     "reports": ("reliability_diagram",),
     "scores": ("apply_correction", "calibrate_scores", "evaluate_scores", "load_correction", "read_scores"),
     "tasks.input_encoding": ("input_length",),

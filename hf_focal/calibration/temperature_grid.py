@@ -33,7 +33,7 @@ from .corrections import Temperature
 OBJECTIVES = ("ece", "adaece", "nll")
 # The objectives that a `TemperatureStream` can minimize with its sums. AdaECE needs all samples at once.
 STREAM_OBJECTIVES = ("ece", "nll")
-# With fewer calibration samples, T often makes both NLL and ECE worse; see docs/results/fine_tuning.md.
+# With fewer calibration samples, T often makes both NLL and ECE worse; see docs/results/fine_tuning_appendix.md.
 _ENOUGH_SAMPLES = {"nll": 200, "ece": 500, "adaece": 500}
 PAPER_GRID = np.arange(1, 101) / 10  # 0.1, 0.2, …, 10.0 [Mukhoti et al. 2020]
 # Between these bounds, float32 can represent 1/T and, for all relevant logits, z/T.

@@ -67,6 +67,10 @@ def _run(command: str, arguments: dict[str, Any]) -> None:
         from ..losses import gamma_for_threshold
 
         print(f"{gamma_for_threshold(**arguments):.6g}")
+    elif command == "recommend":
+        from ..recommendation import recommend
+
+        print(recommend(**arguments))
     elif command == "demo":
         from .demo import run_demo
 
@@ -218,6 +222,14 @@ def _parser() -> argparse.ArgumentParser:
     gamma = commands.add_parser("gamma", help="the γ of focal loss whose gradient equals cross-entropy's at p0")
     gamma.add_argument("p0", type=float, help="a probability in (0, 0.5)")
 
+    advice = commands.add_parser("recommend", help="a loss and a correction for fine-tuning an encoder, and why")
+    advice.add_argument("--num_classes", type=int, metavar="N", required=True, help="the number of classes")
+    advice.add_argument("--train_samples", type=int, metavar="N", required=True, help="the number of training samples")
+    advice.add_argument("--epochs", type=float, metavar="N", default=3.0, help="how often each is seen [3]")
+    advice.add_argument(
+        "--held_out_samples", type=int, metavar="N", required=True, help="labeled samples to correct on"
+    )
+
     # Arguments that the user does not give are absent from the parsed ones, so the functions' own defaults apply.
     options: dict[str, Any] = {"parents": [_model_and_data()], "argument_default": argparse.SUPPRESS}
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
@@ -235,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--test_dataset", metavar="DATA", help="the data to measure on [the same dataset]")
     calibrate.add_argument("--test_split", metavar="SPLIT", help="the split of that dataset [test]")
     calibrate.add_argument("--objective", help="nll, or ece (on the grid 0.1 ... 10) [nll]")
-    calibrate.add_argument("--calibration", help="temperature, vector, matrix, platt or auto [temperature]")
+    calibrate.add_argument("--calibration", help="temperature, vector, matrix, platt or auto [by the data]")
     calibrate.add_argument(
         "--per_label", action="store_true", help="one temperature, or slope and intercept, per label"
     )

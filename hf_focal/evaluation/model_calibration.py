@@ -13,6 +13,7 @@ from ..calibration.cross_fitting import METHODS
 from ..calibration.temperature_grid import STREAM_OBJECTIVES, check_objective
 from ..hub.hub_publishing import HubError, create_repository, publish
 from ..hub.model_card import model_card, registering_package
+from ..recommendation import default_correction
 from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
@@ -33,7 +34,7 @@ def calibrate_model(
     test_dataset: str | None = None,
     test_split: str | None = None,
     objective: str = "nll",
-    calibration: str = "temperature",
+    calibration: str | None = None,
     per_label: bool = False,
     task: str | None = None,
     batch_size: int = 16,
@@ -56,7 +57,9 @@ def calibrate_model(
             results are optimistic.
         objective: what a temperature minimizes, "nll" or "ece".
         calibration: the correction: "temperature"; or, for classifiers, "auto", "vector", or "matrix" or, with a
-            sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see `fit_calibration`).
+            sigmoid for each label or for the only logit, "platt", which are fitted by NLL (see `fit_calibration`). By
+            default "auto" for a classifier of whole samples with more than two classes, one label per sample, and at
+            least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
@@ -71,10 +74,10 @@ def calibrate_model(
     """
     with explained():
         check_objective(objective, STREAM_OBJECTIVES)
-        if calibration not in (*METHODS, "auto"):
+        if calibration not in (None, *METHODS, "auto"):
             raise InputError("calibration", f"must be one of {', '.join((*METHODS, 'auto'))}, got {calibration!r}")
-        if per_label and (objective != "nll" or calibration not in ("temperature", "platt")):
-            given = f"objective {objective!r} and calibration {calibration!r}"
+        if per_label and (objective != "nll" or calibration not in (None, "temperature", "platt")):
+            given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
     if private is not None and push_to_hub is None:
@@ -89,9 +92,14 @@ def calibrate_model(
         raise InputError("test_dataset", f"must hold different samples from dataset, got the same ones of {dataset!r}")
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options)
-        trained.check_fit(calibration, per_label)
+        trained.check_fit(calibration or "temperature", per_label)
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
+        if calibration is None:
+            has_choice = trained.takes_affine and trained.task.has_independent_predictions
+            has_choice &= objective == "nll" and not per_label
+            classes = trained.config.num_labels if has_choice else 2
+            calibration = default_correction(classes, len(samples))
         test_source, test_samples = trained.load(*test_data) if has_test else (source, samples)
         notes = overlap_notes(trained.task, samples, test_samples, "test", "calibration") if has_test else []
         if saves and trained.task is MULTIPLE_CHOICE and trained.options.score == "text":

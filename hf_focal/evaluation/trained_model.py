@@ -306,6 +306,11 @@ class TrainedModel:
             )
         return encoded
 
+    @property
+    def takes_affine(self) -> bool:
+        """Whether vector and matrix scaling can be fitted: each sample has one label, and each logit one class."""
+        return self.task.takes_affine and self.config.problem_type != MULTI_LABEL
+
     def check_fit(self, calibration: str, per_label: bool) -> None:
         """Raise `InputError` for a correction that this kind of model does not support."""
         labels = self.config.problem_type == MULTI_LABEL

@@ -76,8 +76,8 @@ def fits_for(labels: np.ndarray, num_classes: int) -> dict[str, Callable[..., Co
 def draw_figures(fits: dict, pool: tuple, test: tuple) -> dict[str, list[dict]]:
     rng, figures = np.random.default_rng(0), {}
     for size, draws in DRAWS.items():
-        for _ in range(draws if size <= len(pool[1]) else 0):
-            draw = rng.choice(len(pool[1]), size, replace=False)
+        for _ in range(draws):
+            draw = rng.choice(len(pool[1]), min(size, len(pool[1])), replace=False)  # a few pools are smaller
             samples = pool[0][draw], pool[1][draw]
             row = {"nll": {name: nll_of(fit(*samples).apply(test[0]), test[1]) for name, fit in fits.items()}}
             if len(fits) > 1:

@@ -1,0 +1,124 @@
+"""The runs on many tasks: their records, the pages that are written from them, and the advice that rests on them."""
+
+import json
+
+import numpy as np
+import pytest
+from recipe_modules import import_recipe
+
+from hf_focal import fit_temperature, recommend
+from hf_focal.cli.main import main
+from hf_focal.recommendation import default_correction
+
+records = import_recipe("many_tasks_records")
+page = import_recipe("many_tasks_page")
+PAGES = ("fine_tuning.md", "fine_tuning_appendix.md", "text_ood.md")
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return page.Evidence(page.load_records())
+
+
+def test_the_pages_are_those_of_the_committed_runs(tmp_path, monkeypatch):
+    committed = {name: (page.DOCS / name).read_text(encoding="utf-8") for name in PAGES}
+    monkeypatch.setattr(page, "DOCS", tmp_path)
+    page.main()
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in PAGES} == committed
+    assert (tmp_path / "fine_tuning_regret.png").stat().st_size > 10_000
+
+
+def test_the_recommendation_is_what_the_runs_say(evidence):
+    everywhere, kept = evidence.all_runs, evidence.kept
+    gain = page.difference(everywhere["flsd53", "temperature"], everywhere["cross_entropy", "temperature"])
+    with_t = f"lower NLL than cross_entropy on {page.count_lower(gain)} of {len(gain)} tasks"
+    two = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=200)
+    assert (two.loss, two.correction) == ("flsd53", "temperature") and with_t in two.evidence
+    assert page.best_strategy(everywhere, page.among(gain, "two")) == ("flsd53", "temperature")
+    auto = page.difference(kept["flsd53", "auto"], kept["flsd53", "temperature"])
+    assert abs(page.average(page.among(auto, "two").values())) < 0.01
+
+    more = recommend(num_classes=77, train_samples=5000, epochs=3, held_out_samples=100)
+    assert (more.loss, more.correction) == ("flsd53", "auto") and "on every task" in more.evidence
+    own = [run for run in evidence.with_logits if page.of_classes(run["task"]) == "more" and "vector" in run]
+    for size in page.SIZES[1:]:
+        gains = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
+        assert max(gains.values()) < 0
+    # No rule is better than the fixed strategy by more than the interval of the difference.
+    for groups in (False, True):
+        regret, _ = page.rule_on_new_tasks(kept, groups)
+        assert page.interval(page.difference(kept["flsd53", "auto"], regret))[1] <= 0
+
+    none = recommend(num_classes=2, train_samples=500, epochs=3, held_out_samples=0)
+    uncorrected = {loss: values for (loss, name), values in everywhere.items() if name == "none"}
+    gain = page.difference(uncorrected[none.loss], uncorrected["cross_entropy"])
+    assert none.correction == "none"
+    assert f"{page.count_lower(page.among(gain, 'two'))} of {len(page.among(gain, 'two'))} tasks" in none.evidence
+    assert page.best_strategy(uncorrected, page.among(gain, "two")) == none.loss
+    assert page.interval(page.among(gain, "more"))[1] < 0 < page.interval(page.among(gain, "more"))[2]
+
+
+def test_auto_loses_to_a_temperature_on_no_task_once_there_are_500_samples(evidence):
+    for size in ("500", "1000"):
+        own = [run for run in evidence.with_logits if "vector" in run]
+        loss = page.by_task(own, lambda run, n=size: page.nll(run, "auto", n) - page.nll(run, "temperature", n))
+        assert max(loss.values()) < 0.003
+
+
+def test_calibrate_takes_auto_where_it_was_better():
+    given = [(2, 1000), (3, 99), (3, 100), (150, 1000)]
+    assert [default_correction(*numbers) for numbers in given] == ["temperature", "temperature", "auto", "auto"]
+
+
+def test_the_command_prints_the_recommendation(capsys):
+    options = {"num_classes": 77, "train_samples": 1000, "epochs": 3, "held_out_samples": 500}
+    assert main(["recommend", *(f"--{name}={value}" for name, value in options.items())]) == 0
+    printed = capsys.readouterr().out
+    assert printed == f"{recommend(**options)}\n" and printed.startswith("loss: flsd53\ncorrection: auto\n")
+    assert "train longer" in printed
+    with pytest.raises(ValueError, match="num_classes must be at least 2, got 1"):
+        recommend(**options | {"num_classes": 1})
+
+
+def finished_run(folder, seconds):
+    """A run of `many_tasks.py` with 60 samples of three classes, in four epochs."""
+    rng, folder = np.random.default_rng(0), folder / "a_task_flsd53_s1"
+    folder.mkdir(parents=True)
+    arrays = {f"{split}_labels": rng.integers(0, 3, 60) for split in ("pool", "test")}
+    for name in [
+        f"{split}_logits{epoch}" for split in ("pool", "test") for epoch in ("", *(f"_epoch{i}" for i in range(1, 5)))
+    ]:
+        labels = arrays[f"{name.partition('_')[0]}_labels"]
+        arrays[name] = (rng.normal(size=(60, 3)) + 2 * np.eye(3)[labels]).astype(np.float16)
+    np.savez(folder / "logits.npz", **arrays)
+    run = {"task": "task", "loss": "flsd53", "seed": 1, "size": "few", "encoder": "minilm", "epochs": 4, "noise": 0.0}
+    run |= {"seconds": {"training": seconds}, "test": {}}
+    (folder / "run.json").write_text(json.dumps(run))
+    return run, {name: array.astype(np.float32) if "logits" in name else array for name, array in arrays.items()}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_new_runs_join_the_records_and_replace_their_own(tmp_path, monkeypatch):
+    run, arrays = finished_run(tmp_path / "out", 1.5)
+    monkeypatch.setattr(records, "RECORDS", tmp_path)
+    monkeypatch.setattr(records, "DRAWS", {50: 2, 1000: 1})
+    monkeypatch.setattr(records.sys, "argv", ["many_tasks_records.py", str(tmp_path / "out")])
+    main_figures = {"none": {"error": 0.5, "nll": 2.0}, "temperature": {"nll": 1.5}, "seconds": {"training": 9}}
+    known = [{**run, **main_figures, "seed": seed} for seed in (1, 2)]
+    (tmp_path / "task.json").write_text(json.dumps(known))
+    records.main()
+    joined = json.loads((tmp_path / "task.json").read_text())
+    assert joined[1] == known[1] and [entry["seed"] for entry in joined] == [1, 2]
+    new = joined[0]
+    assert new["earlier"] == {"error": 0.5, "nll": 2.0, "nll_after_t": 1.5}
+    fitted = fit_temperature(arrays["pool_logits"], arrays["pool_labels"])
+    expected = records.measured(fitted.apply(arrays["test_logits"]), arrays["test_labels"])
+    assert new["temperature"] == {**expected, "T": pytest.approx(fitted.value, rel=1e-4)}
+    assert {name: len(rows) for name, rows in new["draws"].items()} == {"50": 2, "1000": 1}
+    row = new["draws"]["1000"][0]  # all samples, in another order
+    assert row["nll"]["temperature"] == pytest.approx(expected["nll"], rel=1e-3)
+    assert min(row["excess"].values()) == [0, 0] and row["excess"].keys() == {"temperature", "vector", "matrix"}
+    assert len(new["epochs_figures"]) == 4 and len(new["epochs_figures"][0]["pool"]) == 3
+
+    records.main()  # the same run again
+    assert json.loads((tmp_path / "task.json").read_text()) == joined
