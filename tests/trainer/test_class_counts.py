@@ -120,7 +120,7 @@ def test_given_weights_need_no_counts(tmp_path):
         (Stream(DATA), "train_dataset must have a length with loss class_balanced:beta=0.9, .*, got Stream, a stream"),
         ([{"input_ids": DATA[0]["input_ids"]}], "train_dataset must have a column 'label' or 'labels', got input_ids"),
         (
-            [{**row, "labels": torch.full((NUM_LABELS,), 0.25)} for row in DATA],
+            of_columns(labels=[[0.25] * NUM_LABELS for _ in DATA]),
             r"labels must be class indices to be counted, got torch\.float32",
         ),
     ],

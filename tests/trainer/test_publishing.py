@@ -248,6 +248,7 @@ def test_weights_written_within_a_tick_of_the_clock_are_others(tmp_path):
 # Publishing
 
 
+@pytest.mark.slow
 def test_what_is_published_is_calibrated_for_whoever_loads_it(hub, tmp_path):
     samples = ["a b", "c d e", "b b b f"]
     tokenizer = train_word_tokenizer(["a b c d e f"], vocab_size=12)

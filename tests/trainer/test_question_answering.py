@@ -124,6 +124,7 @@ def test_it_trains_and_measures(name, loss, tmp_path):
     assert metrics["eval_loss"] < 1e3  # smoothing does not reach the padding
 
 
+@pytest.mark.slow
 def test_the_temperature_is_in_the_saved_model(tmp_path):
     model = model_of("bert")
     trainer, data = trainer_of(model, tmp_path), rows(19, seed=1)
