@@ -10,15 +10,6 @@ from hf_focal.calibration.corrections import folded_temperature
 
 MODELS = {
     "BertForSequenceClassification": TINY,
-    "DistilBertForSequenceClassification": {
-        "dim": 16,
-        "n_layers": 1,
-        "n_heads": 2,
-        "hidden_dim": 24,
-        "vocab_size": 50,
-    },
-    "RobertaForSequenceClassification": TINY,
-    "ViTForImageClassification": IMAGE | {"intermediate_size": 16},
     "DeiTForImageClassificationWithTeacher": IMAGE | {"intermediate_size": 16},
     "LlamaForSequenceClassification": TINY,
 }

@@ -16,21 +16,13 @@ from hf_focal.calibration import AffineScaling, Temperature, fold_temperature
 from hf_focal.calibration.corrections import folded_temperature
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 50}
-SMALL_T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
 IMAGE = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-FOUR_LAYERS = {"image_size": 32, "num_hidden_layers": 4}
 RESNET = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4, "layer_type": "basic"}
 BACKBONE = transformers.ResNetConfig(**RESNET, out_features=["stage1", "stage2", "stage3", "stage4"])
 SEGMENTATION = {
     "SegformerForSemanticSegmentation": {"hidden_sizes": [8] * 4, "depths": [1] * 4, "decoder_hidden_size": 8}
     | {"num_attention_heads": [1] * 4},
     "UperNetForSemanticSegmentation": {"backbone_config": BACKBONE, "hidden_size": 8, "use_auxiliary_head": False},
-    "BeitForSemanticSegmentation": IMAGE | FOUR_LAYERS | {"intermediate_size": 16, "out_indices": [1, 2, 3, 4]},
-    "DPTForSemanticSegmentation": IMAGE
-    | FOUR_LAYERS
-    | {"intermediate_size": 16, "backbone_out_indices": [0, 1, 2, 3]}
-    | {"neck_hidden_sizes": [8] * 4, "fusion_hidden_size": 8},
-    "MobileNetV2ForSemanticSegmentation": {"image_size": 32, "depth_multiplier": 0.35},
 }
 
 
@@ -149,21 +141,18 @@ def test_logits_that_are_not_those_of_the_last_layers_are_refused(combine):
 
 
 def test_a_fold_that_does_not_give_the_corrected_logits_is_undone():
-    # Each of two added heads gets the offset, so together they get it once too often. A mean of the two is right.
     scaling = AffineScaling("vector", 1.3, torch.tensor([1.0, -1.0, 0.5]).double(), torch.eye(3).double(), 1, 1, 9)
-    for form, folds in (("two added, as in VOLO", False), ("two averaged, as in distilled DeiT", True)):
-        model = Classifier(*COMBINED[form])
-        state = copy.deepcopy(model.state_dict())
-        with torch.no_grad():
-            expected = scaling.apply(model(**IMAGES))
-        if folds:
-            with torch.no_grad():
-                torch.testing.assert_close(scaling.fold_into(model)(**IMAGES), expected)
-            continue
-        with pytest.raises(TypeError, match="Classifier, whose logits on a trial batch were not those expected"):
-            scaling.fold_into(model)
-        assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-        assert not hasattr(model.config, "calibration")
+    averaged = Classifier(*COMBINED["two averaged, as in distilled DeiT"])
+    with torch.no_grad():
+        expected = scaling.apply(averaged(**IMAGES))
+        torch.testing.assert_close(scaling.fold_into(averaged)(**IMAGES), expected)
+    # Each of two added heads gets the offset, so together they get it once too often.
+    added = Classifier(*COMBINED["two added, as in VOLO"])
+    state = copy.deepcopy(added.state_dict())
+    with pytest.raises(TypeError, match="Classifier, whose logits on a trial batch were not those expected"):
+        scaling.fold_into(added)
+    assert all(torch.equal(value, state[key]) for key, value in added.state_dict().items())
+    assert not hasattr(added.config, "calibration")
 
 
 def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
@@ -176,11 +165,10 @@ def test_a_model_that_runs_on_no_dummy_batch_needs_an_example():
         torch.testing.assert_close(fold_temperature(model, 1.7, example=IMAGES)(**IMAGES), before / 1.7)
 
 
-@pytest.mark.parametrize("name", ["BertForPreTraining", "T5EncoderModel"])
-def test_models_that_neither_classify_nor_generate_are_refused(name):
-    model = build(name, **(TINY if name.startswith("Bert") else SMALL_T5))
+def test_models_that_neither_classify_nor_generate_are_refused():
+    model = build("BertForPreTraining", **TINY)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    with pytest.raises(TypeError, match=f"a classifier or a language model, whose output has logits, got {name}"):
+    with pytest.raises(TypeError, match="a classifier or a language model, whose output has logits, got BertFor"):
         fold_temperature(model, 2.0)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert not hasattr(model.config, "calibration")
@@ -209,17 +197,6 @@ def test_models_without_a_softmax_are_refused(options, message):
     assert torch.equal(model.classifier.weight, before)
 
 
-def test_a_model_without_a_config_is_refused():
-    with pytest.raises(TypeError, match="model must be a Transformers model with a config, got Sequential"):
-        fold_temperature(nn.Sequential(nn.Linear(6, 3)), 2.0)
-
-
-def test_a_model_that_says_single_label_is_folded():
-    model = build("BertForSequenceClassification", **TINY, problem_type="single_label_classification")
-    before = model.classifier.weight.clone()
-    torch.testing.assert_close(fold_temperature(model, 2.0).classifier.weight, before / 2)
-
-
 @pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1e-6), (torch.float32, 1e-39)])
 def test_a_temperature_that_makes_weights_infinite_changes_none(dtype, value):
     model = build("BertForSequenceClassification", **TINY).to(dtype)
@@ -234,22 +211,21 @@ def share_that_changes(before, after, features):
         return (before(features).argmax(-1) != after(features).argmax(-1)).double().mean().item()
 
 
-@pytest.mark.parametrize(("dtype", "value"), [(torch.float16, 1.3), (torch.bfloat16, 1.3)])
-def test_predictions_that_rounding_changes_are_counted(dtype, value):
-    model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
+def test_predictions_that_rounding_changes_are_counted():
+    model = build("BertForSequenceClassification", **TINY, num_labels=1000).bfloat16()
     before = copy.deepcopy(model.classifier)
     with pytest.warns(
-        UserWarning, match=f"T = .* in {dtype} weights changes .*%.* inputs, by rounding: float32 ke"
+        UserWarning, match="T = .* in torch.bfloat16 weights changes .*%.* inputs, by rounding: float32 ke"
     ) as w:
-        fold_temperature(model, value)
+        fold_temperature(model, 1.3)
     (said,) = re.findall(r"changes (\S+)%", str(w[0].message))
-    features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).to(dtype)
+    features = torch.randn(20_000, 16, generator=torch.Generator().manual_seed(7)).bfloat16()
     # Of 1,024 inputs: within five standard deviations.
     share = share_that_changes(before, model.classifier, features)
     assert share > 0 and abs(float(said) / 100 - share) < 5 * (share / 1024) ** 0.5
 
 
-@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, 1.3), (torch.float32, 1e7), (torch.bfloat16, 2.0)])
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float32, 1.3), (torch.bfloat16, 2.0)])
 def test_no_prediction_changes_in_float32_and_by_powers_of_two(dtype, value, recwarn):
     model = build("BertForSequenceClassification", **TINY, num_labels=1000).to(dtype)
     before = copy.deepcopy(model.classifier)

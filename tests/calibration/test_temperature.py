@@ -64,21 +64,14 @@ def brute_grid(logits, labels, grid=PAPER_GRID, num_bins=15):
 
 CASES = {
     "T=0.05": sample(1500, 10, 0.05),
-    "T=0.3": sample(1500, 10, 0.3),
-    "T=1": sample(1500, 10, 1.0),
     "T=1.7": sample(1500, 10, 1.7),
-    "T=5": sample(1500, 10, 5.0),
     "T=20": sample(1500, 10, 20.0),
-    "100 classes": sample(1000, 100, 1.7),
     "1000 classes": sample(300, 1000, 1.4),
     "binary": sample(2000, 2, 2.5),
-    "logits x 100": sample(1000, 10, 170.0),
     "saturated": sample(1000, 10, 1.7, spread=40.0),
     "few": sample(20, 5, 1.3),
     "one": sample(1, 3, seed=4),
-    "float64": tuple(x.double() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=1)),
     "bfloat16": tuple(x.bfloat16() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=2)),
-    "float16": tuple(x.half() if x.is_floating_point() else x for x in sample(1000, 10, 1.7, seed=3)),
     "in [0, 1]": (torch.rand(500, 4, generator=torch.Generator().manual_seed(0)), torch.arange(500) % 4),
 }
 
@@ -97,11 +90,10 @@ def test_ece_grid_finds_the_brute_force_optimum(case):
 
 
 @pytest.mark.parametrize(
-    "grid",
-    [[1.3], [2.0, 1.0, 1.5], np.geomspace(0.05, 200, 300), np.linspace(1, 3, 201), np.linspace(3, 1, 201)],
-    ids=["one", "unordered", "wide", "fine", "descending"],
+    ("grid", "num_bins"),
+    [([1.3], 1), ([2.0, 1.0, 1.5], 10), (np.geomspace(0.05, 200, 300), 15), (np.linspace(3, 1, 201), 10)],
+    ids=["one", "unordered", "wide", "descending"],
 )
-@pytest.mark.parametrize("num_bins", [1, 10, 15])
 def test_other_grids_and_bins(grid, num_bins):
     logits, labels = sample(400, 8, 1.6)
     fit = fit_temperature(logits, labels, "ece", grid=grid, num_bins=num_bins)
@@ -115,8 +107,8 @@ def test_the_first_of_tied_temperatures_wins():
     assert fit_temperature(logits, labels, "ece", grid=[3.0, 0.5, 7.0]).value == 3.0
 
 
-@pytest.mark.parametrize("num_classes", [2, 10, 100, 5000])
-@pytest.mark.parametrize("spread", [0.01, 1.0, 7.0, 30.0])
+@pytest.mark.parametrize("num_classes", [2, 100, 5000])
+@pytest.mark.parametrize("spread", [0.01, 30.0])
 def test_the_screen_keeps_its_error_bound(num_classes, spread):
     """What the proof rests on: every screened confidence lies within δ of the exact one."""
     logits = spread * torch.randn(50, num_classes, generator=torch.Generator().manual_seed(1))
@@ -148,7 +140,7 @@ def test_grid_property(num_rows, num_classes, spread, seed, rounded):
     assert brute_ece(logits, labels, fit.value) == pytest.approx(fit.ece_after, abs=1e-12)
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name not in {"one", "all equal", "in [0, 1]"}])
+@pytest.mark.parametrize("case", [name for name in CASES if name not in {"one", "in [0, 1]"}])
 def test_nll_finds_the_optimum(case):
     logits, labels = CASES[case]
     fit = fit_temperature(logits, labels, "nll")
@@ -168,7 +160,7 @@ def test_nll_finds_the_optimum(case):
     assert float(scaled.gather(1, labels[:, None]).mean()) == pytest.approx(float(expected), abs=1e-8)
 
 
-@pytest.mark.parametrize("true_temperature", [0.05, 0.3, 1.0, 1.7, 5.0, 20.0, 200.0])
+@pytest.mark.parametrize("true_temperature", [0.05, 1.7, 200.0])
 def test_nll_recovers_the_true_temperature(true_temperature):
     fit = fit_temperature(*sample(20_000, 10, true_temperature), "nll")
     assert fit.value == pytest.approx(true_temperature, rel=0.03)
@@ -183,7 +175,7 @@ def test_nll_is_scale_equivariant(scale, seed):
     assert fit_temperature(scale * logits, labels, "nll").value == pytest.approx(scale * base, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["T=1.7", "few", "binary", "float16"])
+@pytest.mark.parametrize("name", ["T=1.7", "few"])
 def test_adaece_is_the_grid_s_smallest_error_of_equal_mass(name):
     logits, labels = CASES[name]
     errors = [adaptive_calibration_error(logits.double() / t, labels) for t in PAPER_GRID]
@@ -227,10 +219,7 @@ def test_masked_classes_are_as_good_as_absent(objective):
     assert got.nll_after == pytest.approx(expected.nll_after, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("scale", "grid", "end"),
-    [(30.0, None, 10.0), (0.01, None, 0.1), (1.7, [3.0, 2.0, 5.0], 2.0), (1.7, np.array([0.5, 1.0]), 1.0)],
-)
+@pytest.mark.parametrize(("scale", "grid", "end"), [(30.0, None, 10.0), (1.7, [3.0, 2.0, 5.0], 2.0)])
 def test_the_end_of_the_grid_is_marked(scale, grid, end):
     logits, labels = sample(2000, 10, scale)
     with pytest.warns(UserWarning, match=rf"T = {end:g} is at an end of its grid.*'nll' or a wider grid") as caught:
@@ -241,10 +230,7 @@ def test_the_end_of_the_grid_is_marked(scale, grid, end):
     assert Temperature.from_dict(json.loads(json.dumps(fit.to_dict()))) == fit
 
 
-@pytest.mark.parametrize(
-    ("objective", "grid"),
-    [("ece", None), ("ece", [1.0, 1.7, 3.0]), ("ece", [2.0]), ("ece", [2.0, 2.0]), ("nll", None)],
-)
+@pytest.mark.parametrize(("objective", "grid"), [("ece", [1.0, 1.7, 3.0]), ("ece", [2.0]), ("nll", None)])
 def test_what_is_not_the_end_of_the_grid_is_not_marked(objective, grid):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -257,39 +243,24 @@ LOGITS, LABELS = sample(30, 4, 1.5)
 
 
 @pytest.mark.parametrize(
-    ("logits", "labels", "options", "error", "message"),
+    ("logits", "labels", "options", "message"),
     [
-        (LOGITS.long(), LABELS, {}, ValueError, "logits must be floating point, got torch.int64"),
-        (LOGITS, LABELS.float(), {}, ValueError, "labels must be integers, got torch.float32"),
-        (LOGITS, LABELS[:-1], {}, ValueError, r"shape \(29,\) for logits of shape \(30, 4\)"),
-        (LOGITS[:, 0], LABELS, {}, ValueError, r"shape \(30,\) for logits of shape \(30,\)"),
-        (LOGITS, LABELS + 4, {}, ValueError, r"labels must be in \[0, 4\) or .* -100, got [4-7]"),
-        (LOGITS, LABELS - 1, {}, ValueError, r"labels must be in \[0, 4\) or .* -100, got -1"),
-        (LOGITS, torch.full_like(LABELS, -100), {}, ValueError, "ignore_index -100, got none"),
-        (LOGITS[:0], LABELS[:0], {}, ValueError, "ignore_index -100, got none"),
-        (LOGITS.where(LABELS[:, None] > 0, torch.nan), LABELS, {}, ValueError, "finite largest value .* got nan"),
-        (LOGITS.where(LABELS[:, None] > 0, torch.inf), LABELS, {}, ValueError, "finite largest value .* got inf"),
-        (LOGITS.where(LABELS[:, None] > 0, -torch.inf), LABELS, {}, ValueError, "finite largest value .* got -inf"),
-        (LOGITS, LABELS, {"objective": "nnl"}, ValueError, "got 'nnl'"),
-        (LOGITS, LABELS, {"objective": "ECE"}, ValueError, "got 'ECE'"),
-        (LOGITS, LABELS, {"num_bins": 0}, ValueError, "num_bins must be an integer of at least 1, got 0"),
-        (LOGITS, LABELS, {"grid": []}, ValueError, "non-empty"),
-        (LOGITS, LABELS, {"grid": [1.0, 0.0]}, ValueError, "from 1e-30 to 1e"),
-        (LOGITS, LABELS, {"grid": [1.0, math.nan]}, ValueError, "from 1e-30 to 1e"),
-        (
-            LOGITS,
-            LABELS,
-            {"grid": [1e-300, 1.0]},
-            ValueError,
-            r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]",
-        ),
-        (LOGITS, None, {}, ValueError, "labels must be a tensor or an array of numbers, got NoneType"),
-        (LOGITS.softmax(1), LABELS, {}, ValueError, "logits must not be probabilities.*: give the logits, or the log"),
-        (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, ValueError, r"grid must be None .*'nll'.*got \[1.0\]"),
+        (LOGITS, LABELS.float(), {}, "labels must be integers, got torch.float32"),
+        (LOGITS, LABELS[:-1], {}, r"shape \(29,\) for logits of shape \(30, 4\)"),
+        (LOGITS, LABELS + 4, {}, r"labels must be in \[0, 4\) or .* -100, got [4-7]"),
+        (LOGITS, torch.full_like(LABELS, -100), {}, "ignore_index -100, got none"),
+        (LOGITS.where(LABELS[:, None] > 0, torch.nan), LABELS, {}, "finite largest value .* got nan"),
+        (LOGITS.where(LABELS[:, None] > 0, -torch.inf), LABELS, {}, "finite largest value .* got -inf"),
+        (LOGITS, LABELS, {"objective": "nnl"}, "got 'nnl'"),
+        (LOGITS, LABELS, {"num_bins": 0}, "num_bins must be an integer of at least 1, got 0"),
+        (LOGITS, LABELS, {"grid": []}, "non-empty"),
+        (LOGITS, LABELS, {"grid": [1e-300, 1.0]}, r"grid must hold temperatures from 1e-30.*got \[1e-300, 1.0\]"),
+        (LOGITS.softmax(1), LABELS, {}, "logits must not be probabilities.*: give the logits, or the log"),
+        (LOGITS, LABELS, {"objective": "nll", "grid": [1.0]}, r"grid must be None .*'nll'.*got \[1.0\]"),
     ],
 )
-def test_errors_name_the_argument_and_the_value(logits, labels, options, error, message):
-    with pytest.raises(error, match=message):
+def test_errors_name_the_argument_and_the_value(logits, labels, options, message):
+    with pytest.raises(ValueError, match=message):
         fit_temperature(logits, labels, **{"objective": "ece", **options})
 
 
@@ -303,10 +274,10 @@ def test_without_a_best_temperature_it_is_1(labels, message):
     assert fitted.value == 1 and fitted.nll_after == fitted.nll_before
 
 
-@pytest.mark.parametrize(("objective", "enough"), [("nll", 200), ("ece", 500), ("adaece", 500), ("none", 0)])
-def test_few_samples_are_told(objective, enough):
-    assert few_samples(objective, enough, "words") == ""
-    if enough:
+def test_few_samples_are_told():
+    assert few_samples("none", 0, "words") == ""
+    for objective, enough in (("nll", 200), ("ece", 500)):
+        assert few_samples(objective, enough, "words") == ""
         expected = f"T is fitted on {enough - 1} words: with fewer than {enough}, it can make calibration worse"
         assert few_samples(objective, enough - 1, "words") == expected
 
@@ -364,17 +335,16 @@ assert "transformers" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_apply_divides_and_keeps_the_dtype(dtype):
-    logits = LOGITS.to(dtype)
-    assert FITTED.apply(logits).dtype == dtype
+def test_apply_divides_and_keeps_the_dtype():
+    logits = LOGITS.bfloat16()
+    assert FITTED.apply(logits).dtype == torch.bfloat16
     torch.testing.assert_close(FITTED.apply(logits), logits / 1.06)
     array = LOGITS.numpy()
     assert FITTED.apply(array).dtype == np.float32
     np.testing.assert_allclose(FITTED.apply(array), array / 1.06, rtol=1e-6)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("value", [0.0, math.nan])
 def test_temperature_must_be_finite_and_positive(value):
     with pytest.raises(ValueError, match="finite and positive"):
         Temperature(value, "ece", 0.1, 0.1, 1.0, 1.0, 10, 15)
@@ -382,8 +352,7 @@ def test_temperature_must_be_finite_and_positive(value):
         fold_temperature(torch.nn.Linear(2, 2), value)
 
 
-@pytest.mark.parametrize("objective", ["ece", "nll"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("objective", "masked"), [("ece", False), ("nll", True)])
 def test_constant_logits_have_a_temperature_of_one(objective, masked):
     logits = torch.tensor([[0.5, 0.5, 0.5], [2.0, 2.0, 2.0], [-1.0, -1.0, -1.0]])
     if masked:
