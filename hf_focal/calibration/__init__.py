@@ -14,8 +14,8 @@ from .corrections import (
 )
 from .cross_fitting import CalibrationFit, fit_calibration
 from .platt_scaling import fit_platt_scaling
-from .temperature import fit_temperature
 from .temperature_grid import TemperatureCurves, TemperatureStream
+from .temperature_scaling import fit_temperature
 
 __all__ = [
     "AffineScaling",

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..validation import Array, InputError
 from .corrections import AffineScaling
-from .temperature import nll_temperature
 from .temperature_grid import CalibrationSamples, refuse_probabilities
+from .temperature_scaling import nll_temperature
 
 # Elements of a block of samples: 2 MiB of float64 for a CPU's cache, more on accelerators.
 _CPU_BLOCK, _DEVICE_BLOCK = 2**18, 2**24

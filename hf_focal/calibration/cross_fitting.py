@@ -15,7 +15,7 @@ from ..validation import Array, InputError, check_scores, check_sigmoid_scores
 from .affine_scaling import fit_matrix_scaling, fit_vector_scaling
 from .corrections import Correction, Temperature
 from .platt_scaling import fit_platt_scaling
-from .temperature import fit_temperature
+from .temperature_scaling import fit_temperature
 
 METHODS = ("temperature", "vector", "matrix", "platt")
 OF_LINK = {"softmax": (*METHODS[:3], "auto"), "sigmoid": ("temperature", "platt", "auto")}

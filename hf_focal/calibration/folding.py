@@ -6,13 +6,16 @@ correction of the old ones. If they are not, the weights are restored.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..validation import InputError
 from .trial_runs import Trial, close, large_power, scaled_alike
+
+if TYPE_CHECKING:
+    from .corrections import Correction
 
 MULTI_LABEL = "multi_label_classification"
 # Random inputs for comparing predictions before and after: of a classifier's head, and of a language model.
@@ -23,17 +26,6 @@ _TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
 _INSTEAD = "divide its logits by T instead, in generation with apply_calibrated_generation"
 
 
-class Foldable(Protocol):
-    """What folding needs of a correction; see `Correction`."""
-
-    method: str
-
-    def apply(self, logits: Tensor) -> Tensor: ...
-    def fold_rows(self, tensor: Tensor) -> Tensor: ...
-    @property
-    def shift(self) -> Tensor | None: ...
-
-
 class _Place(NamedTuple):
     """Where a correction goes: `tensors` of `layers`; to the first tensor, its layer adds `offset`."""
 
@@ -42,7 +34,7 @@ class _Place(NamedTuple):
     offset: int = 0
 
 
-def fold(model: Any, correction: Foldable, example: Mapping[str, Any] | None = None) -> None:
+def fold(model: Any, correction: "Correction", example: Mapping[str, Any] | None = None) -> None:
     """Change a model's weights so that its logits become the correction of its logits; see `fold_calibration`."""
     generates = check_whole(model)
     if generates or is_masked_language_model(model):
@@ -80,7 +72,7 @@ def is_masked_language_model(model: Any) -> bool:
     return any(kind.__name__.endswith("ForMaskedLM") for kind in type(model).__mro__)
 
 
-def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction: Foldable) -> None:
+def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction: "Correction") -> None:
     """Correct the tensors in place, and warn if predictions change by rounding.
 
     `probe` returns logits (..., K) of random inputs. If tensors or logits overflow, or if the trial's logits are not
@@ -158,15 +150,16 @@ def _in_classifier(model: Any, example: Mapping[str, Any] | None) -> tuple[_Plac
     return _Place(layers, tensors), trial, probe
 
 
-def _check_classifier(model: Any, correction: Foldable) -> None:
+def _check_classifier(model: Any, correction: "Correction") -> None:
     """Raise unless the model's probabilities are a softmax over at least two classes, or one sigmoid per label, and
     the correction has as many classes or labels."""
     problem, num_labels = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
     values = getattr(correction, "values", ())
+    per_class = correction.method in ("vector", "matrix")
+    if per_class and (problem == MULTI_LABEL or hasattr(model, "qa_outputs")):
+        name = type(model).__name__
+        raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
     if problem == MULTI_LABEL:
-        if correction.method not in ("temperature", "platt"):
-            name = type(model).__name__
-            raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
         if len(values) not in (0, num_labels):
             raise InputError("temperature", f"must have {num_labels} values, got {len(values)}")
         return
@@ -178,9 +171,6 @@ def _check_classifier(model: Any, correction: Foldable) -> None:
         raise InputError("model", f"must be a classifier, got problem_type {problem!r}")
     if num_labels is not None and num_labels < 2:
         raise InputError("model", f"must have at least 2 labels, got num_labels {num_labels}")
-    if correction.shift is not None and hasattr(model, "qa_outputs"):
-        name = type(model).__name__
-        raise TypeError(f"model must have one softmax over classes for {correction.method} scaling, got {name}")
 
 
 def _features(layer: Any) -> Tensor:

@@ -85,7 +85,13 @@ def read_runs(folders: Sequence[str | Path]) -> dict[Path, RunResult]:
     """Return path of metrics.json -> run for the folders and with the names and errors of `comparison_page`."""
     if not folders:
         raise ValueError("folders must hold at least one run's folder, got none")
-    return _read_runs([file for folder in folders for file in _metrics_files(Path(folder))])
+    files = {file.resolve(): file for folder in folders for file in _metrics_files(Path(folder))}
+    runs = {}
+    for file in files.values():
+        with _errors_of(file):
+            runs[file] = RunResult.load(file)
+    names = _unique_names([" ".join(run.loss.split()) for run in runs.values()], list(runs))
+    return {file: replace(run, loss=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
 
 
 def _metrics_files(folder: Path) -> list[Path]:
@@ -104,16 +110,6 @@ def _errors_of(file: Path) -> Iterator[None]:
         yield
     except READ_ERRORS as error:
         raise ValueError(f"{file} must be what a report writes, got {type(error).__name__}: {error}") from None
-
-
-def _read_runs(files: Sequence[Path]) -> dict[Path, RunResult]:
-    """Read each metrics.json once. Return path -> run, where each run's `loss` is replaced by a unique name."""
-    runs = {}
-    for file in {file.resolve(): file for file in files}.values():
-        with _errors_of(file):
-            runs[file] = RunResult.load(file)
-    names = _unique_names([" ".join(run.loss.split()) for run in runs.values()], list(runs))
-    return {file: replace(run, loss=name) for name, (file, run) in zip(names, runs.items(), strict=True)}
 
 
 def _unique_names(losses: Sequence[str], files: Sequence[Path]) -> list[str]:

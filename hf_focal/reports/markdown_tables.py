@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -228,25 +228,15 @@ def _before_after_cells(
     sides = []
     for side in ("pre", "post"):
         values = [
-            getattr(run, side) if side == "pre" or two else {} for run, two in zip(results, changed, strict=True)
+            getattr(run, side).get(key) if side == "pre" or two else None
+            for run, two in zip(results, changed, strict=True)
         ]
         intervals = [getattr(run, f"{side}_intervals") for run in results]
-        cells = _cells(values, intervals, key, best, factor, decimals)
-        shown = [format_interval(each.get(key) if key == "ece" else None, factor, decimals) for each in intervals]
+        bounds = [each.get(key) for each in intervals]
+        widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
+        # In a column without intervals, the best values are marked only if no column has any.
+        wanted = any(bounds) or not any(intervals)
+        cells = in_bold([format_number(value, factor, decimals) for value in values], wanted, best, widths)
+        shown = [format_interval(each if key == "ece" else None, factor, decimals) for each in bounds]
         sides.append(list(zip(cells, shown, strict=True)))
     return [(*before, " → ", *after) if two else before for two, before, after in zip(changed, *sides, strict=True)]
-
-
-def _cells(
-    values: Sequence[Mapping],
-    intervals: Sequence[Mapping],
-    key: str,
-    best: Callable,
-    factor: float = 100,
-    decimals: int = 2,
-) -> list[str]:
-    """Format a metric of each run. The best value is marked if this metric or no metric at all has intervals."""
-    bounds = [each.get(key) for each in intervals]
-    widths = [None if each is None else factor * (each[1] - each[0]) for each in bounds]
-    wanted = any(bounds) or not any(intervals)
-    return in_bold([format_number(each.get(key), factor, decimals) for each in values], wanted, best, widths)

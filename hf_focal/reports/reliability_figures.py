@@ -170,7 +170,11 @@ def draw_reliability(axes: "Axes", bins: ReliabilityBins, font_size: float) -> N
     axes.vlines(left + width / 2, *_wilson_interval(accuracy, count), colors=black, linewidth=1)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
     ece = float((count * np.abs(gap)).sum() / total)
-    axes.text(0.02, (1 + _HEADROOM) / 2, f"ECE {100 * ece:.1f}%", fontsize=font_size, va="center")
+    _finish_diagram(axes, f"ECE {100 * ece:.1f}%", font_size)
+
+
+def _finish_diagram(axes: "Axes", text: str, font_size: float) -> None:
+    axes.text(0.02, (1 + _HEADROOM) / 2, text, fontsize=font_size, va="center")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, _HEADROOM)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
@@ -193,12 +197,7 @@ def _draw_smooth(axes: "Axes", metrics: CalibrationMetrics, font_size: float) ->
     segments = np.stack([points[:-1], points[1:]], 1)
     line = axes.add_collection(LineCollection(segments, linewidths=widths, colors=ACCURACY, capstyle="round"))
     (diagonal,) = axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2)
-    text = f"smooth ECE {100 * curve.smooth_ece:.1f}%"
-    axes.text(0.02, (1 + _HEADROOM) / 2, text, fontsize=font_size, va="center")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, _HEADROOM)
-    axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
-    clean_axes(axes)
+    _finish_diagram(axes, f"smooth ECE {100 * curve.smooth_ece:.1f}%", font_size)
     _legend_above(axes, [line, band, diagonal], ["accuracy", "95% band", "calibrated"])
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from hf_focal.calibration import Temperature, fit_temperature, fold_temperature
-from hf_focal.calibration import temperature as module
 from hf_focal.calibration import temperature_grid as grid_sums
+from hf_focal.calibration import temperature_scaling as module
 from hf_focal.calibration.temperature_grid import PAPER_GRID, few_samples
 from hf_focal.metrics import adaptive_calibration_error
 
