@@ -16,13 +16,16 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import PlattScaling as PlattScaling
     from .calibration import Temperature as Temperature
     from .calibration import TemperatureStream as TemperatureStream
+    from .calibration import Thresholds as Thresholds
     from .calibration import apply_calibrated_generation as apply_calibrated_generation
+    from .calibration import apply_thresholds as apply_thresholds
     from .calibration import calibrated_generation as calibrated_generation
     from .calibration import correction_from_dict as correction_from_dict
     from .calibration import fit_calibration as fit_calibration
     from .calibration import fit_matrix_scaling as fit_matrix_scaling
     from .calibration import fit_platt_scaling as fit_platt_scaling
     from .calibration import fit_temperature as fit_temperature
+    from .calibration import fit_thresholds as fit_thresholds
     from .calibration import fit_vector_scaling as fit_vector_scaling
     from .calibration import fold_calibration as fold_calibration
     from .calibration import fold_temperature as fold_temperature
@@ -66,7 +69,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
 _NAMES = {
     "calibration": (
         *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "PlattScaling", "Temperature"),
-        "TemperatureStream",
+        *("TemperatureStream", "Thresholds", "apply_thresholds", "fit_thresholds"),
         *("apply_calibrated_generation", "calibrated_generation", "correction_from_dict"),
         *("fold_calibration", "fold_temperature"),
         *("fit_calibration", "fit_matrix_scaling", "fit_platt_scaling", "fit_temperature", "fit_vector_scaling"),

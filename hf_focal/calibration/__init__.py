@@ -16,6 +16,7 @@ from .cross_fitting import CalibrationFit, fit_calibration
 from .platt_scaling import fit_platt_scaling
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
+from .thresholds import Thresholds, apply_thresholds, fit_thresholds
 
 __all__ = [
     "AffineScaling",
@@ -26,13 +27,16 @@ __all__ = [
     "Temperature",
     "TemperatureCurves",
     "TemperatureStream",
+    "Thresholds",
     "apply_calibrated_generation",
+    "apply_thresholds",
     "calibrated_generation",
     "correction_from_dict",
     "fit_calibration",
     "fit_matrix_scaling",
     "fit_platt_scaling",
     "fit_temperature",
+    "fit_thresholds",
     "fit_vector_scaling",
     "fold_calibration",
     "fold_temperature",

@@ -235,7 +235,6 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser("evaluate", help="measure how calibrated a trained model is", **options)
     evaluate.add_argument("--split", help="the split of a dataset [test]")
     evaluate.add_argument("--output", metavar="DIR", help="a new folder for the report")
-    evaluate.add_argument("--precision", type=float, metavar="P", help="find the threshold above which P are right")
     evaluate.add_argument("--coverage", type=float, metavar="C", help="find the threshold that answers C of the data")
     evaluate.add_argument("--threshold_dataset", metavar="DATA", help="data to choose the threshold on [--dataset]")
     evaluate.add_argument("--threshold_split", metavar="SPLIT", help="the split of that dataset [validation]")
@@ -251,6 +250,10 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--per_label", action="store_true", help="one temperature, or slope and intercept, per label"
     )
+    for command in (evaluate, calibrate):
+        command.add_argument("--precision", type=float, metavar="P", help="choose thresholds above which P are right")
+        command.add_argument("--recall", type=float, metavar="R", help="or that find R of the positives")
+        command.add_argument("--confidence", type=float, metavar="C", help="how surely these hold [0.95]")
     calibrate.add_argument("--output", metavar="DIR", help="a new folder for the calibrated model and the report")
     calibrate.add_argument("--push_to_hub", metavar="ID", help="publish that folder in this repository")
     calibrate.add_argument("--private", action="store_true", help="make that repository private if it is new")

@@ -18,9 +18,11 @@ from ..reports import RunResult, write_report
 from ..reports.report_folder import diagrams_of
 from ..tasks.dataset_loading import DatasetLocation, dataset_location
 from ..tasks.input_errors import explained, one_line
-from ..tasks.task import MULTIPLE_CHOICE
+from ..tasks.task import MULTI_LABEL, MULTIPLE_CHOICE
+from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
+from .chosen_thresholds import check_goals, choose_thresholds, described
 from .cross_encoder_folder import copy_settings
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import TrainedModel, overlap_notes
@@ -36,6 +38,9 @@ def calibrate_model(
     objective: str = "nll",
     calibration: str | None = None,
     per_label: bool = False,
+    precision: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
     task: str | None = None,
     batch_size: int = 16,
     num_bins: int = 15,
@@ -61,6 +66,9 @@ def calibrate_model(
             default "auto" for a classifier of whole samples with more than two classes, one label per sample, and at
             least 100 samples in `dataset`, if `objective` is "nll"; otherwise "temperature".
         per_label: for a multi-label model, fit the temperature, or the slope and the intercept, of each label, by NLL.
+        precision, recall, confidence: give a precision or, with a sigmoid for each label, a recall to choose
+            thresholds on the data that the correction is fitted to, which hold with this confidence (see
+            `fit_thresholds`). They are saved in the model's config, for `apply_thresholds`.
         output: a new or empty folder for the model with the correction folded in, its tokenizer or other processor,
             the model card, ``temperature.json`` (if T was fitted), and ``report``. If T cannot be folded into a
             language model, T is stored in the model's config, where `apply_calibrated_generation` finds it.
@@ -80,6 +88,7 @@ def calibrate_model(
             given = f"objective {objective!r} and calibration {calibration or 'temperature'!r}"
             expected = "must come with objective 'nll' and calibration 'temperature' or 'platt'"
             raise InputError("per_label", f"{expected}, got {given}")
+    check_goals(precision, recall, confidence)
     if private is not None and push_to_hub is None:
         raise InputError("push_to_hub", "must be given if private is, got None")
     fit_data = test_data = ("dataset", dataset, split, "validation")
@@ -93,6 +102,10 @@ def calibrate_model(
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options)
         trained.check_fit(calibration or "temperature", per_label)
+        if recall is not None and trained.config.problem_type != MULTI_LABEL:
+            raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
+        if precision is not None and not trained.task.takes_affine:
+            raise InputError("precision", f"must be absent for {trained.name!r}, of the task {trained.task.name}")
         is_main, saves = trained.args.process_index == 0, (output or push_to_hub) is not None
         source, samples = trained.load(*fit_data)
         if calibration is None:
@@ -118,7 +131,18 @@ def calibrate_model(
         temperature = trained.fit(encoded, objective, calibration, per_label)
         before, after = trained.measure(encoded_test)
         fit = trained.trainer.calibration_fit
-        details = {} if fit is None else {"calibration": fit.to_dict()}
+        details: dict[str, Any] = {} if fit is None else {"calibration": fit.to_dict()}
+        if (precision, recall) != (None, None):
+            uncorrected, corrected = trained.measure(encoded) if has_test else (before, after)
+            thresholds = choose_thresholds(corrected or uncorrected, precision, recall, confidence)
+            names = label_names_of(trained.model)
+            details["thresholds"] = described(thresholds, names, source, after or before)
+            trained.model.config.thresholds = thresholds.record(names)
+        elif getattr(trained.model.config, "thresholds", None) is not None:
+            del trained.model.config.thresholds
+            notes.append(
+                "the thresholds in the model's config are removed: give precision or recall to choose new ones"
+            )
         product = trained.calibration.get("temperature", 1.0) * (temperature.value if temperature else 1.0)
         on_top = f"; the one fitted here comes on top, {product:.4g} together"
         notes += [*trained.data_notes, *trained.calibration_notes(on_top, "; the one here replaces it")]

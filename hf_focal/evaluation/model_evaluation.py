@@ -10,8 +10,10 @@ from ..reports import RunResult, write_report
 from ..tasks.dataset_loading import dataset_location
 from ..tasks.input_errors import explained, one_line
 from ..tasks.task import MULTI_LABEL
+from ..trainer.state_and_saving import label_names_of
 from ..validation import InputError
 from .choice_model import load_trained
+from .chosen_thresholds import check_goals, choose_thresholds, described
 from .output_folder import NotPublishedError, disk_errors, new_folder
 from .trained_model import overlap_notes
 
@@ -27,6 +29,8 @@ def evaluate_model(
     output: str | Path | None = None,
     precision: float | None = None,
     coverage: float | None = None,
+    recall: float | None = None,
+    confidence: float = 0.95,
     threshold_dataset: str | None = None,
     threshold_split: str | None = None,
     on_result: Callable[[RunResult], None] | None = None,
@@ -44,6 +48,9 @@ def evaluate_model(
         output: a new or empty folder; the report is written to its subfolder ``report``.
         precision, coverage: give one of them to find the confidence threshold at which the model's answers have at
             least this precision or cover at least this share of the samples; see `CalibrationMetrics.threshold_for`.
+            For a model with a sigmoid for each label, or for the only logit, `precision` or `recall` chooses a
+            threshold of each label; see `fit_thresholds`.
+        confidence: the probability, over draws of the data for the threshold, with which the goal holds.
         threshold_dataset, threshold_split: the data to choose the threshold on, by default `dataset` and "validation".
         on_result: a function that every process calls with the result before anything is written.
         **options: the fields of `InputOptions`.
@@ -53,9 +60,10 @@ def evaluate_model(
             error's `result` holds the measurements.
         InputError: any other error that the user can correct; its message is one line.
     """
-    wants_threshold = (precision, coverage) != (None, None)
+    wants_threshold = (precision, coverage, recall) != (None, None, None)
     threshold_data = ("threshold_dataset", threshold_dataset or dataset, threshold_split, "validation")
     if wants_threshold:
+        check_goals(precision, recall, confidence)
         with explained():
             if dataset_location(*threshold_data) == dataset_location("dataset", dataset, split, "test"):
                 raise InputError("threshold_dataset", "must hold different samples from dataset, got the same ones")
@@ -64,10 +72,11 @@ def evaluate_model(
         raise InputError(argument, f"must come with precision or coverage, got {given!r} alone")
     with new_folder(output):
         trained = load_trained(model, task, batch_size, num_bins, options)
-        if wants_threshold and trained.config.problem_type == MULTI_LABEL:
-            raise InputError(
-                "precision and coverage", f"must be absent for {trained.name!r}: its labels have no single confidence"
-            )
+        of_labels = trained.config.problem_type == MULTI_LABEL
+        if of_labels and coverage is not None:
+            raise InputError("coverage", f"must be absent for {trained.name!r}: its labels have no single confidence")
+        if recall is not None and not of_labels:
+            raise InputError("recall", f"must be absent for {trained.name!r}, which has no sigmoid for each label")
         source, samples = trained.load("dataset", dataset, split, "test")
         details: dict[str, Any] = {}
         unreached = ""
@@ -78,8 +87,12 @@ def evaluate_model(
         before, _ = trained.measure(trained.encode(source, samples))
         if wants_threshold:
             chosen, _ = trained.measure(trained.encode(chosen_on, held_out))
+        if wants_threshold and of_labels:
+            thresholds = choose_thresholds(chosen, precision, recall, confidence)
+            details["thresholds"] = described(thresholds, label_names_of(trained.model), chosen_on, before)
+        elif wants_threshold:
             try:
-                threshold = chosen.threshold_for(precision=precision, coverage=coverage)
+                threshold = chosen.threshold_for(precision=precision, coverage=coverage, level=confidence)
             except ValueError as error:
                 unreached = f"{one_line(error)}{_reachable(chosen, precision)}"
             else:

@@ -146,6 +146,7 @@ def model_card(
         correction="temperature" if fitted.is_fitted else result.correction,
         scaling=scaling_name(result.method) if result.method else "",
         warnings=base_rate_warnings(result),
+        thresholds=result.details.get("thresholds"),
         platt=(calibration or {}).get("correction"),
         at_confidence=_at_confidence(result),
         config=config,

@@ -19,12 +19,13 @@ from .bins import (
     joined,
     pack,
     tie_starts,
+    unpack,
 )
 from .bootstrap_intervals import resampled_errors
 from .calibration_errors import adaptive_error_bound, classwise_error, equal_width_errors, ranked_errors
 from .kernel_smoothing import SmoothReliability, smooth_error, smooth_reliability
 from .sample_scores import ConfidenceBlock, SampleBlock, read_samples
-from .selective_prediction import RiskCoverageCurve, Threshold, threshold_for
+from .selective_prediction import RiskCoverageCurve, Threshold, log_odds, threshold_for
 
 # What is summed over the samples, separately over incorrect and correct ones.
 _SUMMED = ("count", "nll", "brier", "confidence", "entropy", "s99", "top5_accuracy")
@@ -266,6 +267,14 @@ class CalibrationMetrics:
         if len(goals) != 1:
             raise ValueError(f"one of precision and coverage must be given, got {precision} and {coverage}")
         return threshold_for(keys, *goals.popitem(), level)
+
+    def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return a list with one pair: the log-odds of the predictions, float64 (N,), and whether they are right.
+
+        With a sigmoid, there is a pair for each label: the log-odds of its entries, and whether these are ones.
+        """
+        doubt, correct = unpack(self._kept("log_odds_and_hits"))
+        return [(log_odds(doubt.astype(np.float64)), correct)]
 
     def bootstrap(
         self, num_resamples: int = 1000, level: float = 0.95, seed: int = 0

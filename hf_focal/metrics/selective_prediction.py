@@ -110,7 +110,7 @@ class Threshold:
     def measure(self, metrics: Any) -> "SelectiveAccuracy":
         """Measure coverage and precision on other data, such as a test set, given its `CalibrationMetrics`."""
         doubt, correct = unpack(metrics._kept("measure"))
-        answered = _log_odds(doubt.astype(np.float64)) >= self.log_odds
+        answered = log_odds(doubt.astype(np.float64)) >= self.log_odds
         coverage = float(answered.mean())
         precision = float(correct[answered].mean()) if answered.any() else math.nan
         return SelectiveAccuracy(self.value, coverage, precision, len(doubt))
@@ -145,8 +145,8 @@ def threshold_for(keys: np.ndarray, target: str, goal: float, level: float) -> T
         )
     answered, value = doubt <= chosen, float(1 - chosen)
     coverage, precision = float(answered.mean()), float(correct[answered].mean())
-    log_odds = _log_odds(np.array(chosen, np.float64)).item()
-    return Threshold(value, log_odds, target, goal, coverage, precision, bound, level, len(keys))
+    bound_odds = log_odds(np.array(chosen, np.float64)).item()
+    return Threshold(value, bound_odds, target, goal, coverage, precision, bound, level, len(keys))
 
 
 def _largest_precise(keys: np.ndarray, goal: float, level: float) -> tuple[float, float]:
@@ -178,7 +178,8 @@ def _smallest_covering(keys: np.ndarray, goal: float, level: float) -> tuple[flo
     return value, float(bounds[np.searchsorted(doubt, value, "right") - 1])
 
 
-def _log_odds(doubt: np.ndarray) -> np.ndarray:
+def log_odds(doubt: np.ndarray) -> np.ndarray:
+    """Return the log-odds of predictions from their `doubt`, 1 - confidence."""
     with np.errstate(divide="ignore"):
         return np.log1p(-doubt) - np.log(doubt)
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.special import logit
 
 from ..validation import Array, InputError, check_probability_range, check_sigmoid_scores
 from .bins import bin_index, bin_sums, grouped, pack, unpack
@@ -133,6 +134,13 @@ class LabelMetrics(CalibrationMetrics):
         """Return max(p, 1 - p) of each entry with a known label, and whether predicting 1 if p >= ½ is right."""
         p, one = unpack(self._known())
         return torch.from_numpy(np.maximum(p, 1 - p)), torch.from_numpy((p >= 0.5) == one)
+
+    def log_odds_and_hits(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        pairs = []
+        for keys in self._keys_of_rows().T:
+            p, one = unpack(keys[keys != _UNKNOWN])
+            pairs.append((logit(p.astype(np.float64)), one))
+        return pairs
 
     def bins(self, label: int | None = None) -> ReliabilityBins:
         """Return the bins of P(label), whose `accuracy` is the label's frequency, for all entries or for one label."""

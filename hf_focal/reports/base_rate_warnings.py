@@ -11,10 +11,11 @@ _SHARE, _ERRORS = 0.25, 3.0
 
 
 def base_rate_warnings(result: RunResult) -> list[str]:
-    """Return sentences, without their periods, on what is badly wrong with a sigmoid head's probabilities.
+    """Return sentences, without their periods, on what is badly wrong with a sigmoid head's answers.
 
     The probabilities are those after the correction, if there is one: their mean is far from the frequency of ones, or
-    their NLL is above that of always giving the frequency of each label. Each sentence says what to do.
+    their NLL is above that of always giving the frequency of each label. Or the model never rightly says yes to a
+    label at a probability of ½. Each sentence says what to do.
     """
     bins = result.post_bins
     total = bins.count.sum()
@@ -35,6 +36,15 @@ def base_rate_warnings(result: RunResult) -> list[str]:
             f"{result.loss} has an NLL of {result.post['nll']:.3f}, more than the {base:.3f} of always giving the "
             f"frequency of each label: {advice}"
         )
+    if "labels" in result.details and "thresholds" not in result.details:
+        labels = result.details["labels"]
+        columns = labels["name"], labels["f1"], frequencies
+        never = [name for name, f1, share in zip(*columns, strict=True) if f1 == 0 and share > 0]
+        if never:
+            warnings.append(
+                f"{result.loss} never rightly says yes to {len(never)} of {len(labels['name'])} labels, such as "
+                f"{never[0]!r}, at a probability of ½: choose a threshold for each label (precision or recall)"
+            )
     return warnings
 
 

@@ -64,10 +64,11 @@ def summary(result: RunResult) -> str:
 
 
 def decision_lines(details: Mapping[str, Any]) -> list[str]:
-    """Write sentences about the correction and the confidence threshold in `details`; either may be missing.
+    """Write sentences about the correction and the thresholds in `details`; any may be missing.
 
     `details["calibration"]` is the result of `CalibrationFit.to_dict`. `details["threshold"]` has the fields of a
-    `Threshold`, the data it was "chosen_on", and its "test_coverage" and "test_precision".
+    `Threshold`, the data it was "chosen_on", and its "test_coverage" and "test_precision". `details["thresholds"]` is
+    what `evaluation.chosen_thresholds.described` returned.
     """
     lines = []
     if fit := details.get("calibration"):
@@ -96,6 +97,16 @@ def decision_lines(details: Mapping[str, Any]) -> list[str]:
             f"Smooth ECE {before:.2f}% in {drift['reference']}, {now:.2f}% now (p = {drift['p_value']:.3f}, "
             f"permutation test): {verdict}."
         )
+    if thresholds := details.get("thresholds"):
+        lines.append(f"Thresholds for {thresholds['for']}, chosen on {thresholds['chosen_on']}:")
+        share = "coverage" if thresholds["link"] == "softmax" else "recall"
+        lines += [
+            f"{label['name']}: no threshold: {label['reason']}."
+            if label["value"] is None
+            else f"{label['name']}: {label['value']:.3g}, here with precision "
+            f"{format_number(label['precision'], 100, 1)}% and {share} {format_number(label['recall'], 100, 1)}%."
+            for label in thresholds["labels"]
+        ]
     if threshold := details.get("threshold"):
         lines.append(
             f"Answer above {threshold['value']:.3g}: {100 * threshold['test_coverage']:.3g}% of the samples, "

@@ -9,7 +9,14 @@ from datasets import Dataset
 from papers.data.tokenizer_training import train_word_tokenizer
 from transformers import BertConfig, BertForSequenceClassification, pipeline
 
-from hf_focal import CalibrationMetrics, FocalTrainer, FocalTrainingArguments, PlattScaling, correction_from_dict
+from hf_focal import (
+    CalibrationMetrics,
+    FocalTrainer,
+    FocalTrainingArguments,
+    PlattScaling,
+    apply_thresholds,
+    correction_from_dict,
+)
 from hf_focal.cli.main import main
 from hf_focal.evaluation import calibrate_model, evaluate_model
 from hf_focal.reports import RunResult, comparison_page
@@ -215,3 +222,53 @@ def test_a_cross_encoder_gives_the_calibrated_probability(release, tmp_path):
     orders = [[hit["corpus_id"] for hit in each.rank("word1 word2", documents)] for each in (original, calibrated)]
     scores = original.predict([("word1 word2", document) for document in documents])
     assert [scores[number] for number in orders[0]] == [scores[number] for number in orders[1]]  # but for ties
+
+
+@pytest.mark.slow
+def test_thresholds_are_chosen_saved_and_applied(tmp_path, capsys):
+    model, fit, test = biased_model(tmp_path, num_labels=2, rows=3000)
+    options = ["--dataset", fit, "--test_dataset", test, "--label_column", "l0,l1", "--calibration", "auto"]
+    goals = ["--precision", "0.6", "--confidence", "0.9", "--output", str(tmp_path / "out")]
+    assert main(["calibrate", str(model), *options, *goals]) == 0
+    printed = capsys.readouterr().out
+    assert "Thresholds for precision >= 60% with 90% confidence, chosen on dataset 'fit.parquet':" in printed
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["thresholds"]["goal"] == 0.6 and list(config["thresholds"]["values"]) == ["LABEL_0", "LABEL_1"]
+    result = RunResult.load(tmp_path / "out" / "report" / "metrics.json")
+    told = {label["name"]: label for label in result.details["thresholds"]["labels"]}
+    # The card's code, on the test data, gives the precision that the card names.
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    code = card.partition("## Thresholds")[2].partition("```python\n")[2].partition("```")[0]
+    rows = Dataset.from_parquet(test)[:400]
+    names: dict = {"texts": rows["text"]}
+    code = code.replace('model="out"', f"model={str(tmp_path / 'out')!r}").replace('["A text to classify."]', "texts")
+    code = code.replace("print(", "decisions = (")
+    exec(code, names)
+    assert apply_thresholds(names["scores"], names["classifier"].model.config) == names["decisions"]
+    for label, column in (("LABEL_0", "l0"), ("LABEL_1", "l1")):
+        chosen = [label in decision for decision in names["decisions"]]
+        found = sum(value for value, yes in zip(rows[column], chosen, strict=True) if yes) / sum(chosen)
+        assert found == pytest.approx(told[label]["precision"], abs=0.2) and told[label]["precision"] > 0.55
+    # Evaluating chooses thresholds, too; calibrating again without a goal removes them.
+    goal = {"precision": 0.6, "confidence": 0.9, "threshold_dataset": fit}
+    again = evaluate_model(tmp_path / "out", test, label_column="l0,l1", **goal)
+    values = [label["value"] for label in again.details["thresholds"]["labels"]]
+    saved = [config["thresholds"]["values"][name] for name in ("LABEL_0", "LABEL_1")]
+    assert values == pytest.approx(saved, abs=1e-4)
+    other = calibrate_model(tmp_path / "out", fit, label_column="l0,l1", output=tmp_path / "again")
+    assert any("thresholds in the model's config are removed" in note for note in other.details["notes"])
+    assert "thresholds" not in json.loads((tmp_path / "again" / "config.json").read_text())
+
+
+def test_goals_that_a_model_cannot_have_are_told(tmp_path):
+    model, fit, test = biased_model(tmp_path, num_labels=2, rows=40)
+    options = {"label_column": "l0,l1", "threshold_dataset": fit}
+    with pytest.raises(InputError, match=r"coverage must be absent for .*: its labels have no single confidence"):
+        evaluate_model(model, test, coverage=0.5, **options)
+    with pytest.raises(InputError, match=r"precision must be absent if recall is given, got 0.9 and 0.8"):
+        evaluate_model(model, test, precision=0.9, recall=0.8, **options)
+    with pytest.raises(InputError, match="recall must be between 0 and 1, got 2"):
+        calibrate_model(model, fit, recall=2, label_column="l0,l1")
+    few = evaluate_model(model, test, precision=0.99, **options)
+    assert all("needs about" in label["reason"] for label in few.details["thresholds"]["labels"])
+    assert "LABEL_0: no threshold: needs about" in summary(few)
