@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import apply_thresholds as apply_thresholds
     from .calibration import calibrated_generation as calibrated_generation
     from .calibration import correction_from_dict as correction_from_dict
+    from .calibration import estimate_prior as estimate_prior
     from .calibration import fit_calibration as fit_calibration
     from .calibration import fit_matrix_scaling as fit_matrix_scaling
     from .calibration import fit_platt_scaling as fit_platt_scaling
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # type checkers read these imports instead of `_MODULES`
     from .calibration import fit_vector_scaling as fit_vector_scaling
     from .calibration import fold_calibration as fold_calibration
     from .calibration import fold_temperature as fold_temperature
+    from .calibration import shift_prior as shift_prior
     from .cli.recipe_arguments import parse_recipe as parse_recipe
     from .evaluation import calibrate_model as calibrate_model
     from .evaluation import evaluate_model as evaluate_model
@@ -70,6 +72,7 @@ _NAMES = {
     "calibration": (
         *("AffineScaling", "CalibrationFit", "Correction", "LabelTemperatures", "PlattScaling", "Temperature"),
         *("TemperatureStream", "Thresholds", "apply_thresholds", "fit_thresholds"),
+        *("estimate_prior", "shift_prior"),
         *("apply_calibrated_generation", "calibrated_generation", "correction_from_dict"),
         *("fold_calibration", "fold_temperature"),
         *("fit_calibration", "fit_matrix_scaling", "fit_platt_scaling", "fit_temperature", "fit_vector_scaling"),

@@ -14,6 +14,8 @@ from .corrections import (
 )
 from .cross_fitting import CalibrationFit, fit_calibration
 from .platt_scaling import fit_platt_scaling
+from .prior_shift import estimate_prior, shift_prior
+from .temperature import fit_temperature
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
 from .thresholds import Thresholds, apply_thresholds, fit_thresholds
@@ -32,6 +34,7 @@ __all__ = [
     "apply_thresholds",
     "calibrated_generation",
     "correction_from_dict",
+    "estimate_prior",
     "fit_calibration",
     "fit_matrix_scaling",
     "fit_platt_scaling",
@@ -40,4 +43,5 @@ __all__ = [
     "fit_vector_scaling",
     "fold_calibration",
     "fold_temperature",
+    "shift_prior",
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MULTI_LABEL = "multi_label_classification"
 # Random inputs for comparing predictions before and after: of a classifier's head, and of a language model.
 _NUM_FEATURES, _NUM_TOKENS = 1024, 256
+_LARGEST_CHANGE = 1e-2  # of a probability by rounding, before a warning
 # How far logits may be off after a fold, as a share of the largest, by bytes of a weight. Some norms of float64 models
 # compute in float32.
 _TOLERANCE = {2: 5e-2, 4: 1e-4, 8: 1e-4}
@@ -105,7 +106,17 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     except BaseException:
         _restore(tensors, kept)
         raise
-    if correction.method != "temperature" or getattr(trial.model.config, "problem_type", None) == MULTI_LABEL:
+    problem = getattr(trial.model.config, "problem_type", None)
+    if problem == MULTI_LABEL:
+        wanted = correction.apply(probed.double().cpu())
+        off = float((torch.sigmoid(changed.double().cpu()) - torch.sigmoid(wanted)).abs().max())
+        if off > _LARGEST_CHANGE:
+            warnings.warn(
+                f"{correction} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
+                "inputs, by rounding: float32 keeps them",
+                stacklevel=4,
+            )
+    if correction.method != "temperature" or problem == MULTI_LABEL:
         return  # predictions are meant to change, or are the signs of the logits, which no T changes
     moved = probed.argmax(-1) != changed.argmax(-1)
     if moved.any():

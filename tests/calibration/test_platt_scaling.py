@@ -231,6 +231,16 @@ def test_a_head_without_a_bias_is_refused():
     assert torch.equal(model.score.weight, before)
 
 
+def test_probabilities_that_change_by_rounding_are_told():
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=30, **SIZES, num_labels=1, problem_type=MULTI_LABEL)
+    model = BertForSequenceClassification(config).eval()
+    with torch.no_grad():
+        model.classifier.weight.mul_(500)
+    with pytest.warns(UserWarning, match="weights gives probabilities that are off by up to .* by rounding"):
+        fold_calibration(model.bfloat16(), PlattScaling(1.0, -30.0))
+
+
 READ = """
 import json, sys
 from transformers import pipeline

@@ -1,0 +1,89 @@
+"""Prior shift: its closed form, its estimate from unlabeled data, and its fold into a model."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from hf_focal import CalibrationMetrics, estimate_prior, shift_prior
+
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def drawn(share, size, rng, old=0.07):
+    """Logits that are calibrated where a share `old` is positive, of data in which the share is another one."""
+    y = rng.random((size, 1)) < share
+    z = rng.normal(np.where(y, 1.0, -1.0), 1.0)  # the log likelihood ratio is 2 z
+    return 2 * z + math.log(old / (1 - old)), y.astype(int)
+
+
+def nll_and_ece(logits, labels):
+    metrics = CalibrationMetrics(link="sigmoid")
+    metrics.update(logits, labels)
+    return metrics.compute()["nll"], metrics.compute()["ece"]
+
+
+def test_the_share_of_positives_is_estimated_and_corrected_for():
+    z, y = drawn(0.19, 40_000, np.random.default_rng(0))
+    estimate = estimate_prior(z, 0.07)
+    assert estimate.shape == (1,) and estimate[0] == pytest.approx(y.mean(), abs=0.01)
+    shifted = shift_prior(z, 0.07, 0.19)
+    np.testing.assert_allclose(shifted, z + math.log(0.19 / 0.81) - math.log(0.07 / 0.93))
+    (before, ece_before), (after, ece_after) = nll_and_ece(z, y), nll_and_ece(shifted, y)
+    assert ece_before > 0.07 and ece_after < 0.01 and after < before
+    assert nll_and_ece(shift_prior(z, 0.07, estimate), y)[0] == pytest.approx(after, abs=1e-3)
+
+
+def test_the_estimate_is_a_fixed_point_of_the_mean_posterior():
+    rng = np.random.default_rng(1)
+    z = torch.from_numpy(np.concatenate([drawn(0.3, 3000, rng)[0], drawn(0.01, 3000, rng)[0]], 1))
+    estimate = estimate_prior(z, [0.07, 0.07])
+    posterior = torch.sigmoid(shift_prior(z, [0.07, 0.07], estimate)).mean(0)
+    torch.testing.assert_close(posterior, torch.from_numpy(estimate), rtol=0, atol=1e-6)
+
+
+def test_the_classes_of_a_softmax_are_shifted():
+    rng, old, new = np.random.default_rng(2), np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
+    y = rng.choice(3, 20_000, p=new)
+    x = 2 * np.eye(3)[y] + rng.normal(size=(20_000, 3))
+    z = 2 * x + np.log(old)  # up to a constant of each sample, the log posterior under the old shares
+    estimate = estimate_prior(z, old, link="softmax")
+    np.testing.assert_allclose(estimate, new, atol=0.02)
+    metrics = [CalibrationMetrics(), CalibrationMetrics()]
+    metrics[0].update(z, y)
+    metrics[1].update(shift_prior(z, old, new, link="softmax"), y)
+    assert metrics[1].compute()["ece"] < 0.015 < 0.04 < metrics[0].compute()["ece"]
+
+
+@pytest.mark.parametrize(("num_labels", "problem_type"), [(1, "multi_label_classification"), (3, None)])
+def test_a_shift_is_folded_into_a_model(num_labels, problem_type, tmp_path):
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=30, **SIZES, num_labels=num_labels, problem_type=problem_type)
+    model = BertForSequenceClassification(config).eval()
+    ids = torch.randint(30, (4, 6))
+    old, new = (0.07, 0.19) if num_labels == 1 else ([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
+    with torch.no_grad():
+        before = model(ids).logits
+        shift_prior(model, old, new).save_pretrained(tmp_path)
+        after = BertForSequenceClassification.from_pretrained(tmp_path).eval()(ids).logits
+    link = "sigmoid" if num_labels == 1 else "softmax"
+    expected, found = (
+        torch.sigmoid(values) if num_labels == 1 else values.softmax(1)
+        for values in (shift_prior(before, old, new, link=link), after)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["prior_shift"]["new_prior"] == pytest.approx(np.atleast_1d(new)) and "calibration" not in saved
+
+
+def test_shares_that_cannot_be_are_told():
+    z = np.zeros((4, 2))
+    with pytest.raises(ValueError, match=r"train_prior must be 2 shares between 0 and 1, got \[0.0, 0.0\]"):
+        estimate_prior(z, 0.0)
+    with pytest.raises(ValueError, match=r"new_prior must sum to 1, got a sum of 0.8"):
+        shift_prior(z, [0.5, 0.5], [0.4, 0.4], link="softmax")
+    with pytest.raises(ValueError, match="logits must be finite"):
+        estimate_prior(np.full((1, 1), np.inf), 0.5)
