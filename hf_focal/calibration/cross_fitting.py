@@ -80,7 +80,12 @@ class CalibrationFit:
         names = ("method", "before", "after", "scores", "reason", "changed_predictions", "num_samples", "num_folds")
         pairs = {"excess_nll": self.excess_nll, "decomposition": self.decomposition()}
         lists = {name: {key: list(pair) for key, pair in of_name.items()} for name, of_name in pairs.items()}
-        return {name: getattr(self, name) for name in names} | lists  # lists, as JSON reads them
+        values = {name: getattr(self, name) for name in names} | lists  # lists, as JSON reads them
+        if self.method == "platt":
+            values |= {"description": self.correction.describe(), "correction": self.correction.to_dict()}
+        if self.changed_top_labels:
+            values["changed_top_labels"] = self.changed_top_labels
+        return values
 
     def __str__(self) -> str:
         before, after = self.before, self.after
