@@ -15,7 +15,6 @@ from .corrections import (
 from .cross_fitting import CalibrationFit, fit_calibration
 from .platt_scaling import fit_platt_scaling
 from .prior_shift import estimate_prior, shift_prior
-from .temperature import fit_temperature
 from .temperature_grid import TemperatureCurves, TemperatureStream
 from .temperature_scaling import fit_temperature
 from .thresholds import Thresholds, apply_thresholds, fit_thresholds
