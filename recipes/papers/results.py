@@ -7,6 +7,7 @@ finished runs below the given folders to the runs of a task. The papers' printed
 """
 
 import argparse
+import functools
 import json
 import re
 from pathlib import Path
@@ -68,19 +69,25 @@ COMPARED = {
 }
 
 
+@functools.cache
+def printed_names(dataset: str) -> dict[str, str]:
+    """Return the names of the losses in the papers' tables of a dataset, by their configurations."""
+    rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
+    specs = rows["losses"] | rows["datasets"][dataset].get("losses", {})
+    names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
+    # With thousands of classes, PyTorch's convention is the papers'.
+    return names | {"label_smoothing:alpha=0.1": "label_smoothing_0.1"}
+
+
 def name_of(task: str, record: dict) -> str:
     """Name the loss of a run as in the papers' tables or, if they do not have the loss, by its configuration.
 
     If AdaFocal updates γ every few steps, the number of steps is appended.
     """
-    rows = yaml.safe_load((TABLES / "rows.yaml").read_text(encoding="utf-8"))
-    specs = rows["losses"] | rows["datasets"][TASKS[task][1][0]].get("losses", {})
-    names = {str(losses.LossConfig.parse(spec)): name for name, spec in specs.items()}
-    # With thousands of classes, PyTorch's convention is the papers'.
-    names["label_smoothing:alpha=0.1"] = "label_smoothing_0.1"
     loss = str(losses.LossConfig.parse(record["loss"]))
     steps = record["settings"].get("gamma_update_steps")
-    return names.get(loss, re.sub(r"[^\w.]+", "_", loss)) + (f"_{steps}" if steps else "")
+    name = printed_names(TASKS[task][1][0]).get(loss, re.sub(r"[^\w.]+", "_", loss))
+    return name + (f"_{steps}" if steps else "")
 
 
 def record_runs(task: str, folder: Path) -> None:

@@ -134,14 +134,6 @@ def test_seeds_blocks_and_later_images(name, monkeypatch):
     assert corrupt(IMAGES[:0], name, 2).shape == (0, 8, 12, 3)
 
 
-def test_severities_and_names_draw_other_noise():
-    images = grey(128, 20)
-    noises = [corrupt(images, *case).double() - 128 for case in (("gaussian_noise", 1), ("gaussian_noise", 5))]
-    noises.append(corrupt(images, "speckle_noise", 5).double() - 128)
-    correlation = torch.corrcoef(torch.stack([noise.flatten() for noise in noises]))
-    assert (correlation - torch.eye(3)).abs().max() < 0.03
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,7 +1,6 @@
 """Generated translations and their exact probabilities."""
 
 import math
-import re
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -66,21 +65,6 @@ def test_next_words_give_each_target_its_probability(ambiguity):
             assert len(tree) == 1
 
 
-def test_posterior_of_long_sentences(grammar):
-    """Bayes' rule over the enumerated targets, after each prefix of a sentence with all optional parts."""
-    source = next(source for source in sources(grammar, 500) if len(source.split()) == 11)
-    targets = enumerated(grammar, source)
-    words = grammar.sample_target(source, np.random.default_rng(0)).split()
-    for length, distribution in enumerate(grammar.next_word_distributions(source, " ".join(words))):
-        expected = defaultdict(float)
-        for target, probability in targets.items():
-            target = [*target.split(), END]
-            if target[:length] == words[:length]:
-                expected[target[length]] += probability
-        total = sum(expected.values())
-        assert distribution == pytest.approx({word: mass / total for word, mass in expected.items()}, rel=1e-10)
-
-
 def test_samples_follow_the_distribution(grammar):
     rng = np.random.default_rng(0)
     for source in sources(grammar, 4, max_words=6):
@@ -109,32 +93,6 @@ def test_next_words_are_calibrated(grammar, corpus):
         p, h = probability[bins == b], hit[bins == b]
         # Five deviations of the mean of independent draws; those of one position exclude each other.
         assert abs(p.mean() - h.mean()) < 5 * np.sqrt((p * (1 - p)).sum()) / p.size
-
-
-@pytest.mark.parametrize("ambiguity", [0.0, 0.5, 1.0])
-def test_word_orders(ambiguity):
-    grammar, rng = Grammar(ambiguity=ambiguity), np.random.default_rng(0)
-    kind = {word: grammar._kind[source] for source, words in grammar._synonyms.items() for word, _ in words}
-    kind[grammar._particle] = "x"
-    late = {"adverb": [], "place": [], "particle": []}
-    for source in sources(grammar, 1500):
-        target = grammar.sample_target(source, rng).split()
-        kinds = "".join(kind[word.removesuffix("n")] for word in target)
-        match = re.fullmatch("(t?)dna?((?:dnp)?)dna?((?:dnp)?)(t?)vx?", kinds)
-        assert match and sorted(kinds.rstrip("x")) == sorted(grammar._kind[word] for word in source.split())
-        if "t" in kinds:
-            late["adverb"].append(match[4] == "t")
-        if "p" in kinds:
-            late["place"].append(match[3] == "dnp")
-        late["particle"].append(kinds.endswith("x"))
-    # 0.6 of the plain register's and 0.4 of the formal one's.
-    for name, probability in (
-        ("adverb", 0.6 * 0.6 + 0.4 * 0.1),
-        ("place", 0.6 * 0.1 + 0.4 * 0.7),
-        ("particle", 0.6 * 0.1 + 0.4 * 0.9),
-    ):
-        p = ambiguity * probability
-        assert abs(np.mean(late[name]) - p) <= 4 * np.sqrt(p * (1 - p) / len(late[name]))
 
 
 def test_the_log_probability_is_that_of_the_words(grammar, corpus):

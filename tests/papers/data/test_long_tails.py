@@ -46,11 +46,6 @@ def test_the_seed_draws_the_rows_and_a_smaller_share_keeps_some_of_them():
     assert set(long_tailed(data, 0.05, seed=1)["row"][:]) < rows
 
 
-def test_a_share_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="imbalance must be above 0 and at most 1, got 0"):
-        long_tailed(dataset([5, 5]), 0)
-
-
 def test_data_without_classes_is_refused():
     with pytest.raises(ValueError, match="label_column must hold class labels, got 'row' of Value"):
         long_tailed(dataset([5, 5]), 0.5, label_column="row")

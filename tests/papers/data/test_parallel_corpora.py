@@ -57,21 +57,6 @@ def test_translation_feature_of_the_hub(tmp_path):
     assert splits["validation"]["target"][:] == [DE[7], DE[5]]
 
 
-def test_columns_can_be_called_source_and_target(write):
-    train = write("train.parquet", source=EN, target=DE)
-    assert select_pairs("x", load_pairs("x", train, "target", "source"), "target", "source")[:] == {
-        "source": DE,
-        "target": EN,
-    }
-
-
-def test_selected_and_wide_rows():
-    dataset = Dataset.from_dict({"en": ["a", None, "b"], "de": ["c", "d", "e"]})
-    assert select_pairs("x", dataset.select([2, 0]), "en", "de")[:] == {"source": ["b", "a"], "target": ["e", "c"]}
-    wide = Dataset.from_dict({"en": EN, "de": DE}).cast_column("de", Value("large_string"))
-    assert select_pairs("x", wide, "en", "de").features == FEATURES
-
-
 def test_lines_of_text_files(write):
     for en, lines in (
         (b"one\r\ntwo", ["one", "two"]),
@@ -81,13 +66,6 @@ def test_lines_of_text_files(write):
     ):
         pairs = load_pairs("train_file", write("corpus/train", en=en, de=["a", "b"]), "en", "de")
         assert pairs[:] == {"en": lines, "de": ["a", "b"]}
-
-
-def test_name_of_text_files_may_have_dots(write, tmp_path):
-    write("x", en=["a"], de=["b"])
-    for language in ("en", "de"):
-        (tmp_path / f"x.{language}").rename(tmp_path / f"news.v9.{language}")
-    assert load_pairs("train_file", tmp_path / "news.v9", "en", "de")[:] == {"en": ["a"], "de": ["b"]}
 
 
 def test_blank_pairs_are_dropped_from_train_alone(write, caplog):
@@ -107,22 +85,6 @@ def test_blank_pairs_are_dropped_from_train_alone(write, caplog):
     assert record.getMessage() == f"train_file {str(train)!r}: dropped 3 of 5 pairs, which have a blank sentence"
     cut = load_parallel(train_file=train, validation_size=1, **LANGUAGES)
     assert sorted([*cut["train"]["source"], *cut["validation"]["source"]]) == ["b", "c"]
-
-
-def test_validation_cut_is_seeded_and_disjoint(write):
-    train = write("train.parquet", en=EN, de=DE)
-    splits = load_parallel(train_file=train, validation_size=8, **LANGUAGES)
-    assert {name: len(split) for name, split in splits.items()} == {"train": 32, "validation": 8}
-    assert sorted([*splits["train"]["source"], *splits["validation"]["source"]]) == sorted(EN)
-    for split in splits.values():
-        assert [f"Satz {text.split()[1]}" for text in split["source"]] == split["target"][:]
-    again = load_parallel(train_file=train, validation_size=8, **LANGUAGES)
-    assert all(again[name][:] == split[:] for name, split in splits.items())
-    other = load_parallel(train_file=train, validation_size=8, seed=1, **LANGUAGES)
-    assert other["validation"][:] != splits["validation"][:]
-    assert len(load_parallel(train_file=train, **LANGUAGES)["validation"]) == 1
-    many = write("many.parquet", en=EN * 10, de=DE * 10)
-    assert len(load_parallel(train_file=many, **LANGUAGES)["validation"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -176,14 +138,3 @@ def test_bad_arguments(write, tmp_path):
     ]:
         with pytest.raises(error, match=message):
             load_parallel(**{**LANGUAGES, **arguments})
-
-
-@pytest.mark.slow
-@pytest.mark.real_data
-def test_multi30k(real_data):
-    folder = real_data / "multi30k"
-    files = {split: folder / f"{split}.parquet" for split in ("train", "validation", "test_2016_flickr")}
-    train, validation, test = files.values()
-    splits = load_parallel(train_file=train, validation_file=validation, test_file=test, **LANGUAGES)
-    assert {name: len(split) for name, split in splits.items()} == {"train": 29000, "validation": 1014, "test": 1000}
-    assert splits["test"][0]["target"] == "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt."

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset, Features, Image
 from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
-from papers.data.segmentation_masks import ImageFormat, MaskDataset, check_crop, count_classes, load_mask_splits
+from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
 from PIL import Image as PILImage
 from transformers import SegformerImageProcessorPil
 
@@ -53,17 +53,6 @@ def test_shapes_are_as_frequent_as_documented():
     assert masks.shape == (400, 64, 64)
 
 
-def test_colours_are_those_of_the_classes_with_noise():
-    rows = generate_shapes(30, size=40, noise=0)
-    for row in rows:
-        image, mask = decoded(row["image"]), decoded(row["mask"])
-        assert image.shape == (40, 40, 3) and image.dtype == np.uint8
-        for label in np.unique(mask):  # without noise one colour a class
-            assert len(np.unique(image[mask == label], axis=0)) == 1
-    noisy = decoded(generate_shapes(1, noise=30)[0]["image"])
-    assert noisy[:10, :10].std(axis=(0, 1)).mean() > 15
-
-
 # From files
 
 
@@ -88,34 +77,6 @@ def test_splits_of_files(tmp_path):
             assert pairs[row["image"]["bytes"]] == row["mask"]["bytes"]
     again = load_mask_splits(**given, image_column="picture", mask_column="target", validation_size=3, seed=1)
     assert again["train"][:] == splits["train"][:]
-
-
-def test_paths_are_images(tmp_path):
-    for name in ("a", "b"):
-        PILImage.fromarray(noise()).save(tmp_path / f"{name}.png")
-        PILImage.fromarray(classes()).save(tmp_path / f"{name}_mask.png")
-    paths = {
-        "image": [str(tmp_path / "a.png"), str(tmp_path / "b.png")],
-        "mask": [str(tmp_path / "a_mask.png"), str(tmp_path / "b_mask.png")],
-    }
-    Dataset.from_dict(paths).to_csv(tmp_path / "train.csv")
-    splits = load_mask_splits(train_file=tmp_path / "train.csv", validation_size=1)
-    sample = MaskDataset(splits["train"], AS_IT_IS)[0]
-    assert sample["pixel_values"].shape == (3, 6, 8)
-    assert count_classes(splits["train"], 4, "train").sum() == 47
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mask_column": "masks"}, r"mask_column must be one of \['image', 'mask'\].*did you mean 'mask'"),
-        ({"validation_size": 4}, "validation_size must be from 1 to 3, got 4"),
-    ],
-)
-def test_columns_and_sizes_that_are_not_there(options, message, tmp_path):
-    given = files(tmp_path, train=split_of([png(noise()) for _ in range(4)], [png(classes()) for _ in range(4)]))
-    with pytest.raises(ValueError, match=message):
-        load_mask_splits(**given, **options)
 
 
 def test_splits_that_hold_the_same_images(tmp_path):
@@ -153,13 +114,6 @@ def test_masks_that_are_none(images, masks, options, message):
     encoded = [{"bytes": mask, "path": None} if isinstance(mask, bytes) else png(mask) for mask in masks]
     with pytest.raises(ValueError, match=message):
         count_classes(split_of([png(noise(*size)) for size in images], encoded), 4, "test", **options)
-
-
-def test_images_of_several_sizes_are_fine_where_they_are_resized():
-    split = split_of([png(noise()), png(noise(8, 6))], [png(classes()), png(classes(8, 6))])
-    assert count_classes(split, 4, "test", size=(6, 6)).sum() == 2 * 47
-    samples = MaskDataset(split, ImageFormat((4, 6), AS_IT_IS.mean, AS_IT_IS.std))
-    assert {samples[row]["labels"].shape for row in range(2)} == {(4, 6)}
 
 
 # What a model sees
@@ -203,13 +157,6 @@ def test_parts_are_cut_and_flipped_alike_and_anew_in_each_epoch():
     assert all(torch.equal(data[row]["labels"], epochs[0][row]) for row in range(40))
     other = MaskDataset(split, plain, crop_size=(4, 5), flip=True, seed=4)
     assert any(not torch.equal(other[row]["labels"], epochs[0][row]) for row in range(40))
-
-
-def test_a_part_that_is_larger_than_the_image():
-    check_crop((6, 8), (6, 8))
-    for crop in ((7, 8), (6, 9)):
-        with pytest.raises(ValueError, match=r"crop_size must be at most \(6, 8\)"):
-            check_crop(crop, (6, 8))
 
 
 def test_the_format_of_a_pretrained_model(tmp_path):

@@ -92,13 +92,6 @@ def test_malformed_trees(text, column, expected, got):
     assert str(error.value) == f"tree, column {column} must be {expected}, got {got}"
 
 
-@given(trees, st.data())
-def test_no_part_of_a_tree_is_one(text, data):
-    cut = data.draw(st.integers(0, len(text) - 1))
-    with pytest.raises(ValueError, match="column"):
-        parse_tree(text[:cut])
-
-
 def test_files_as_datasets_of_sentences(tmp_path):
     path = tmp_path / "dev.txt"
     path.write_text(f"{ROCK}\n(1 (2 -LRB-) (4 naïve))\n(2 so)\n", encoding="utf-8")
@@ -172,12 +165,6 @@ class TestEncoding:
         assert batch["nodes"].tolist() == [list(range(7))] * 3
         assert TreeCollator(pad_token_id=9)([dataset[0], dataset[2]])["input_ids"][1, 1:].tolist() == [9] * 3
 
-    def test_batches_of_roots(self, tokenizer):
-        dataset = encode_trees(self.TREES, tokenizer, roots_only=True)
-        batch = TreeCollator()(list(dataset))
-        assert batch["labels"].tolist() == [1, 0, 1] and "nodes" not in batch
-        assert set(TreeCollator()(list(dataset.remove_columns("labels")))) == set(batch) - {"labels"}
-
     def test_errors(self, tokenizer):
         with pytest.raises(ValueError, match=r"trees\[1\], column 5 must be '\)', got the end"):
             encode_trees(["(3 a)", "(3 a"], tokenizer)
@@ -216,9 +203,3 @@ def test_files_of_trees(tmp_path):
     files = {"train_file": tmp_path / "train.txt", "test_file": tmp_path / "test.txt"}
     splits = load_splits(**files, read_file=load_trees_or_table, validation_size=2)
     assert splits["test"][0] == {"text": "word0 (", "label": 1}
-
-
-def test_a_text_file_without_trees_is_refused(tmp_path):
-    (tmp_path / "plain.txt").write_text("a text, not a tree\n")
-    with pytest.raises(ValueError, match=r"plain\.txt, line 1, column 1 must be '\(' of a sentiment tree, got 'a'"):
-        load_splits(train_file=tmp_path / "plain.txt", read_file=load_trees_or_table)

@@ -49,12 +49,6 @@ def test_tags_lose_the_spaces_around_them(tmp_path, caplog):
     assert "spaces around labels of 'tags' are stripped: ' PER'" in caplog.text
 
 
-def test_sentences_without_words_are_left_out(tmp_path):
-    file = file_of(tmp_path, "train", split_of([[], *WORDS], [[], *TAGS]))
-    splits = load_tag_splits(train_file=file, validation_size=1)
-    assert len(splits["train"]) + len(splits["validation"]) == len(WORDS)
-
-
 @pytest.mark.parametrize(
     ("words", "tags", "options", "message"),
     [
@@ -97,14 +91,6 @@ def test_the_first_token_of_each_word_has_its_tag():
         assert row["labels"][-1] == -100  # the end of the sentence
     assert encoded[0]["labels"][1] == -100  # a word of several tokens
     assert encoded.column_names == ["input_ids", "attention_mask", "labels", "length"]
-
-
-def test_words_behind_the_last_token_are_left_out_and_told(caplog):
-    splits = Dataset.from_dict({"tokens": WORDS, "tags": [[1] * len(words) for words in WORDS]})
-    with caplog.at_level(logging.WARNING):
-        encoded = encode_tags(splits, train_tag_tokenizer(WORDS), max_length=2)
-    assert encoded["labels"][:] == [[1, 1]] * 5
-    assert "dropped 2 of 12 words: after the first 2 tokens, or tokenless" in caplog.text
 
 
 def test_sentences_of_no_token_are_left_out(caplog):

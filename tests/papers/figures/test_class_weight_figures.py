@@ -42,16 +42,6 @@ def test_the_figure_draws_both_weights_and_their_ratio_by_the_size_of_the_class(
     assert imread(tmp_path / "weights.png").std() > 0.05
 
 
-def test_the_training_losses_of_runs_in_one_figure(tmp_path):
-    curves = {"recall:ema=0.1": [(1, 2.0), (2, 1.5)], "recall:ema=1": [(1, 2.1), (2, 1.7), (3, 1.6)]}
-    axes = training_loss_figure(curves, path=tmp_path / "loss.png").axes[0]
-    for line, (name, curve) in zip(axes.get_lines(), curves.items(), strict=True):
-        assert line.get_label() == name
-        np.testing.assert_array_equal(line.get_xydata(), curve)
-    assert len({line.get_linestyle() for line in axes.get_lines()}) == 2
-    assert imread(tmp_path / "loss.png").std() > 0.05
-
-
 def test_reports_draw_what_was_recorded(tmp_path):
     recall, losses = [0.9, 0.7, 0.5, 0.4, 0.1, 0.0], [(1.0, 2.0), (2.0, 1.5)]
     results = [
@@ -67,3 +57,13 @@ def test_reports_draw_what_was_recorded(tmp_path):
     ] == "training_loss.png"
     for others in (results[:1], [results[0], results[2]]):
         assert "training_loss.png" not in [path.name for path in write_experiment_comparison(tmp_path, others)]
+
+
+def test_the_training_losses_of_runs_in_one_figure(tmp_path):
+    curves = {"recall:ema=0.1": [(1, 2.0), (2, 1.5)], "recall:ema=1": [(1, 2.1), (2, 1.7), (3, 1.6)]}
+    axes = training_loss_figure(curves, path=tmp_path / "loss.png").axes[0]
+    for line, (name, curve) in zip(axes.get_lines(), curves.items(), strict=True):
+        assert line.get_label() == name
+        np.testing.assert_array_equal(line.get_xydata(), curve)
+    assert len({line.get_linestyle() for line in axes.get_lines()}) == 2
+    assert imread(tmp_path / "loss.png").std() > 0.05

@@ -60,6 +60,29 @@ def test_panels_of_one_run():
     assert test.get_ylim()[0] <= 0 < 0.53 < test.get_ylim()[1]
 
 
+def test_reliability_of_the_epochs_that_were_kept():
+    figure = reliability_by_epoch([HISTORY[1], HISTORY[3]], "train")
+    above, below = figure.axes[:2], figure.axes[2:]
+    assert [axes.get_title() for axes in above] == ["Epoch 1", "Epoch 3"]
+    assert [bar.get_height() for bar in above[0].containers[0]] == [0.0, 1.0, 0.5]
+    assert [bar.get_height() for bar in below[1].containers[0]] == [0, 25, 25, 50]
+    # (0.4 + 0.4 + 2 · 0.4) / 4
+    assert [text.get_text() for text in above[0].texts] == ["ECE 40.0%"]
+
+
+@pytest.mark.slow
+def test_files(tmp_path):
+    paths = write_dynamics(tmp_path / "one", HISTORY, title="a run")
+    assert [path.name for path in paths] == [
+        *("dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png")
+    ]
+    both = write_dynamics_comparison(tmp_path / "both", {"one": HISTORY, "other": [entry(0)]})
+    assert [path.name for path in both] == ["dynamics.png", "dynamics_gradients.png"]
+    assert all(imread(path).std() > 0.1 for path in both)
+    plain = write_dynamics_comparison(tmp_path / "plain", {"one": [entry(0)]})
+    assert [path.name for path in plain] == ["dynamics.png"]
+
+
 def test_what_is_undefined_breaks_the_line_and_what_is_not_measured_is_said():
     history = [{name: value for name, value in entry(epoch).items() if name != "gradient_norm"} for epoch in (0, 1, 2)]
     del history[1]["train_nll_incorrect"]
@@ -82,16 +105,6 @@ def test_runs_over_each_other():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["cross_entropy", "focal: gamma=3"]
 
 
-def test_reliability_of_the_epochs_that_were_kept():
-    figure = reliability_by_epoch([HISTORY[1], HISTORY[3]], "train")
-    above, below = figure.axes[:2], figure.axes[2:]
-    assert [axes.get_title() for axes in above] == ["Epoch 1", "Epoch 3"]
-    assert [bar.get_height() for bar in above[0].containers[0]] == [0.0, 1.0, 0.5]
-    assert [bar.get_height() for bar in below[1].containers[0]] == [0, 25, 25, 50]
-    # (0.4 + 0.4 + 2 · 0.4) / 4
-    assert [text.get_text() for text in above[0].texts] == ["ECE 40.0%"]
-
-
 def test_histograms_of_gradient_norms():
     other = [kept(3) | {"gradient_norms": {"edges": [0.001, 0.01, 0.1, 1.0], "count": [2, 2, 0]}}]
     figure = gradient_norm_figure({"one": [HISTORY[1], HISTORY[3]], "other": other})
@@ -100,16 +113,3 @@ def test_histograms_of_gradient_norms():
     assert figure.axes[0].patches[0].get_data().values.tolist() == [0, 75, 25]
     assert figure.axes[1].patches[1].get_data().values.tolist() == [50, 50, 0]
     assert figure.axes[0].get_xlim() == pytest.approx((0.001, 1))
-
-
-@pytest.mark.slow
-def test_files(tmp_path):
-    paths = write_dynamics(tmp_path / "one", HISTORY, title="a run")
-    assert [path.name for path in paths] == [
-        *("dynamics.png", "dynamics_train.png", "dynamics_test.png", "dynamics_gradients.png")
-    ]
-    both = write_dynamics_comparison(tmp_path / "both", {"one": HISTORY, "other": [entry(0)]})
-    assert [path.name for path in both] == ["dynamics.png", "dynamics_gradients.png"]
-    assert all(imread(path).std() > 0.1 for path in both)
-    plain = write_dynamics_comparison(tmp_path / "plain", {"one": [entry(0)]})
-    assert [path.name for path in plain] == ["dynamics.png"]

@@ -11,7 +11,6 @@ from papers.figures import ood_metrics as detection
 from papers.figures.ood_metrics import detection_metrics, roc_curve, uncertainty
 
 KINDS = ("entropy", "confidence")
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
 
 
@@ -76,19 +75,6 @@ def test_any_scores_ties_included(inside, outside):
     check_against_definitions(inside, outside)
 
 
-@settings(max_examples=50, deadline=None)
-@given(scores, scores, st.randoms())
-def test_order_does_not_matter_and_swapping_the_sets_mirrors(inside, outside, random):
-    expected = detection_metrics(inside, outside)
-    shuffled = [np.array(random.sample(list(part), len(part))) for part in (inside, outside)]
-    assert detection_metrics(*shuffled) == expected
-    mirrored = detection_metrics(-outside, -inside)
-    assert mirrored["auroc"] == pytest.approx(expected["auroc"], **CLOSE)
-    assert mirrored["aupr_in"] == pytest.approx(expected["aupr_out"], **CLOSE)
-    assert mirrored["aupr_out"] == pytest.approx(expected["aupr_in"], **CLOSE)
-    assert detection_metrics(outside, inside)["auroc"] == pytest.approx(1 - expected["auroc"], **CLOSE)
-
-
 def test_separated_reversed_and_identical_scores():
     low, high = np.arange(50.0), np.arange(100.0, 250)
     best = {"auroc": 1, "aupr_out": 1, "aupr_in": 1, "fpr95": 0}
@@ -143,15 +129,6 @@ def test_uncertainty_is_the_definition(kind, dtype, scale):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_rounds_to_probability_one_is_still_ranked(kind):
-    gaps = torch.arange(1, 700, dtype=torch.float32)
-    logits = torch.stack([gaps, torch.zeros_like(gaps), torch.zeros_like(gaps) - 3], 1)
-    assert len(logits.softmax(1).amax(1).unique()) < 20
-    assert (np.diff(uncertainty(logits, kind)) < 0).all()
-    assert (uncertainty(logits, kind) > 0).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_bounds_masked_classes_and_no_rows(kind):
     for classes in (2, 10, 1000):
         np.testing.assert_allclose(uncertainty(torch.full((3, classes), 7.0), kind), math.log(classes), rtol=1e-14)
@@ -159,16 +136,6 @@ def test_bounds_masked_classes_and_no_rows(kind):
     masked = torch.tensor([[1.0, 2.0, -math.inf]])
     np.testing.assert_array_equal(uncertainty(masked, kind), uncertainty(masked[:, :2], kind))
     assert uncertainty(torch.zeros(0, 3), kind).shape == (0,)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 20), st.floats(-50, 50), st.sampled_from(KINDS))
-def test_a_constant_and_the_order_of_classes_do_not_matter(seed, classes, constant, kind):
-    logits = normal(30, classes, scale=4, seed=seed, dtype=torch.float64)
-    expected = uncertainty(logits, kind)
-    np.testing.assert_allclose(uncertainty(logits + constant, kind), expected, rtol=1e-11)
-    permuted = logits[:, torch.randperm(classes, generator=torch.Generator().manual_seed(seed))]
-    np.testing.assert_allclose(uncertainty(permuted, kind), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", KINDS)

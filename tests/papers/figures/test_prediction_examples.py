@@ -7,7 +7,6 @@ import pytest
 import torch
 from matplotlib.image import imread
 from papers.figures.prediction_examples import Predictions, choose_examples, confidence_table, examples_figure
-from readable import assert_apart, assert_inside
 
 from hf_focal import Temperature
 from hf_focal.reports import RunResult
@@ -99,16 +98,6 @@ def test_examples_are_right_or_wrong_in_every_run():
     assert choose_examples(runs, count=6, seed=4) != (right, wrong)
 
 
-def test_fewer_examples_where_there_are_fewer():
-    runs = runs_of("a", "b")
-    correct = np.stack([run.correct for run in runs.values()])
-    everything = [np.flatnonzero(chosen).tolist() for chosen in (correct.all(0), ~correct.any(0))]
-    assert list(choose_examples(runs, count=NUM)) == everything
-    perfect = {"c": replace(runs["a"], prediction=runs["a"].label)}
-    assert choose_examples(perfect, count=NUM) == (list(range(NUM)), [])
-    assert choose_examples({**runs, **perfect})[1] == []
-
-
 def test_runs_must_be_of_the_same_samples():
     runs = runs_of("a", "b")
     shorter = Predictions.of(logits_of(1)[1:], LABELS[1:], temperature_of(1.0))
@@ -146,38 +135,6 @@ def test_the_figure_says_what_each_run_predicts(tmp_path):
         np.testing.assert_array_equal(shown.get_array(), image)
         assert shown.get_interpolation() == "nearest"
     assert imread(path).std() > 0.1
-
-
-def test_long_labels_are_cut_after_two_lines():
-    for name, head in (
-        ("Staffordshire bullterrier, Staffordshire bull terrier", "Staffordshire\nbullterrier…"),
-        ("caterpillarcaterpillarcaterpillar", "caterpillarca\nterpillarcat…"),
-        ("$x_1$ and $x_2$", "$x 1$ and $x\n2$"),
-    ):
-        figure = examples_figure(pictures(1), [name] * CLASSES, runs_of("a"), [0])
-        assert texts(figure)[2] == head
-        assert texts(figure)[4].startswith(("✓ " + head, "✗ " + head))
-        figure.draw_without_rendering()  # dollars are no mathematics
-
-
-def test_large_pictures_are_smoothed_and_keep_their_shape():
-    (shown,) = examples_figure(pictures(1, 120, 240), NAMES, runs_of("a"), [0]).axes[0].images
-    left, right, bottom, top = shown.get_extent()
-    assert shown.get_interpolation() == "antialiased"
-    assert (right - left) / (bottom - top) == pytest.approx(2)
-
-
-def test_texts_neither_overlap_nor_leave_the_figure():
-    num_pictures, shape = 8, (40, 200)
-    names = ["WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG, "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5"]
-    sure = np.ones(NUM, np.float32)  # "100 → 100%", the widest
-    runs = {name: replace(run, before=sure, after=sure) for name, run in runs_of(*names).items()}
-    figure = examples_figure(pictures(num_pictures, *shape), NAMES, runs, list(range(num_pictures)))
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    boxes = [artist.get_window_extent() for artist in (*axes.texts, *axes.images)]
-    assert_apart(boxes, share=1)
-    assert_inside(figure, boxes)
 
 
 def test_samples_and_names_must_fit():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from papers.figures.experiment_report import write_experiment_comparison, write_experiment_report
-from papers.figures.shot_recall import shot_groups, shot_recall, shots_table
+from papers.figures.shot_recall import shot_recall, shots_table
 
 from hf_focal.calibration import fit_temperature
 from hf_focal.reports import RunResult
@@ -19,10 +19,6 @@ LOGITS[torch.arange(60), LABELS] += 1
 def result_of(loss, recall, counts=COUNTS, **details):
     details |= {"class_counts": counts, "class_recall": recall}
     return RunResult.measure(loss, fit_temperature(LOGITS, LABELS, "ece"), LOGITS, LABELS, details=details)
-
-
-def test_classes_are_grouped_as_in_liu_et_al():
-    assert shot_groups(COUNTS) == ["many", "many", "medium", "medium", "few", "few"]
 
 
 def test_the_recall_of_a_group_is_the_mean_of_its_classes():
@@ -63,12 +59,3 @@ def test_reports_of_long_tailed_data_have_the_table(tmp_path):
     paths = write_experiment_comparison(tmp_path, loaded)
     assert [path.name for path in paths] == ["table.md", "comparison.png", "shots.md"]
     assert paths[-1].read_text() == shots_table(results)
-
-
-def test_reports_of_other_data_have_none(tmp_path):
-    large = result_of("brier", [0.5] * 6, counts=[101] * 6)
-    even = result_of("brier", [0.5] * 6, counts=[40, 30, 25, 20, 20, 20])
-    for result in (large, even):
-        assert "shots.md" not in [path.name for path in write_experiment_report(tmp_path, result)]
-    small = result_of("cross_entropy", [0.5] * 6)
-    assert "shots.md" not in [path.name for path in write_experiment_comparison(tmp_path, [large, small])]

@@ -11,8 +11,7 @@ import pytest
 from matplotlib.image import imread
 from papers.figures.bleu_and_ece_figure import temperature_curves
 from papers.figures.bleu_results import TranslationResult, translation_table
-from papers.figures.translation_report import write_curves_csv, write_translation_comparison, write_translation_report
-from readable import assert_apart, assert_inside, tick_boxes
+from papers.figures.translation_report import write_curves_csv, write_translation_report
 
 from hf_focal import LossConfig, Temperature
 from hf_focal.metrics import ReliabilityBins
@@ -95,11 +94,6 @@ def test_the_table_is_the_papers():
     )
 
 
-def test_one_run_is_no_competition_and_what_it_lacks_is_a_dash():
-    table = translation_table([replace(CROSS_ENTROPY, bleu={1.0: 26.31}, post={"ece": math.nan})])
-    assert "| cross_entropy | 10.16 → – (1.20) | 2.000 → – | 26.31 → – |\n" in table
-
-
 def test_the_curves_are_the_measured_ones_where_bleu_was_measured(tmp_path):
     figure = temperature_curves(RESULTS, tmp_path / "curves.png")
     above, below = figure.axes
@@ -118,30 +112,6 @@ def test_the_curves_are_the_measured_ones_where_bleu_was_measured(tmp_path):
     assert (above.get_ylabel(), below.get_ylabel()) == ("Test BLEU", "Validation ECE, %")
     assert below.get_xlabel().startswith("Temperature")
     assert imread(tmp_path / "curves.png").std() > 0.1
-
-
-def test_a_temperature_off_the_grid_is_in_the_curve():
-    result = result_of("brier", 1.2345, (0.1, 0.02), (20.0, 20.5))
-    curve, fitted = lines_of(temperature_curves([result]).axes[1])[0]
-    assert points(fitted) == {1.2345: 2.0}
-    assert curve.get_xdata().tolist() == [1.0, 1.1, 1.2, 1.2345]
-
-
-def test_texts_do_not_overlap():
-    long = "adafocal:bins=10,lam=0.5,switch=0.3,gamma_max=50,gamma_min=-5"
-    results, number = [*RESULTS[1:], *(replace(CROSS_ENTROPY, loss=long),) * 3], 5
-    figure = temperature_curves(results)
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    assert len(legend.get_texts()) == number
-    above, below = figure.axes
-    boxes = [legend.get_window_extent(), above.get_window_extent(), below.get_window_extent()]
-    boxes += [axis.label.get_window_extent() for axis in (above.yaxis, below.yaxis, below.xaxis)]
-    for axis in (above.yaxis, below.yaxis, below.xaxis):
-        boxes += tick_boxes(axis)
-    assert_apart(boxes)
-    assert_inside(figure, boxes)
-    assert above.get_window_extent().height > 0.25 * figure.canvas.get_width_height()[1]
 
 
 def test_the_csv_has_every_temperature_once_and_what_was_not_measured_is_empty(tmp_path):
@@ -179,30 +149,6 @@ def test_the_report_of_a_run(tmp_path):
         assert imread(folder / name).std() > 0.1
 
 
-def test_a_report_that_fails_has_no_metrics(tmp_path):
-    with pytest.raises(KeyError, match="after"):
-        write_translation_report(tmp_path, FOCAL, [{key: SAMPLE[key] for key in ("source", "reference", "before")}])
-    assert not (tmp_path / "metrics.json").exists()
-
-
-def test_the_comparison_of_runs(tmp_path):
-    paths = write_translation_comparison(tmp_path / "report", RESULTS)
-    assert [path.name for path in paths] == ["table.md", "comparison.png", "curves.png", "curves.csv"]
-    assert sorted((tmp_path / "report").iterdir()) == sorted(paths)
-    assert paths[0].read_text(encoding="utf-8") == translation_table(RESULTS)
-    assert len(paths[3].read_text(encoding="utf-8").splitlines()) == 1 + 3 * len(GRID)
-    for path in paths[1:3]:
-        assert imread(path).std() > 0.1
-
-
 def test_no_bleu_is_refused():
     with pytest.raises(ValueError, match="results must have BLEU for at least one temperature, got none"):
         temperature_curves([replace(FOCAL, bleu={})])
-
-
-def test_the_report_shows_how_gamma_moved(tmp_path):
-    history = [{"epoch": 1.0, "gammas": [1.2, 0.9, 2.0], "edges": [0, 0.3, 0.6, 1]}]
-    paths = write_translation_report(tmp_path, replace(FOCAL, details={"gamma_history": history}), [SAMPLE])
-    assert "gamma.png" in [path.name for path in paths]
-    assert sorted(tmp_path.iterdir()) == sorted(paths)
-    assert imread(tmp_path / "gamma.png").std() > 0.05

@@ -166,33 +166,6 @@ def test_a_named_configuration():
         cifar_config("ResNet-50")
 
 
-@EVERY_SMALL
-def test_memory_format_is_kept_and_changes_no_logits(config):
-    model, pixels = make_model(config, torch.float64), images(config, dtype=torch.float64)
-    expected = model(pixels).logits
-    formats = []
-    for block in (model.stages, *model.stages):
-        block.register_forward_hook(
-            lambda _, __, output: formats.append(output.is_contiguous(memory_format=torch.channels_last))
-        )
-    last = pixels.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(model(last).logits, expected, rtol=1e-11, atol=1e-11)
-    model.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(model(last).logits, expected, rtol=1e-11, atol=1e-11)
-    assert formats and all(formats)
-
-
-@EVERY_SMALL
-def test_loss(config):
-    model, pixels = make_model(config), images(config)
-    labels = torch.arange(4) % config.num_labels
-    output = model(pixels, labels=labels)
-    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
-    torch.testing.assert_close(model(pixels, labels=labels, num_items_in_batch=8).loss, output.loss / 2)
-    assert model(pixels).loss is None
-    assert isinstance(model(pixels, return_dict=False), tuple)
-
-
 @pytest.mark.parametrize("config", [SMALL["basic"], SMALL["dense"]], ids=["basic", "dense"])
 def test_saved_and_loaded_by_the_auto_classes(config, tmp_path):
     model = make_model(config)

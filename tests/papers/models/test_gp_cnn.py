@@ -48,16 +48,6 @@ def test_logits_are_those_of_the_text_alone(length, padding, seed):
         torch.testing.assert_close(logits, straightforward(model, words), rtol=1e-5, atol=1e-6)
 
 
-def test_attention_mask_decides_what_is_padding(model):
-    words = torch.randint(1, 50, (2, 20))
-    mask = torch.ones_like(words)
-    mask[0, 12:] = 0
-    with torch.no_grad():
-        masked = model(words, attention_mask=mask).logits
-        torch.testing.assert_close(masked[0], model(words[:1, :12]).logits[0], rtol=0, atol=1e-6)
-        torch.testing.assert_close(masked[1], model(words[1:]).logits[0], rtol=0, atol=1e-6)
-
-
 def test_loss_and_gradients(model):
     words, labels = torch.randint(1, 50, (4, 30)), torch.tensor([0, 2, 1, 2])
     words[:, 25:] = 0

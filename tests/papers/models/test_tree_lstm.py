@@ -10,8 +10,6 @@ from papers.models import TreeLSTMConfig, TreeLSTMForSequenceClassification
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from hf_focal import FocalTrainer, FocalTrainingArguments, fold_temperature
-
 SMALL = {"vocab_size": 40, "embedding_size": 5, "memory_size": 4, "num_labels": 3, "dropout": 0.0}
 WORDS = ["good", "bad", "not", "film", "a", ",", "."]
 WORDS_AS_TREES = [f"(2 {word})" for word in WORDS]
@@ -131,17 +129,6 @@ def test_gradients_are_those_of_recursion(trees, output_gate, dtype):
 
 
 @torch.no_grad()
-def test_trees_do_not_influence_each_other():
-    model, rows = make_model(), encode(some_trees())
-    together = logits_of(model, rows)
-    order = torch.randperm(len(rows))
-    torch.testing.assert_close(logits_of(model, [rows[i] for i in order]), together[order], rtol=0, atol=1e-14)
-    for row, logits in zip(rows, together, strict=True):
-        alone = logits_of(model, [row])[0]
-        torch.testing.assert_close(alone, logits[: len(alone)], rtol=0, atol=1e-14)
-
-
-@torch.no_grad()
 def test_roots_and_chosen_nodes():
     model, trees = make_model(), some_trees()
     nodes, roots = logits_of(model, encode(trees)), logits_of(model, encode(trees, roots_only=True))
@@ -182,50 +169,6 @@ def test_loss_leaves_out_neutral_nodes_and_padding():
     torch.testing.assert_close(model(**batch, num_items_in_batch=8).loss * 8, output.loss * (labels >= 0).sum())
 
 
-def test_dropout_is_for_training_only_and_before_the_head():
-    model, rows = make_model(dropout=0.5), encode(some_trees())
-    plain = logits_of(model, rows)
-    model.train()
-    assert not torch.equal(logits_of(model, rows), plain)
-    model.dropout.p = 1.0
-    dropped = logits_of(model, rows)
-    torch.testing.assert_close(dropped, model.classifier.bias.expand_as(dropped))
-
-
-@pytest.mark.parametrize("autocast", [True, False])
-def test_half_precision(autocast):
-    """bfloat16 has 8 bits: gates and states of its rounding, gradients in the same direction."""
-    model, rows = make_model(torch.float32), encode(some_trees())
-    exact = logits_of(model, rows)
-    expected = gradients(model, exact.square().sum())
-    if not autocast:
-        model = model.bfloat16()
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        logits = logits_of(model, rows)
-    assert logits.dtype == torch.bfloat16
-    torch.testing.assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
-    for name, gradient in gradients(model, logits.float().square().sum()).items():
-        assert gradient.dtype == next(model.parameters()).dtype
-        similarity = F.cosine_similarity(gradient.float().flatten(), expected[name].flatten(), dim=0)
-        assert similarity > 0.99, name
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu():
-    model, rows = make_model(), encode(some_trees())
-    batch = TreeCollator()(rows)
-    expected = gradients(model, model(**batch).loss)
-    model.cuda()
-    loss = model(**{name: tensor.cuda() for name, tensor in batch.items()}).loss
-    for name, gradient in gradients(model, loss).items():
-        torch.testing.assert_close(gradient.cpu(), expected[name], rtol=1e-9, atol=1e-12)
-    model.float()
-    with torch.autocast("cuda", torch.float16):
-        half = model(**{name: tensor.cuda() for name, tensor in batch.items()}).loss
-    gradients(model, half)
-    torch.testing.assert_close(half.double(), loss, rtol=0.01, atol=0.01)
-
-
 def test_saved_and_loaded_by_the_auto_classes(tmp_path):
     model = make_model(torch.float32)
     model.config.id2label = {0: "bad", 1: "so so", 2: "good"}
@@ -259,69 +202,30 @@ def test_bad_values():
         TreeLSTMConfig(memory_size=0)
 
 
-def test_trained_on_nodes_and_evaluated_on_roots(tmp_path):
-    trees = [*some_trees(0), *some_trees(1), *some_trees(2)]
-    tokenizer = train_leaf_tokenizer(trees)
-    train, validation = encode_trees(trees, tokenizer), encode_trees(trees[::-1], tokenizer, roots_only=True)
-    torch.manual_seed(0)
-    config = TreeLSTMConfig(vocab_size=len(tokenizer), embedding_size=8, memory_size=6)
-    model = TreeLSTMForSequenceClassification(config)
-    args = FocalTrainingArguments(
-        output_dir=str(tmp_path / "out"),
-        loss="flsd53",
-        optim="adagrad",
-        learning_rate=0.05,
-        max_steps=3,
-        per_device_train_batch_size=7,
-        per_device_eval_batch_size=4,
-        use_cpu=True,
-        logging_steps=1,
-        report_to=[],
-        disable_tqdm=True,
-    )
-    before = model.composer.weight.detach().clone()
-    data = {"train_dataset": train, "eval_dataset": validation}
-    trainer = FocalTrainer(model=model, args=args, **data, data_collator=TreeCollator(), processing_class=tokenizer)
-    trainer.train()
-    assert not torch.equal(model.composer.weight, before)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(losses) == 3 and all(0 < loss < 1 for loss in losses)
-
-    metrics = trainer.evaluate()
-    assert metrics["eval_num_samples"] == len(validation) < len(trees)
-    predictions = trainer.predict(validation)
-    assert predictions.predictions.shape == (len(validation), 2)
-    assert metrics["eval_accuracy"] == pytest.approx(
-        (predictions.predictions.argmax(1) == predictions.label_ids).mean()
-    )
-    temperature = trainer.fit_temperature(objective="nll")
-    fold_temperature(model, temperature)
-    trainer.save_model()
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    expected = torch.from_numpy(predictions.predictions) / temperature.value
-    torch.testing.assert_close(logits_of(loaded, list(validation)), expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("autocast", [True, False])
+def test_half_precision(autocast):
+    """bfloat16 has 8 bits: gates and states of its rounding, gradients in the same direction."""
+    model, rows = make_model(torch.float32), encode(some_trees())
+    exact = logits_of(model, rows)
+    expected = gradients(model, exact.square().sum())
+    if not autocast:
+        model = model.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        logits = logits_of(model, rows)
+    assert logits.dtype == torch.bfloat16
+    torch.testing.assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
+    for name, gradient in gradients(model, logits.float().square().sum()).items():
+        assert gradient.dtype == next(model.parameters()).dtype
+        similarity = F.cosine_similarity(gradient.float().flatten(), expected[name].flatten(), dim=0)
+        assert similarity > 0.99, name
 
 
-def test_logged_loss_is_that_of_all_labelled_nodes(tmp_path):
-    trees = some_trees(0)
-    tokenizer = train_leaf_tokenizer(trees)
-    train = encode_trees(trees, tokenizer)
-    torch.manual_seed(0)
-    model = TreeLSTMForSequenceClassification(TreeLSTMConfig(vocab_size=len(tokenizer), dropout=0.0))
-    with torch.no_grad():
-        expected = model(**TreeCollator()(list(train))).loss.item()
-    for micro_batches in (1, 2):
-        args = FocalTrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=1,
-            per_device_train_batch_size=(len(train) + 1) // micro_batches,
-            gradient_accumulation_steps=micro_batches,
-            learning_rate=0.0,
-            use_cpu=True,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        )
-        trainer = FocalTrainer(model=model, args=args, train_dataset=train, data_collator=TreeCollator())
-        assert trainer.train().training_loss == pytest.approx(expected, rel=1e-5)
+@torch.no_grad()
+def test_trees_do_not_influence_each_other():
+    model, rows = make_model(), encode(some_trees())
+    together = logits_of(model, rows)
+    order = torch.randperm(len(rows))
+    torch.testing.assert_close(logits_of(model, [rows[i] for i in order]), together[order], rtol=0, atol=1e-14)
+    for row, logits in zip(rows, together, strict=True):
+        alone = logits_of(model, [row])[0]
+        torch.testing.assert_close(alone, logits[: len(alone)], rtol=0, atol=1e-14)

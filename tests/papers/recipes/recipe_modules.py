@@ -9,6 +9,9 @@ from types import ModuleType
 from typing import Any
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers"
+# The files of each run's report.
+REPORT = {"metrics.json", "table.md", "loss.yaml"}
+REPORT |= {f"reliability_{when}.{suffix}" for when in ("before", "after") for suffix in ("png", "svg")}
 
 
 @functools.cache

@@ -9,21 +9,11 @@ from pathlib import Path
 import launched
 import numpy as np
 import pytest
-import yaml
 from accelerate import FullyShardedDataParallelPlugin
-from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils import DistributedType
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
 CONFIGS = Path(__file__).parents[3] / "recipes" / "accelerate"
-TYPES = {
-    "single_gpu": DistributedType.NO,
-    "multi_gpu": DistributedType.MULTI_GPU,
-    "fsdp2": DistributedType.FSDP,
-    "deepspeed_zero2": DistributedType.DEEPSPEED,
-    "deepspeed_zero3": DistributedType.DEEPSPEED,
-}
 
 
 def config_file(name):
@@ -35,34 +25,6 @@ def merged(name, *options):
     argv = ["--config_file", config_file(name), "--main_process_port", "0", *options, "script.py"]
     args, *_ = _validate_launch_command(launch_command_parser().parse_args(argv))
     return args
-
-
-def test_all_are_tested():
-    assert {path.stem for path in CONFIGS.iterdir()} == TYPES.keys()
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_accelerate_knows_every_key(name):
-    config = load_config_from_file(config_file(name))  # refuses unknown keys itself, but not those of a section
-    assert type(config) is ClusterConfig
-    assert config.distributed_type == TYPES[name]
-    known = vars(launch_command_parser().parse_args(["script.py"])).keys()
-    written = yaml.safe_load(Path(config_file(name)).read_text(encoding="utf-8"))
-    for section in ("fsdp_config", "deepspeed_config"):
-        assert written.get(section, {}).keys() <= known
-    assert not {"fsdp_config", "deepspeed_config"} & written.keys() - {name.split("_")[0].rstrip("2") + "_config"}
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_the_launcher_takes_it_and_the_command_line_wins(name):
-    args = merged(name)
-    assert args.mixed_precision == "bf16"
-    assert args.num_processes == (1 if name == "single_gpu" else 8)
-    chosen = (args.multi_gpu, args.use_fsdp, args.use_deepspeed)
-    expected = (DistributedType.MULTI_GPU, DistributedType.FSDP, DistributedType.DEEPSPEED)
-    assert chosen == tuple(TYPES[name] == kind for kind in expected)
-    assert merged(name, "--num_processes", "4", "--mixed_precision", "no").num_processes == 4
-    assert merged(name, "--num_processes", "4", "--mixed_precision", "no").mixed_precision == "no"
 
 
 def test_fsdp2_is_version_2_and_checkpoints_whole_weights(monkeypatch):

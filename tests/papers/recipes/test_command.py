@@ -63,9 +63,8 @@ def test_ctrl_c(tmp_path):
     assert last_complete_checkpoint(tmp_path / "out") is not None
 
 
-@pytest.mark.parametrize("measured", ["epoch", "no"])
-def test_a_training_that_diverges(measured, tmp_path, monkeypatch, capsys):
-    argv = command_line(tmp_path, learning_rate=1e37, eval_strategy=measured)
+def test_a_training_that_diverges(tmp_path, monkeypatch, capsys):
+    argv = command_line(tmp_path, learning_rate=1e37, eval_strategy="epoch")
     code, line = end_of(monkeypatch, capsys, argv)
     assert code == 1
     assert re.fullmatch(
@@ -85,18 +84,12 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize(
-    ("size", "reason"),
-    [
-        (10_000, r".*File too large \(os error 27\)"),
-        (30_000, r".*(iostream error|PytorchStreamWriter failed writing file \S+: file write failed)"),
-    ],
-)
-def test_a_full_disk(size, reason, tmp_path, monkeypatch, capsys):
+def test_a_full_disk(tmp_path, monkeypatch, capsys):
+    reason = r".*(iostream error|PytorchStreamWriter failed writing file \S+: file write failed)"
     train_each_loss = recipe.train_each_loss
 
     def train(*args, **kwargs):
-        with files_of_at_most(size):
+        with files_of_at_most(30_000):
             return train_each_loss(*args, **kwargs)
 
     monkeypatch.setattr(recipe, "train_each_loss", train)
@@ -106,8 +99,9 @@ def test_a_full_disk(size, reason, tmp_path, monkeypatch, capsys):
     assert re.fullmatch(expected, line)
 
 
-@pytest.mark.parametrize("bug", [ValueError("labels must be there"), RuntimeError("size"), KeyError("labels")])
-def test_a_bug_has_its_traceback(bug):
+def test_a_bug_has_its_traceback():
+    bug = KeyError("labels")
+
     def main(argv):
         with after_start("training brier"):
             raise bug
@@ -115,17 +109,3 @@ def test_a_bug_has_its_traceback(bug):
     with pytest.raises(type(bug)) as caught:
         run_recipe(main)
     assert caught.value is bug and bug.__notes__ == ["while training brier"]
-
-
-def test_an_error_in_the_arguments_is_one_line(capsys):
-    def main(argv):
-        raise ValueError("max_length must be\nat least 1")
-
-    with pytest.raises(SystemExit, match="2"):
-        run_recipe(main)
-    assert capsys.readouterr().err.endswith(": error: max_length must be at least 1\n")
-
-
-def test_what_a_run_returns(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["recipe.py", "--seed"])
-    assert run_recipe(lambda argv: [*argv, 3]) == ["--seed", 3]

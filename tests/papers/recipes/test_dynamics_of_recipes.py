@@ -36,24 +36,6 @@ def test_texts_one_figure_a_run_and_one_of_all(tmp_path):
     assert {path.name for path in (tmp_path / "report").iterdir()} >= {"dynamics.png", "dynamics_gradients.png"}
 
 
-def test_images_as_training_sees_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("papers.runs.training_dynamics.write_dynamics", lambda *args, **kwargs: None)
-    options = {"model_name_or_path": "cifar_resnet8", "image_size": 8, "num_train_epochs": 1, "optim": "sgd"}
-    options |= {"learning_rate": "0.05", "max_train_samples": 200, "validation_size": 100}
-    (result,) = import_recipe("image_classification").main(command_line(tmp_path, **options))
-    history = result.details["dynamics_history"]
-    assert [entry["epoch"] for entry in history] == [0, 1]
-    assert history[1]["train_nll"] < history[0]["train_nll"]
-
-
-def test_a_recipe_without_it_writes_none(tmp_path):
-    sizes = {"num_generated": 60, "validation_size": 30, "max_length": 20, "vocab_size": 300, "num_train_epochs": 1}
-    layers = {"embedding_size": 8, "num_filters": 8, "num_layers": 1, "dynamics": "false"}
-    (result,) = import_recipe("text_classification").main(command_line(tmp_path, **sizes, **layers))
-    assert result.details["dynamics_history"] == []
-    assert not {path.name for path in (tmp_path / "report").iterdir()} & FIGURES
-
-
 @pytest.mark.parametrize("name", ["translation", "semantic_segmentation", "token_classification"])
 def test_recipes_that_do_not_measure_it_do_not_take_it(name, tmp_path, capsys):
     with pytest.raises(SystemExit):

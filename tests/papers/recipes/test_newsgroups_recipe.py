@@ -8,21 +8,11 @@ import pytest
 import torch
 from datasets import Dataset
 from papers.data.generated_topics import generate_topics
-from papers.runs.yaml_arguments import parse_arguments
-from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
+from recipe_modules import REPORT, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 recipe = import_recipe("newsgroups")
-REPORT = {
-    "metrics.json",
-    "table.md",
-    "loss.yaml",
-    "reliability_before.png",
-    "reliability_before.svg",
-    "reliability_after.png",
-    "reliability_after.svg",
-}
 HEADER = "Organization: secretword\n\n"
 
 
@@ -72,31 +62,6 @@ def test_headers_are_stripped(files, tmp_path):
     assert "secretword" in AutoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
 
 
-def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
-    (tmp_path / "vectors.txt").write_text("word 1 2 3\n")
-    word = frequent_word()
-    (tmp_path / "nan.txt").write_text(f"{word} 1 2 3 4 5 6 7 nan\n")
-    problems = [
-        (bare | {"validation_size": 3, "strip": "headers"}, "strip must be 'none' .* 27 of the 27 texts of train"),
-        ({"strip": "headers,foot"}, "strip must name some of headers, footers, quotes, or be 'none', got 'foot'"),
-        ({"embeddings_file": tmp_path / "vectors.txt"}, "must hold embedding_size 8 values, got 3"),
-        (
-            {"embeddings_file": tmp_path / "nan.txt"},
-            r"nan\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'",
-        ),
-        ({"embedding_learning_rate": -1}, r"embedding_learning_rate must be at least 0, got -1\.0"),
-        ({"model_name_or_path": "bert-base-uncased"}, "model_name_or_path must be 'gp_cnn', got 'bert-base-uncased'"),
-    ]
-    for options, message in problems:
-        with pytest.raises(ValueError, match=message):
-            run(tmp_path / "out", **files | options)
-    with pytest.raises(FileNotFoundError, match=r"embeddings_file must be an existing file, got 'no\.txt'"):
-        run(tmp_path / "out", **files, embeddings_file="no.txt")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("rate", [None, 0])
 def test_word_vectors_are_where_the_network_starts(rate, files, tmp_path):
     word = frequent_word()
@@ -109,26 +74,41 @@ def test_word_vectors_are_where_the_network_starts(rate, files, tmp_path):
     torch.testing.assert_close(vector, torch.arange(1.0, 9), rtol=1e-4 if rate is None else 0, atol=0)
 
 
-def test_a_learning_rate_of_0_freezes_the_word_vectors(files, tmp_path, monkeypatch):
-    trainers = []
+def test_what_is_refused_before_training(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    bare = {key: write_csv(tmp_path / f"bare_{key}.csv", 30, i) for i, key in enumerate(("train_file", "test_file"))}
+    (tmp_path / "nan.txt").write_text(f"{frequent_word()} 1 2 3 4 5 6 7 nan\n")
+    problems = [
+        (bare | {"validation_size": 3, "strip": "headers"}, "strip must be 'none' .* 27 of the 27 texts of train"),
+        ({"strip": "headers,foot"}, "strip must name some of headers, footers, quotes, or be 'none', got 'foot'"),
+        (
+            {"embeddings_file": tmp_path / "nan.txt"},
+            r"nan\.txt, line 1 must hold finite values, got '1 2 3 4 5 6 7 nan'",
+        ),
+        ({"embedding_learning_rate": -1}, r"embedding_learning_rate must be at least 0, got -1\.0"),
+        ({"model_name_or_path": "bert-base-uncased"}, "model_name_or_path must be 'gp_cnn', got 'bert-base-uncased'"),
+    ]
+    for options, message in problems:
+        with pytest.raises(ValueError, match=message):
+            run(tmp_path / "out", **files | options)
+    assert not (tmp_path / "out").exists()
 
-    class Recording(recipe.FocalTrainer):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            trainers.append(self)
 
-    monkeypatch.setattr(recipe, "FocalTrainer", Recording)
-    run(tmp_path / "out", **files, embedding_learning_rate=0, max_steps=1)
-    frozen = [name for name, weight in trainers[0].model.named_parameters() if not weight.requires_grad]
-    assert len(frozen) == 1
-    assert dict(trainers[0].model.named_parameters())[frozen[0]] is trainers[0].model.get_input_embeddings().weight
-
-
-def test_the_config_holds_arguments_of_the_recipe():
-    argv = ["--config", str(FOLDER / "configs" / "newsgroups" / "gp_cnn.yaml"), "--use_cpu", "true"]
-    data_args, model_args, _, args = parse_arguments(recipe.ARGUMENTS, argv)
-    assert (data_args.strip, model_args.max_length) == ("headers,footers,quotes", 1000)
-    assert args.metric_for_best_model == "accuracy"
+def test_the_random_split_pools_both_files(tmp_path, monkeypatch, capsys):
+    posts = Dataset.from_dict({"text": [f"post {number}" for number in range(5000)], "label": [0, 1] * 2500})
+    for name, part in (("train", range(3000)), ("test", range(3000, 5000))):
+        posts.select(part).to_parquet(tmp_path / f"{name}.parquet")
+    files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
+    monkeypatch.setattr(sys, "argv", ["split_newsgroups.py", *files, "--output_dir", str(tmp_path / "random")])
+    import_recipe("split_newsgroups").main()
+    assert capsys.readouterr().out == "train: 101 posts\nvalidation: 900 posts\ntest: 3999 posts\n"
+    splits = {
+        name: Dataset.from_parquet(str(tmp_path / "random" / f"{name}.parquet"))
+        for name in ("train", "validation", "test")
+    }
+    order = np.random.default_rng(0).permutation(5000)
+    assert splits["test"]["text"][:] == [f"post {number}" for number in order[:3999]]
+    assert sorted(text for split in splits.values() for text in split["text"]) == sorted(posts["text"])
 
 
 @pytest.mark.slow
@@ -154,20 +134,3 @@ def test_real_newsgroups(real_data, tmp_path):
     bins = result.pre_bins
     assert bins.count.sum() == 1000
     assert np.nansum(bins.count * bins.accuracy) / 1000 == pytest.approx(result.pre["accuracy"], abs=1e-12)
-
-
-def test_the_random_split_pools_both_files(tmp_path, monkeypatch, capsys):
-    posts = Dataset.from_dict({"text": [f"post {number}" for number in range(5000)], "label": [0, 1] * 2500})
-    for name, part in (("train", range(3000)), ("test", range(3000, 5000))):
-        posts.select(part).to_parquet(tmp_path / f"{name}.parquet")
-    files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
-    monkeypatch.setattr(sys, "argv", ["split_newsgroups.py", *files, "--output_dir", str(tmp_path / "random")])
-    import_recipe("split_newsgroups").main()
-    assert capsys.readouterr().out == "train: 101 posts\nvalidation: 900 posts\ntest: 3999 posts\n"
-    splits = {
-        name: Dataset.from_parquet(str(tmp_path / "random" / f"{name}.parquet"))
-        for name in ("train", "validation", "test")
-    }
-    order = np.random.default_rng(0).permutation(5000)
-    assert splits["test"]["text"][:] == [f"post {number}" for number in order[:3999]]
-    assert sorted(text for split in splits.values() for text in split["text"]) == sorted(posts["text"])

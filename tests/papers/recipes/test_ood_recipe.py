@@ -101,15 +101,6 @@ def test_a_temperature_that_is_in_no_weight(images, tmp_path):
         assert result.in_distribution[side]["nll"] == pytest.approx(expected.compute()["nll"], rel=1e-4)
 
 
-def test_models_that_number_the_classes_differently(images, tmp_path):
-    shutil.copytree(images[0], tmp_path / "other")
-    config = json.loads((tmp_path / "other" / "config.json").read_text())
-    config |= {"id2label": {9 - i: str(i) for i in range(10)}, "label2id": {str(i): 9 - i for i in range(10)}}
-    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"models must number the classes alike, got .*run, .*other, which do not"):
-        run(tmp_path / "out", images[0], str(tmp_path / "other"), dataset_name="digits", out="gaussian_noise:1")
-
-
 def test_texts_against_other_texts(tmp_path):
     texts = ["one two three", "two three four five", "one one two", "five four"] * 5
     tokenizer = train_word_tokenizer(texts, 50, 20)
@@ -138,12 +129,9 @@ def test_texts_against_other_texts(tmp_path):
     ("arguments", "message"),
     [
         ({}, "out or shift must be given, got neither"),
-        ({"out": "gausian_noise:5"}, "out must be one of gaussian_noise"),
         ({"out": "gaussian_noise:6"}, "out must have a severity from 1 to 5, got 'gaussian_noise:6'"),
         ({"shift": "fog"}, "shift must be one of gaussian_noise"),
-        ({"out": "none.parquet"}, "out must be an existing file, got 'none.parquet'"),
         ({"out": "digits digits"}, "out must be datasets of different names, got 'digits' twice"),
-        ({"out": "digits", "max_samples": "0"}, "max_samples must be at least 1, got 0"),
         ({"out": "digits", "label_column": "labels"}, "label_column must be one of ['image', 'label']"),
     ],
 )
@@ -157,3 +145,12 @@ def test_errors_end_in_one_line(arguments, message, images, tmp_path, monkeypatc
     assert stopped.value.code == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("ood.py: error: ") and message in error
+
+
+def test_models_that_number_the_classes_differently(images, tmp_path):
+    shutil.copytree(images[0], tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config |= {"id2label": {9 - i: str(i) for i in range(10)}, "label2id": {str(i): 9 - i for i in range(10)}}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"models must number the classes alike, got .*run, .*other, which do not"):
+        run(tmp_path / "out", images[0], str(tmp_path / "other"), dataset_name="digits", out="gaussian_noise:1")

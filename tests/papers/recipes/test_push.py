@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-import sys
 
 import pytest
-from hub_server import READER, WRITER
+from hub_server import READER
 from huggingface_hub import ModelCard
 from papers.runs.output_folders import folder_of
-from papers.runs.recipe_command import run_recipe
 from recipe_modules import flags, import_recipe
 
 from hf_focal.hub.hub_publishing import HubError
@@ -77,40 +75,6 @@ def test_a_push_that_fails_after_the_training_keeps_the_run(hub, recipe, tmp_pat
     assert "model.safetensors" in hub.repositories["me/texts"]
 
 
-def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", READER)
-    monkeypatch.setattr(recipe, "FocalTrainer", None)
-    with pytest.raises(HubError, match=r"no permission to write there.*; without --push_to_hub nothing is published"):
-        recipe.main(line(tmp_path / "texts"))
-
-
-@pytest.mark.slow
-def test_a_hub_that_fails_when_the_second_run_starts_is_told_in_one_line(hub, recipe, tmp_path, monkeypatch):
-    started = []
-
-    class LosesTheToken(recipe.FocalTrainer):
-        def __init__(self, *args, **kwargs):
-            started.append(kwargs["args"].loss)
-            if len(started) == 2:
-                monkeypatch.setenv("HF_TOKEN", READER)
-            super().__init__(*args, **kwargs)
-
-    monkeypatch.setattr(recipe, "FocalTrainer", LosesTheToken)
-    argv = line(tmp_path / "texts", compare="flsd53,focal:gamma=1")
-    monkeypatch.setattr(sys, "argv", ["text_classification.py", *argv])
-    with pytest.raises(SystemExit) as caught:
-        run_recipe(recipe.main)
-    assert re.fullmatch(
-        "the repository 'texts-focal-gamma-1' could not be created: .* no permission to write there.*; finished runs "
-        "are kept, the same command again does the rest",
-        caught.value.code,
-    )
-    monkeypatch.setenv("HF_TOKEN", WRITER)
-    run_recipe(recipe.main)
-    assert started == ["flsd53", "focal:gamma=1", "focal:gamma=1"]
-    assert all("model.safetensors" in hub.repositories[f"me/texts-{name}"] for name in ("flsd53", "focal-gamma-1"))
-
-
 def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_path, monkeypatch, capsys):
     recipe.main(line(tmp_path / "texts", push_to_hub="false"))
     assert hub.requests == []
@@ -125,3 +89,10 @@ def test_without_the_flag_the_card_is_there_and_its_code_runs(hub, recipe, tmp_p
     monkeypatch.setattr(recipe, "FocalTrainer", None)
     recipe.main(line(tmp_path / "texts"))
     assert 'model="me/texts"' in hub.repositories["me/texts"]["README.md"].decode()
+
+
+def test_who_may_not_push_is_told_before_the_training(hub, recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", READER)
+    monkeypatch.setattr(recipe, "FocalTrainer", None)
+    with pytest.raises(HubError, match=r"no permission to write there.*; without --push_to_hub nothing is published"):
+        recipe.main(line(tmp_path / "texts"))

@@ -45,22 +45,11 @@ def test_every_committed_run_is_in_its_file():
     assert {path.name for path in (results.RECORDS).iterdir()} <= {*results.TASKS, *others}
 
 
-def test_a_page_must_have_the_section(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "above\n<!-- results: written by recipes/papers/results.py -->\nold\n<!-- end of results -->\nbelow\n"
-    )
-    results.replace_section(page, "results", "new")
+def test_a_section_of_a_page_is_replaced(tmp_path):
+    page, mark = tmp_path / "page.md", "<!-- results: written by recipes/papers/results.py -->"
+    page.write_text(f"above\n{mark}\nold\n<!-- end of results -->\nbelow\n")
     results.replace_section(page, "results", "newer\n")
-    assert page.read_text().splitlines() == [
-        "above",
-        "<!-- results: written by recipes/papers/results.py -->",
-        "",
-        "newer",
-        "",
-        "<!-- end of results -->",
-        "below",
-    ]
+    assert page.read_text() == f"above\n{mark}\n\nnewer\n\n<!-- end of results -->\nbelow\n"
     with pytest.raises(ValueError, match=r"page.md must have the comments <!-- tests: written by"):
         results.replace_section(page, "tests", "new")
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from papers.data.sentiment_trees import TreeCollator, encode_trees
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer
-from papers.runs.yaml_arguments import parse_arguments
-from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
+from recipe_modules import flags, import_recipe
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
@@ -98,21 +97,6 @@ def test_a_tree_lstm_learns_from_all_nodes_and_is_measured_on_roots(tmp_path, mo
     assert resumed.temperature == result.temperature
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dropout": 1}, r"dropout must be at least 0 and below 1, got 1\.0"),
-        ({"memory_size": 0}, "memory_size must be at least 1, got 0"),
-        ({"model_name_or_path": "gp_cnn"}, "model_name_or_path must be 'tree_lstm', got 'gp_cnn'"),
-    ],
-)
-def test_what_is_refused_before_training(options, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path / "out", **write_trees(tmp_path) | options)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.filterwarnings("ignore:the fitted T = .* is at an end of its grid")
 def test_the_papers_setting(tmp_path):
     options = write_trees(tmp_path)
@@ -147,10 +131,3 @@ def test_plain_sgd_for_the_word_vectors():
         before -= 0.5 * model[0].weight.grad
         optimizer.step()
     torch.testing.assert_close(model[0].weight.detach(), before, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "paper"])
-def test_the_config_holds_arguments_of_the_recipe(name):
-    argv = ["--config", str(FOLDER / "configs" / "sst" / f"{name}.yaml"), "--use_cpu", "true"]
-    data_args, model_args, _, args = parse_arguments(recipe.ARGUMENTS, argv)
-    assert (data_args.text_column, model_args.memory_size, args.optim) == ("tree", 150, "adagrad")

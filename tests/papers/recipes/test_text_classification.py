@@ -3,23 +3,19 @@
 import json
 import logging
 import re
-import runpy
 import shutil
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from datasets import Dataset
 from matplotlib.image import imread
 from papers.data.generated_topics import generate_topics
 from papers.data.tokenizer_training import train_word_tokenizer
 from papers.runs.recipe_arguments import runs_of
 from papers.runs.yaml_arguments import parse_arguments
-from recipe_modules import FOLDER, NoTrainer, flags, import_recipe
+from recipe_modules import FOLDER, REPORT, NoTrainer, flags, import_recipe
 from topic_files import write_csv
 from transformers import (
     AutoModelForSequenceClassification,
@@ -27,23 +23,13 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertModel,
+    RobertaConfig,
+    RobertaModel,
     TrainerCallback,
 )
 
 from hf_focal import FocalTrainer, LossConfig, Temperature
 from hf_focal.reports import RunResult
-
-PATH = FOLDER / "text_classification.py"
-REPORT = {
-    "metrics.json",
-    "table.md",
-    "loss.yaml",
-    "reliability_before.png",
-    "reliability_before.svg",
-    "reliability_after.png",
-    "reliability_after.svg",
-}
-
 
 recipe = import_recipe("text_classification")
 
@@ -110,8 +96,8 @@ def test_a_comparison_reports_every_run_and_all_of_them(compared):
     assert imread(compared.folder / "report" / "comparison.png").std() > 0.1
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "focal_gamma_3"])
-def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared, name):
+def test_the_saved_model_is_calibrated_for_everyone_who_loads_it(compared):
+    name = "focal_gamma_3"
     model = AutoModelForSequenceClassification.from_pretrained(compared.folder / name).eval()
     tokenizer = AutoTokenizer.from_pretrained(compared.folder / name)
     result = RunResult.load(compared.folder / name / "report" / "metrics.json")
@@ -209,59 +195,6 @@ def test_an_interrupted_run_goes_on_where_it_was(compared, tmp_path, monkeypatch
     assert steps[-1] == 8
 
 
-@pytest.mark.parametrize("damage", ["lost", "cut off"])
-@pytest.mark.slow
-def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
-    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
-    shutil.rmtree(folder / "report")
-    file = folder / "checkpoint-8" / "optimizer.pt"
-    whole = file.read_bytes()
-    file.unlink() if damage == "lost" else file.write_bytes(whole[: len(whole) // 2])
-    (resumed,) = run(folder, loss="focal:gamma=3")
-    assert resumed.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
-    assert "checkpoint-8 is incomplete (optimizer.pt is" in caplog.text
-    assert file.read_bytes()[:4] == whole[:4] and file.stat().st_size == len(whole)  # saved again
-
-
-def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
-    settings = strict_json(folder / "run.json")
-    del settings["adam_epsilon"], settings["accelerator_config"]
-    (folder / "run.json").write_text(json.dumps(settings))
-    run(folder, loss="focal:gamma=3")
-    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
-        run(folder, loss="focal:gamma=3", adam_epsilon=10)
-
-
-def test_few_calibration_samples_are_told_before_training(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(AssertionError, match="started again"):
-        run(tmp_path)
-    told = "T is fitted on 60 samples: with fewer than 200, it can make calibration worse; set validation_size"
-    assert caplog.text.count(told) == 1
-
-
-@pytest.mark.slow
-def test_a_run_whose_report_is_missing_writes_it_without_training_again(tmp_path, monkeypatch):
-    def fail(folder, result):
-        raise OSError("disk full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(recipe, "write_experiment_report", fail)
-        with pytest.raises(OSError, match="disk full"):
-            run(tmp_path, loss="brier")
-    before = AutoModelForSequenceClassification.from_pretrained(tmp_path).state_dict()
-    trained_at = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
-    (result,) = run(tmp_path, loss="brier")
-    assert (tmp_path / "report" / "metrics.json").exists()
-    assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == trained_at
-    after = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    for name, value in after.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    assert after.config.calibration["temperature"] == result.temperature.value
-
-
 def test_files_with_labels_in_words(tmp_path):
     files = {
         "train_file": write_csv(tmp_path / "train.csv", 90, 0),
@@ -314,15 +247,6 @@ def test_pairs_of_texts(encoder, tmp_path):
         run(tmp_path / "error", **options | {"text_pair_column": "question"}, model_name_or_path=encoder)
 
 
-def test_model_options_go_to_from_pretrained(encoder):
-    options = {"dtype": "bfloat16", "attn_implementation": "eager"}
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    model = recipe.build_model(recipe.ModelArguments(str(encoder), **options), tokenizer, ["a", "b", "c"])
-    assert (model.dtype, model.config._attn_implementation) == (torch.bfloat16, "eager")
-    assert model.config.id2label == {0: "a", 1: "b", 2: "c"}
-    assert recipe.build_model(recipe.ModelArguments(str(encoder)), tokenizer, ["a", "b"]).dtype == torch.float32
-
-
 def test_lora_needs_peft(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr("papers.runs.lora_arguments.is_peft_available", lambda: False)
     with pytest.raises(ValueError, match="lora_r needs PEFT, which is not installed, got 4: pip install peft"):
@@ -345,19 +269,6 @@ def test_lora_adapters_are_trained_and_merged(encoder, tmp_path):
     layers = [model.encoder.layer[0].attention.self for model in (before, tuned.bert)]
     assert not torch.equal(layers[0].query.weight, layers[1].query.weight)
     assert torch.equal(layers[0].key.weight, layers[1].key.weight)
-
-
-def test_a_tenth_is_for_validation_unless_told():
-    for size, expected in ((None, (30, 3)), (7, (30, 7))):
-        splits = recipe.load_data(recipe.DataArguments(num_generated=30, validation_size=size), seed=0)
-        assert (len(splits["train"]), len(splits["validation"])) == expected
-
-
-def test_a_tenth_of_a_file_is_for_validation(tmp_path):
-    files = {"train_file": write_csv(tmp_path / "train.csv", 90, 0), "test_file": write_csv(tmp_path / "t.csv", 20, 1)}
-    files = {name: str(path) for name, path in files.items()}
-    splits = recipe.load_data(recipe.DataArguments(**files, text_column="body", label_column="topic"), seed=0)
-    assert [len(split) for split in splits.values()] == [81, 9, 20]
 
 
 def test_a_long_tail_is_cut_of_the_training_texts_alone():
@@ -414,84 +325,54 @@ def test_a_local_encoder_is_fine_tuned(encoder, tmp_path, monkeypatch, caplog):
     assert (tuned.bert.embeddings.word_embeddings.weight - before).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "length"), [("Bert", 40), ("Roberta", 39)])
-def test_texts_are_cut_to_what_an_encoder_takes(kind, length, tmp_path):
+def test_texts_are_cut_to_what_an_encoder_takes(tmp_path):
     folder = tmp_path / "encoder"
     tokenizer = train_word_tokenizer(generate_topics(50)["text"][:], 200, 10**30)
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     # RoBERTa's positions begin after the padding's.
     sizes |= {"vocab_size": len(tokenizer), "pad_token_id": 0, "max_position_embeddings": 40}
-    config = getattr(transformers, f"{kind}Config")(**sizes)
-    getattr(transformers, f"{kind}Model")(config).save_pretrained(folder)
+    RobertaModel(RobertaConfig(**sizes)).save_pretrained(folder)
     options = {"model_name_or_path": folder, "num_train_epochs": 1}
-    with pytest.raises(ValueError, match=f"max_length must be at most {length}, the positions of .* got {length + 1}"):
-        run(tmp_path / "out", **options, max_length=length + 1)
+    with pytest.raises(ValueError, match=r"max_length must be at most 39, the positions of .* got 40"):
+        run(tmp_path / "out", **options, max_length=40)
     assert not (tmp_path / "out").exists()
-    assert recipe.load_tokenizer(recipe.ModelArguments(str(folder)), {})[1] == length
     run(tmp_path / "out", **options, max_length=None)
 
 
-def test_the_length_is_the_smallest_limit_of_tokenizer_and_model(monkeypatch):
-    for limit, positions, expected in ((512, None, 512), (10**30, None, 1000), (256, 512, 256), (10**30, 512, 512)):
-        with monkeypatch.context() as patch:
-            patch.setattr("hf_focal.tasks.input_encoding.AutoConfig.from_pretrained", lambda name, **_: None)
-            patch.setattr("hf_focal.tasks.input_encoding.model_positions", lambda *_, positions=positions: positions)
-            tokenizer = SimpleNamespace(model_max_length=limit)
-            assert recipe.input_length("encoder", tokenizer) == expected
-
-
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"temperature_objective": "nlll"}, ValueError, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
-        ({"loss": "mmce", "compare": "brier"}, ValueError, "loss and compare must not .* got 'mmce' and 'brier'"),
-        ({"model_name_or_path": "gpcnn"}, ValueError, "got 'gpcnn'; did you mean 'gp_cnn'?"),
-        ({"output_dir": ""}, ValueError, "output_dir must be a folder, got ''"),
-        ({"num_generated": 0}, ValueError, "num_generated must be at least 1, got 0"),
-        ({"validation_size": 0}, ValueError, "validation_size must be at least 1, got 0"),
-        ({"imbalance": 0}, ValueError, "imbalance must be above 0 and at most 1, got 0.0"),
-        ({"max_length": 0}, ValueError, "max_length must be at least 1, got 0"),
-        ({"num_filters": 0}, ValueError, "num_filters must be at least 1, got 0"),
-        ({"vocab_size": 2}, ValueError, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
-        ({"model_name_or_path": "./nope"}, ValueError, "must be an existing folder or a Hub id, got './nope'"),
-        ({"resume_from_checkpoint": "/nope"}, ValueError, "resume_from_checkpoint must be absent, got '/nope': a run"),
-        ({"num_train_epochs": 0}, ValueError, "num_train_epochs must be above 0 and finite, got 0.0"),
-        ({"num_train_epochs": -1}, ValueError, "num_train_epochs must be above 0 and finite, got -1.0"),
-        ({"num_train_epochs": "nan"}, ValueError, "num_train_epochs must be above 0 and finite, got nan"),
-        (
-            {"calibration": "vectors"},
-            ValueError,
-            "calibration must be one of temperature, vector, matrix, platt, auto",
-        ),
+        ({"temperature_objective": "nlll"}, "temperature_objective must be 'ece' or 'nll', got 'nlll'"),
+        ({"loss": "mmce", "compare": "brier"}, "loss and compare must not be given together, got 'mmce' and 'brier'"),
+        ({"model_name_or_path": "gpcnn"}, "got 'gpcnn'; did you mean 'gp_cnn'?"),
+        ({"output_dir": ""}, "output_dir must be a folder, got ''"),
+        ({"vocab_size": 2}, "vocab_size must be at least 3, '[PAD]', '[UNK]' and a word, got 2"),
+        ({"resume_from_checkpoint": "/nope"}, "resume_from_checkpoint must be absent, got '/nope': a run"),
+        ({"num_train_epochs": 0}, "num_train_epochs must be above 0 and finite, got 0.0"),
         (
             {"calibration": "vector", "multi_label": "true"},
-            ValueError,
             "calibration, with multi_label, must be one of temperature, got 'vector'",
         ),
-        ({"max_steps": 0}, ValueError, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
-        ({"learning_rate": "nan"}, ValueError, "learning_rate must be at least 0 and finite, got nan"),
-        ({"learning_rate": -1}, ValueError, "learning_rate must be at least 0 and finite, got -1.0"),
-        ({"gradient_accumulation_steps": 0}, ValueError, "gradient_accumulation_steps must be at least 1, got 0"),
-        ({"dataloader_num_workers": -1}, ValueError, "dataloader_num_workers must be at least 0, got -1"),
-        ({"metric_for_best_model": "zzz"}, ValueError, "metric_for_best_model must be one of loss, .*, got 'zzz'"),
-        ({"report_to": "zzz"}, ValueError, "report_to must be one of none.*, got 'zzz'"),
+        ({"imbalance": 0.1, "multi_label": "true"}, "must"),
+        ({"max_steps": 0}, "max_steps must be at least 1, or -1 for num_train_epochs, got 0"),
+        ({"learning_rate": "nan"}, "learning_rate must be at least 0 and finite, got nan"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps must be at least 1, got 0"),
+        ({"metric_for_best_model": "zzz"}, "metric_for_best_model must be one of loss, "),
+        ({"report_to": "zzz"}, "report_to must be one of none"),
         (
             {"compare": "brier,class_balanced:weights=1/2/3"},
-            ValueError,
             "weights must be 10, one for each class, got 3 of 'class_balanced:weights=1/2/3'",
         ),
-        ({"per_device_train_batch_size": 0}, ValueError, "per_device_train_batch_size must be at least 1, got 0"),
         (
             {"compare": "brier,adafocal", "validation_size": 14},
-            ValueError,
             "the validation set must hold at least 15 samples for adafocal, got 14",
         ),
     ],
 )
-def test_errors_come_before_training_and_leave_no_folder(options, error, message, tmp_path, monkeypatch):
+def test_errors_come_before_training_and_leave_no_folder(options, message, tmp_path, monkeypatch):
     monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
-    with pytest.raises(error, match=re.escape(message) if "*" not in message else message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         run(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
@@ -517,81 +398,43 @@ def test_a_model_is_not_trained_as_the_config_of_another_kind_says(config, model
         recipe.check.learning_rate([*argv, *others], args, model_args.model_name_or_path, ["gp_cnn"])
 
 
-@pytest.mark.parametrize(("model", "rate", "kind"), [("org/encoder", "1e-3", "high"), ("gp_cnn", "5e-5", "low")])
-def test_a_learning_rate_of_another_kind_of_model_is_warned_about(model, rate, kind, tmp_path, caplog):
-    argv = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--learning_rate", rate]
+def test_a_learning_rate_of_another_kind_of_model_is_warned_about(tmp_path, caplog):
+    argv = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--learning_rate", "1e-3"]
     args = parse_arguments(recipe.ARGUMENTS, argv)[-1]
-    recipe.check.learning_rate(argv, args, model, ["gp_cnn"])
+    recipe.check.learning_rate(argv, args, "org/encoder", ["gp_cnn"])
     (warning,) = caplog.messages
-    assert warning.startswith(f"learning_rate {float(rate):g} is unusually {kind} for {model!r}")
+    assert warning.startswith("learning_rate 0.001 is unusually high for 'org/encoder'")
 
 
-def test_a_head_of_other_classes_is_replaced_if_told(encoder, tmp_path):
-    config = BertConfig.from_pretrained(encoder, num_labels=3)
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "model")
-    options = {"model_name_or_path": str(tmp_path / "model"), "ignore_mismatched_sizes": True}
-    model = recipe.build_model(recipe.ModelArguments(**options), None, [str(i) for i in range(10)])
-    assert model.classifier.out_features == 10
+@pytest.mark.parametrize("damage", ["lost", "cut off"])
+@pytest.mark.slow
+def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_damaged(damage, compared, tmp_path, caplog):
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    shutil.rmtree(folder / "report")
+    file = folder / "checkpoint-8" / "optimizer.pt"
+    whole = file.read_bytes()
+    file.unlink() if damage == "lost" else file.write_bytes(whole[: len(whole) // 2])
+    (resumed,) = run(folder, loss="focal:gamma=3")
+    assert resumed.pre == pytest.approx(compared.results[1].pre, rel=0, abs=0, nan_ok=True)
+    assert "checkpoint-8 is incomplete (optimizer.pt is" in caplog.text
+    assert file.read_bytes()[:4] == whole[:4] and file.stat().st_size == len(whole)  # saved again
 
 
-def test_as_a_script_an_error_of_the_user_is_one_line(tmp_path, monkeypatch, capsys):
-    command = [str(PATH), "--output_dir", str(tmp_path / "out"), "--use_cpu", "true"]
-    monkeypatch.setattr(sys, "argv", [*command, "--temperature_objective", "nlll"])
-    with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(str(PATH), run_name="__main__")
-    assert stopped.value.code == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line == "text_classification.py: error: temperature_objective must be 'ece' or 'nll', got 'nlll'"
-
-
-def runs(argv):
-    """The training arguments of each loss on a command line."""
-    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, [*argv, "--use_cpu", "true"], None)
-    return runs_of(args, recipe_args.compare)
-
-
-def test_losses_to_compare_as_a_list_of_a_config(tmp_path):
-    config = tmp_path / "config.yaml"
-    config.write_text("compare: [cross_entropy, 'flsd:thresholds=0.2/0.5,gammas=5/3/2']\n", encoding="utf-8")
-    found = runs(["--config", str(config), "--output_dir", str(tmp_path / "out")])
-    names = ["cross_entropy", "flsd_thresholds_0.2_0.5_gammas_5_3_2"]
-    assert [Path(args.output_dir).name for args in found] == names
+def test_settings_that_came_after_a_run_do_not_shut_it_out(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "FocalTrainer", NoTrainer)
+    folder = shutil.copytree(compared.folder / "focal_gamma_3", tmp_path / "run")
+    settings = strict_json(folder / "run.json")
+    del settings["adam_epsilon"], settings["accelerator_config"]
+    (folder / "run.json").write_text(json.dumps(settings))
+    run(folder, loss="focal:gamma=3")
+    with pytest.raises(ValueError, match=r"other settings \(adam_epsilon: 1e-08 there, 10.0 now\)"):
+        run(folder, loss="focal:gamma=3", adam_epsilon=10)
 
 
 def test_defaults_that_depend_on_the_loss_are_those_of_each_loss(tmp_path):
     argv = ["--compare", "brier,focal:schedule=5/3/2", "--load_best_model_at_end", "--output_dir", str(tmp_path)]
-    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
-    assert [args.metric_for_best_model for args in runs(argv)] == ["loss", "nll"]
-    assert [args.greater_is_better for args in runs(argv)] == [False, False]
-
-
-def test_a_config_file_under_the_command_line(tmp_path):
-    config = tmp_path / "config.yaml"
-    config.write_text("loss: {name: focal, gamma: 2}\nlearning_rate: 1e-3\nnum_train_epochs: 5\n", encoding="utf-8")
-    (result,) = run(tmp_path / "out", config=config, learning_rate=None, num_train_epochs=1)
-    settings = strict_json(tmp_path / "out" / "run.json")
-    assert (result.loss, settings["loss"]) == ("focal:gamma=2", "focal:gamma=2")
-    assert (settings["learning_rate"], settings["num_train_epochs"]) == (0.001, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        ("demo", "gp_cnn"),
-        ("../../configs/own_texts", "answerdotai/ModernBERT-base"),
-        ("own_texts_cnn", "gp_cnn"),
-        ("newsgroups/bert", "google-bert/bert-base-uncased"),
-        ("sst/encoder", "gp_cnn"),
-    ],
-)
-def test_every_config_holds_arguments_of_the_recipe(name, model):
-    argv = ["--config", str(FOLDER / "configs" / f"{name}.yaml"), "--use_cpu", "true"]
-    model_args = parse_arguments(recipe.ARGUMENTS, argv)[1]
-    assert model_args.model_name_or_path == model
-
-
-@pytest.mark.parametrize("available", [False, True])
-def test_the_config_trains_in_bfloat16_where_the_device_has_it(available, monkeypatch):
-    monkeypatch.setattr("papers.runs.yaml_arguments.is_torch_bf16_gpu_available", lambda: available)
-    argv = ["--config", str(FOLDER.parent / "configs" / "own_texts.yaml"), "--use_cpu", "true"]
-    assert parse_arguments(recipe.ARGUMENTS, argv)[-1].bf16 is available
+    argv += ["--eval_strategy", "epoch", "--save_strategy", "epoch", "--use_cpu", "true"]
+    *_, recipe_args, args = recipe.parse_recipe(recipe.ARGUMENTS, argv, None)
+    runs = runs_of(args, recipe_args.compare)
+    assert [run.metric_for_best_model for run in runs] == ["loss", "nll"]
+    assert [run.greater_is_better for run in runs] == [False, False]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from papers.runs import launcher as launches
-from papers.runs.launcher import ELSEWHERE, OUT_OF_TIME, Job, devices_of, execute, history
+from papers.runs.launcher import ELSEWHERE, Job, devices_of, execute, history
 
 # As `accelerate launch`, it starts the recipe in a process of its own, and waits for it.
 LAUNCHER = """
@@ -85,14 +85,6 @@ def test_a_job_that_dies_is_run_again(make_job):
     assert "start 2" in job.log.read_text()
 
 
-def test_a_job_that_goes_on_dying_is_left_and_the_others_are_run(make_job):
-    first, second = make_job("a", "dies:9"), make_job("b", "works")
-    problems = execute([first, second], [None], attempts=2)
-    assert problems == {first: "died with exit code 1: RuntimeError: out of memory"}
-    assert (starts(first), starts(second)) == (2, 1)
-    assert first.state == "to resume"
-
-
 def test_an_error_is_told_from_what_is_printed_after_it(make_job):
     job = make_job("a", "dies_talking")
     assert execute([job], [None], attempts=1) == {job: "died with exit code 1: [rank1]: ValueError: no such label"}
@@ -100,25 +92,10 @@ def test_an_error_is_told_from_what_is_printed_after_it(make_job):
     assert execute([job], [None], attempts=1) == {job: "died with exit code 9: start 0"}
 
 
-def test_what_died_is_run_by_the_next_call_and_what_is_finished_is_not(make_job):
-    first, second = make_job("a", "dies:1"), make_job("b", "works")
-    assert list(execute([first, second], [None], attempts=1)) == [first]
-    assert execute([first, second], [None], attempts=1) == {}
-    assert (starts(first), starts(second)) == (2, 1)
-    assert [launch["exit_code"] for launch in history(first.folder)["launches"]] == [1, 0]
-
-
 def test_refused_arguments_are_not_tried_again(make_job):
     job = make_job("a", "refuses")
     assert execute([job], [None], attempts=5) == {job: "recipe.py: error: loss must be a loss"}
     assert starts(job) == 1
-
-
-def test_nothing_is_started_after_the_budget(make_job):
-    first, second = make_job("a", "works"), make_job("b", "works")
-    assert execute([first], [None]) == {}
-    assert execute([first, second], [None], budget=0) == {second: OUT_OF_TIME}
-    assert starts(second) == 0
 
 
 def test_a_job_that_died_is_not_started_again_after_the_budget(make_job, monkeypatch):
@@ -186,12 +163,6 @@ def test_a_folder_belongs_to_one_run(make_job):
         make_job("a", "works", epochs="15", loss="brier", dropout="0.5").check()
 
 
-def test_a_folder_without_work_is_free(make_job):
-    job = make_job("a", "refuses", epochs="15")
-    execute([job], [None])
-    make_job("a", "works", epochs="20").check()
-
-
 # Commands and devices
 
 
@@ -237,7 +208,17 @@ def test_gpus_are_shared_out(tmp_path, monkeypatch):
     assert options[options.index("--num_processes") + 1] == "2"
 
 
-def test_gpus_that_are_hidden_are_not_used(monkeypatch):
-    fake_gpus(monkeypatch, 2, visible="6,3")
-    assert devices_of(None, 1) == ["6", "3"]
-    assert devices_of(None, 2) == ["6,3"]
+def test_a_job_that_goes_on_dying_is_left_and_the_others_are_run(make_job):
+    first, second = make_job("a", "dies:9"), make_job("b", "works")
+    problems = execute([first, second], [None], attempts=2)
+    assert problems == {first: "died with exit code 1: RuntimeError: out of memory"}
+    assert (starts(first), starts(second)) == (2, 1)
+    assert first.state == "to resume"
+
+
+def test_what_died_is_run_by_the_next_call_and_what_is_finished_is_not(make_job):
+    first, second = make_job("a", "dies:1"), make_job("b", "works")
+    assert list(execute([first, second], [None], attempts=1)) == [first]
+    assert execute([first, second], [None], attempts=1) == {}
+    assert (starts(first), starts(second)) == (2, 1)
+    assert [launch["exit_code"] for launch in history(first.folder)["launches"]] == [1, 0]

@@ -9,16 +9,9 @@ from hf_focal import LossConfig
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("brier", ["brier"]),
-        ("cross_entropy,focal:gamma=3,flsd53", ["cross_entropy", "focal:gamma=3", "flsd53"]),
-        ("flsd:thresholds=0.2/0.5,gammas=5/3/2,brier", ["flsd:thresholds=0.2/0.5,gammas=5/3/2", "brier"]),
         (
             "mmce:lam=8,weighted=true,focal:gamma=1,focal:gamma=2",
             ["mmce:lam=8,weighted=true", "focal:gamma=1", "focal:gamma=2"],
-        ),
-        (
-            "label_smoothing:convention=paper,alpha=0.1,adafocal",
-            ["label_smoothing:convention=paper,alpha=0.1", "adafocal"],
         ),
         (" brier , cross_entropy,, ", ["brier", "cross_entropy"]),
         ("flsd53,flsd:thresholds=0.2,gammas=5/3", ["flsd53", "flsd:gammas=5/3"]),
@@ -37,15 +30,10 @@ def test_what_is_printed_reads_back():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "losses must name at least one of cross_entropy, .*, got ''"),
         (" , ", "losses must name at least one of"),
-        ("brier,brier", "losses must differ from each other, got brier twice in 'brier,brier'"),
         ("focal,brier,focal:gamma=3", "got focal:gamma=3 twice"),
         ("brier,focl:gamma=3", r"loss must be one of .*got 'focl': did you mean 'focal'\?"),
-        ("gamma=3,focal", "loss must be one of .*got 'gamma=3'"),
         ("brier,gamma=3", "loss must have a colon before its options, got 'brier,gamma=3'"),
-        ("focal:gamma=3,delta=1", "options of loss focal must be among gamma, .*, got 'delta'"),
-        ("focal:gamma=3,gamma=2", "loss option 'gamma' must be given once, got it twice"),
     ],
 )
 def test_errors(text, message):
