@@ -17,7 +17,6 @@ Running the same command again resumes an interrupted run and reuses a finished 
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 from datasets import DatasetDict
@@ -27,20 +26,19 @@ from hf_focal import FocalTrainingArguments
 from hf_focal.tasks.dataset_loading import load_digits
 from papers.data.dataset_splits import label_names
 from papers.data.image_batches import ImageDataset, load_image_splits
-from papers.data.long_tails import long_tailed
 from papers.data.pretrained_models import label_options
 from papers.runs import image_results
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import measure_classifier
+from papers.runs.classifier_results import run_classifier
 from papers.runs.image_models import ImageModelArguments, new_image_model
 from papers.runs.image_training import ImageClassifierTrainer, OptimizerArguments
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from papers.runs.recipe_arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
 
 
 @dataclass
-class DataArguments(DatasetArguments):
+class DataArguments(LongTailArguments, DatasetArguments):
     """The data. Without `dataset_name` or files, the recipe uses scikit-learn's handwritten digits."""
 
     dataset_name: str | None = field(
@@ -57,13 +55,6 @@ class DataArguments(DatasetArguments):
     max_train_samples: int | None = field(
         default=None,
         metadata={"help": "Train on this many images, drawn after the validation split; of one label, by class."},
-    )
-    imbalance: float | None = field(
-        default=None,
-        metadata={
-            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
-            "largest, in the order of the labels. Validation and test data stay as they are."
-        },
     )
     augmentation: str = field(
         default="none",
@@ -88,15 +79,11 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "image" and "label"."""
     if data_args.given():
         splits = load_image_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            **data_args.files(),
+            **data_args.source(seed),
             image_column=data_args.image_column,
             label_column=data_args.label_column,
             multi_label=data_args.multi_label,
             test_split=data_args.test_split,
-            validation_size=data_args.validation_size,
-            seed=seed,
         )
     else:
         splits = load_digits(seed)
@@ -107,9 +94,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
         stratify = None if data_args.multi_label else "label"
         cut = splits["train"].train_test_split(train_size=count, stratify_by_column=stratify, seed=seed)
         splits["train"] = cut["train"]
-    if data_args.imbalance is not None:
-        splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
-    return splits
+    return data_args.cut_training_data(splits, seed)
 
 
 def decode(data_args: DataArguments, splits: DatasetDict, pixels, seed: int) -> dict[str, ImageDataset]:
@@ -154,19 +139,13 @@ def main(argv: list[str]) -> list:
             pixels=pixels,
             optimizer_arguments=optimizer_args,
         )
-        recipe_args.add_callbacks(trainer, images["test"])
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-
-        recipe_args.fit_correction(trainer)
-        predictions = trainer.predict(images["test"])
-        result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("scikit-learn's digits"))
-        if args.process_index == 0:
-            report = Path(args.output_dir) / "report"
-            image_results.write_image_report(report, result, predictions, images["test"], class_names, args.seed)
-        return result
+        write_report = partial(
+            image_results.write_image_report, images=images["test"], class_names=class_names, seed=args.seed
+        )
+        names = data_args.card_names("scikit-learn's digits")
+        return run_classifier(
+            trainer, checkpoint, recipe_args, images["test"], splits, names, write_report=write_report
+        )
 
     return train_each_loss(
         train_one,

@@ -8,7 +8,6 @@ resumes an interrupted run and reuses a finished one.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from datasets import DatasetDict
 from transformers import (
@@ -21,36 +20,27 @@ from transformers import (
 
 from hf_focal import FocalTrainer, FocalTrainingArguments
 from hf_focal.reports import RunResult
-from papers.data.long_tails import long_tailed
 from papers.data.newsgroups import strip_posts
 from papers.data.pretrained_models import label_options
 from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.figures.experiment_report import write_experiment_report
 from papers.models import GPCNNConfig
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import measure_classifier, sample_tables, save_logits
+from papers.runs.classifier_results import run_classifier, sample_tables
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
+from papers.runs.recipe_arguments import DatasetArguments, LongTailArguments, SampleClassifierArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
 from papers.runs.word_vectors import WordVectorArguments, build_optimizer, load_word_vectors
 
 
 @dataclass
-class DataArguments(DatasetArguments):
+class DataArguments(LongTailArguments, DatasetArguments):
     """The posts of 20 Newsgroups."""
 
     text_column: str = field(default="text", metadata={"help": "The column of posts."})
     label_column: str = field(default="label", metadata={"help": "The column of newsgroups."})
     strip: str = field(
         default="none", metadata={"help": "Parts of raw posts to remove: some of 'headers,footers,quotes', or 'none'."}
-    )
-    imbalance: float | None = field(
-        default=None,
-        metadata={
-            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
-            "largest, in the order of the labels. Validation and test data stay as they are."
-        },
     )
 
 
@@ -79,18 +69,9 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the stripped posts in "text" and their newsgroups in "label"."""
     splits = load_splits(
-        data_args.dataset_name,
-        data_args.dataset_config_name,
-        **data_args.files(),
-        text_column=data_args.text_column,
-        label_column=data_args.label_column,
-        validation_size=data_args.validation_size,
-        seed=seed,
+        **data_args.source(seed), text_column=data_args.text_column, label_column=data_args.label_column
     )
-    splits = strip_posts(splits, data_args.strip)
-    if data_args.imbalance is not None:
-        splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
-    return splits
+    return data_args.cut_training_data(strip_posts(splits, data_args.strip), seed)
 
 
 def tokenize(splits: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int) -> DatasetDict:
@@ -142,19 +123,8 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=DataCollatorWithPadding(tokenizer),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        recipe_args.add_callbacks(trainer, encoded["test"])
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-
-        recipe_args.fit_correction(trainer)
-        predictions = {name: trainer.predict(encoded[name]) for name in ("validation", "test")}
-        save_logits(Path(args.output_dir) / "logits.npz", predictions)
-        result = measure_classifier(trainer, trained, predictions["test"], splits, recipe_args.calibration)
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("20 Newsgroups"))
-        if args.process_index == 0:
-            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
-        return result
+        names = data_args.card_names("20 Newsgroups")
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names, keep_logits=True)
 
     return train_each_loss(
         train_one,

@@ -16,7 +16,6 @@ Running the same command again resumes an interrupted run and reuses a finished 
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from datasets import DatasetDict
@@ -36,7 +35,7 @@ from papers.data.generated_shapes import SHAPE_NAMES, generate_shapes
 from papers.data.pretrained_models import label_options
 from papers.data.segmentation_masks import ImageFormat, MaskDataset, count_classes, load_mask_splits
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import class_tables, measure_dense, write_class_comparison, write_class_report
+from papers.runs.classifier_results import class_tables, run_dense_classifier, write_class_comparison
 from papers.runs.image_training import ImageTrainer
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.recipe_arguments import ClassifierArguments, GeneratedDatasetArguments, parse_recipe
@@ -125,14 +124,10 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "image" and "mask"."""
     if data_args.given():
         return load_mask_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            **data_args.files(),
+            **data_args.source(seed),
             image_column=data_args.image_column,
             mask_column=data_args.mask_column,
             test_split=data_args.test_split,
-            validation_size=data_args.validation_size,
-            seed=seed,
         )
     return data_args.generate(generate_shapes, seed)
 
@@ -198,17 +193,10 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=default_data_collator,
             processing_class=build_image_processor(pixels),
         )
-        recipe_args.add_callbacks(trainer)
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-
-        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
-        result = measure_dense(trainer, trained, temperature, images["test"], class_names, counts["train"])
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("generated shapes"))
-        if args.process_index == 0:
-            write_class_report(Path(args.output_dir) / "report", result)
-        return result
+        card_names = data_args.card_names("generated shapes")
+        return run_dense_classifier(
+            trainer, checkpoint, recipe_args, images["test"], class_names, counts["train"], card_names
+        )
 
     return train_each_loss(
         train_one,

@@ -9,7 +9,6 @@ reuses a finished one.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from datasets import DatasetDict
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -19,10 +18,9 @@ from hf_focal.reports import RunResult
 from papers.data.pretrained_models import label_options
 from papers.data.sentiment_trees import TreeCollator, encode_tree_splits, load_trees_or_table, train_leaf_tokenizer
 from papers.data.text_splits import load_splits
-from papers.figures.experiment_report import write_experiment_report
 from papers.models import TreeLSTMConfig
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import measure_classifier, sample_tables, save_logits
+from papers.runs.classifier_results import run_classifier, sample_tables
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.recipe_arguments import DatasetArguments, SampleClassifierArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
@@ -70,13 +68,9 @@ ARGUMENTS = (DataArguments, ModelArguments, SampleClassifierArguments, FocalTrai
 def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with trees in the column "text" and the roots' labels in "label"."""
     return load_splits(
-        data_args.dataset_name,
-        data_args.dataset_config_name,
-        **data_args.files(),
+        **data_args.source(seed),
         text_column=data_args.text_column,
         label_column=data_args.label_column,
-        validation_size=data_args.validation_size,
-        seed=seed,
         read_file=load_trees_or_table,
     )
 
@@ -125,19 +119,8 @@ def main(argv: list[str]) -> list[RunResult]:
             data_collator=TreeCollator(tokenizer.pad_token_id),
             optimizers=(build_optimizer(model, args, model_args), None),
         )
-        recipe_args.add_callbacks(trainer, encoded["test"])
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-
-        recipe_args.fit_correction(trainer)
-        predictions = {name: trainer.predict(encoded[name]) for name in ("validation", "test")}
-        save_logits(Path(args.output_dir) / "logits.npz", predictions)
-        result = measure_classifier(trainer, trained, predictions["test"], splits, recipe_args.calibration)
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("sentiment trees"))
-        if args.process_index == 0:
-            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
-        return result
+        names = data_args.card_names("sentiment trees")
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names, keep_logits=True)
 
     return train_each_loss(
         train_one,

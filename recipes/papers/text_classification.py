@@ -16,7 +16,6 @@ Running the same command again resumes an interrupted run and reuses a finished 
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from datasets import DatasetDict
 from transformers import (
@@ -34,22 +33,25 @@ from hf_focal.tasks.input_encoding import input_length
 from papers.data.dataset_splits import label_names
 from papers.data.generated_topic_sets import generate_topic_sets
 from papers.data.generated_topics import generate_topics
-from papers.data.long_tails import long_tailed
 from papers.data.pretrained_models import label_options
 from papers.data.text_splits import load_splits
 from papers.data.tokenizer_training import train_word_tokenizer
-from papers.figures.experiment_report import write_experiment_report
 from papers.models import GPCNNConfig
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import measure_classifier, sample_tables
+from papers.runs.classifier_results import run_classifier, sample_tables
 from papers.runs.lora_arguments import LoraArguments
 from papers.runs.loss_comparison import train_each_loss
-from papers.runs.recipe_arguments import GeneratedDatasetArguments, SampleClassifierArguments, parse_recipe
+from papers.runs.recipe_arguments import (
+    GeneratedDatasetArguments,
+    LongTailArguments,
+    SampleClassifierArguments,
+    parse_recipe,
+)
 from papers.runs.recipe_command import run_recipe
 
 
 @dataclass
-class DataArguments(GeneratedDatasetArguments):
+class DataArguments(LongTailArguments, GeneratedDatasetArguments):
     """The data. Without `dataset_name` or files, the recipe generates texts whose true label posterior is known."""
 
     text_column: str = field(default="text", metadata={"help": "The column of texts."})
@@ -57,10 +59,6 @@ class DataArguments(GeneratedDatasetArguments):
     label_column: str = field(default="label", metadata={"help": "The column of labels; see multi_label."})
     multi_label: bool = field(
         default=False, metadata={"help": "Several labels a text: lists, or columns of 0 and 1: toxic,insult,threat."}
-    )
-    imbalance: float | None = field(
-        default=None,
-        metadata={"help": "Make the training data long-tailed: class sizes fall to this share (0.01) of the largest."},
     )
     num_generated: int = field(default=4000, metadata={"help": "Number of training texts to generate."})
 
@@ -106,21 +104,15 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", and "test", with the columns "text", "label", and, for pairs, "text_pair"."""
     if data_args.given():
         splits = load_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            **data_args.files(),
+            **data_args.source(seed),
             text_column=data_args.text_column,
             text_pair_column=data_args.text_pair_column,
             label_column=data_args.label_column,
             multi_label=data_args.multi_label,
-            validation_size=data_args.validation_size,
-            seed=seed,
         )
     else:
         splits = data_args.generate(generate_topic_sets if data_args.multi_label else generate_topics, seed)
-    if data_args.imbalance is not None:
-        splits["train"] = long_tailed(splits["train"], data_args.imbalance, seed)
-    return splits
+    return data_args.cut_training_data(splits, seed)
 
 
 def load_tokenizer(model_args: ModelArguments, splits: DatasetDict) -> tuple[PreTrainedTokenizerBase, int]:
@@ -195,20 +187,8 @@ def main(argv: list[str]) -> list[RunResult]:
             processing_class=tokenizer,
             data_collator=DataCollatorWithPadding(tokenizer),
         )
-        recipe_args.add_callbacks(trainer, encoded["test"])
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-        if model_args.lora_r is not None:
-            trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
-
-        recipe_args.fit_correction(trainer)
-        predictions = trainer.predict(encoded["test"])
-        result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("a generated corpus"))
-        if args.process_index == 0:
-            write_experiment_report(Path(args.output_dir) / "report", result)  # last: it marks the run as finished
-        return result
+        names = data_args.card_names("a generated corpus")
+        return run_classifier(trainer, checkpoint, recipe_args, encoded["test"], splits, names)
 
     return train_each_loss(
         train_one,

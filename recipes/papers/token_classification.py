@@ -16,7 +16,6 @@ Running the same command again resumes an interrupted run and reuses a finished 
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from datasets import Dataset, DatasetDict
@@ -38,7 +37,7 @@ from papers.data.pretrained_models import label_options
 from papers.data.tokenizer_training import train_tag_tokenizer
 from papers.data.word_tags import encode_tags, load_tag_splits, tag_names
 from papers.runs import recipe_checks as check
-from papers.runs.classifier_results import class_tables, measure_dense, write_class_comparison, write_class_report
+from papers.runs.classifier_results import class_tables, run_dense_classifier, write_class_comparison
 from papers.runs.loss_comparison import train_each_loss
 from papers.runs.recipe_arguments import ClassifierArguments, GeneratedDatasetArguments, parse_recipe
 from papers.runs.recipe_command import run_recipe
@@ -86,13 +85,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load the splits "train", "validation", and "test", with the columns "tokens" and "tags"."""
     if data_args.given():
         return load_tag_splits(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            **data_args.files(),
-            token_column=data_args.token_column,
-            tag_column=data_args.tag_column,
-            validation_size=data_args.validation_size,
-            seed=seed,
+            **data_args.source(seed), token_column=data_args.token_column, tag_column=data_args.tag_column
         )
     return data_args.generate(generate_tags, seed)
 
@@ -156,18 +149,9 @@ def main(argv: list[str]) -> list[RunResult]:
             processing_class=tokenizer,
             data_collator=DataCollatorForTokenClassification(tokenizer),
         )
-        recipe_args.add_callbacks(trainer)
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_state()
-
-        temperature = trainer.fit_temperature(objective=recipe_args.temperature_objective)
         counts = count_tags(encoded["train"], len(tags))
-        result = measure_dense(trainer, trained, temperature, encoded["test"], tags, counts)
-        trainer.save_calibrated()
-        trainer.create_model_card(result=result, **data_args.card_names("generated sentences"))
-        if args.process_index == 0:
-            write_class_report(Path(args.output_dir) / "report", result)
-        return result
+        card_names = data_args.card_names("generated sentences")
+        return run_dense_classifier(trainer, checkpoint, recipe_args, encoded["test"], tags, counts, card_names)
 
     return train_each_loss(
         train_one,

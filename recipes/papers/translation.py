@@ -109,13 +109,7 @@ def load_data(data_args: DataArguments, seed: int) -> DatasetDict:
     """Load "train", "validation", "test", and, if given, "other_test", with the columns "source" and "target"."""
     if data_args.given():
         return load_parallel(
-            data_args.dataset_name,
-            data_args.dataset_config_name,
-            **data_args.files(),
-            source_lang=data_args.source_lang,
-            target_lang=data_args.target_lang,
-            validation_size=data_args.validation_size,
-            seed=seed,
+            **data_args.source(seed), source_lang=data_args.source_lang, target_lang=data_args.target_lang
         )
     held_out = data_args.validation_size or max(1, data_args.num_generated // 20)
     sizes = {"train": data_args.num_generated, "validation": held_out, "test": held_out}

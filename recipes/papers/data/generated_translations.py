@@ -94,27 +94,23 @@ class Grammar:
         order = _draw(self._orders(parts, register), rng)
         return " ".join(word for phrase in order for word in _draw(self._translate(phrase, register), rng))
 
-    def next_word_distribution(self, source: str, prefix: str) -> dict[str, float]:
-        """Compute the exact P(next target word | source, `prefix`), summed over all translations with this prefix.
-
-        Args:
-            source: a sentence of the source language.
-            prefix: the first words of a translation of `source`; "" for the first word's distribution.
-
-        Returns:
-            A dictionary from each possible next word to its probability, with `END` ("") for the end of the sentence.
-            Words with probability 0 are left out. The probabilities sum to 1.
-
-        Raises:
-            ValueError: `source` is not a source sentence, or no translation begins with `prefix`.
-        """
-        return self.next_word_distributions(source, prefix)[-1]
-
     def next_word_distributions(self, source: str, prefix: str) -> list[dict[str, float]]:
-        """Compute `next_word_distribution` after each leading part of `prefix`, from none to all of its words.
+        """Compute P(next target word | source, words so far) after each leading part of `prefix`, from none to all.
 
         If `prefix` is a whole translation, item t of the list is the true distribution for a teacher-forced model at
         position t.
+
+        Args:
+            source: a sentence of the source language.
+            prefix: the first words of a translation of `source`, or "".
+
+        Returns:
+            Dictionaries from each possible next word to its probability, summed over all translations that begin so,
+            with `END` ("") for the end of the sentence. Words with probability 0 are left out. The probabilities of
+            each dictionary sum to 1.
+
+        Raises:
+            ValueError: `source` is not a source sentence, or no translation begins with `prefix`.
         """
         error = f"prefix must begin a translation of {source!r}, got {prefix!r}"
         return self._distributions(source, prefix.split(), error)

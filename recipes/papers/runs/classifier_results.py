@@ -1,6 +1,6 @@
-"""Results of classifiers: test metrics and training details."""
+"""Train a recipe's classifier, correct it, and measure it on the test set: the result, its tables, and its reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from ..data.generated_topics import true_errors
 from ..figures.class_tables import class_table, per_class_table
 from ..figures.experiment_report import write_experiment_comparison, write_experiment_report
 from ..figures.label_tables import label_correction_table
-from ..runs.class_weights_callback import class_weight_history
-from ..runs.training_dynamics import dynamics_history
+from .class_weights_callback import class_weight_history
+from .recipe_arguments import ClassifierArguments, SampleClassifierArguments
+from .training_dynamics import dynamics_history
 
 
 def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None:
@@ -34,6 +35,82 @@ def save_logits(path: Path, predictions: Mapping[str, PredictionOutput]) -> None
         arrays |= {f"{name}_logits": output.predictions, f"{name}_labels": output.label_ids}
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)
+
+
+def run_classifier(
+    trainer: FocalTrainer,
+    checkpoint: str | None,
+    recipe_args: SampleClassifierArguments,
+    test_dataset: Any,
+    splits: DatasetDict,
+    card_names: Mapping[str, str | None],
+    *,
+    keep_logits: bool = False,
+    write_report: Callable[[Path, RunResult, PredictionOutput], None] | None = None,
+) -> RunResult:
+    """Train a classifier of whole samples, correct it, measure it, and save it with its card and report.
+
+    Args:
+        trainer: the trainer, whose validation set the correction is fitted on.
+        checkpoint: the checkpoint to resume from, if any.
+        recipe_args: the correction, and what to record.
+        test_dataset: the test set in the trainer's format.
+        splits: as in `measure_classifier`.
+        card_names: names of the data, from `DatasetArguments.card_names`.
+        keep_logits: save the logits of the validation and test sets to logits.npz.
+        write_report: writes the report, given its folder, the result, and the predictions of the test set.
+    """
+    trained = _train_and_correct(trainer, checkpoint, recipe_args, test_dataset)
+    predictions = trainer.predict(test_dataset)
+    if keep_logits:
+        of_validation = trainer.predict(trainer.eval_dataset)
+        path = Path(trainer.args.output_dir) / "logits.npz"
+        save_logits(path, {"validation": of_validation, "test": predictions})
+    result = measure_classifier(trainer, trained, predictions, splits, recipe_args.calibration)
+    report = _save_with_card(trainer, result, card_names)
+    if trainer.args.process_index == 0:
+        if write_report is None:
+            write_experiment_report(report, result)  # last: it marks the run as finished
+        else:
+            write_report(report, result, predictions)
+    return result
+
+
+def run_dense_classifier(
+    trainer: FocalTrainer,
+    checkpoint: str | None,
+    recipe_args: ClassifierArguments,
+    test_dataset: Any,
+    class_names: Sequence[str],
+    class_counts: Sequence[int],
+    card_names: Mapping[str, str | None],
+) -> RunResult:
+    """Do what `run_classifier` does for pixels or tokens, with the names and counts of `measure_dense`."""
+    trained = _train_and_correct(trainer, checkpoint, recipe_args, test_dataset)
+    result = measure_dense(trainer, trained, test_dataset, class_names, class_counts)
+    report = _save_with_card(trainer, result, card_names)
+    if trainer.args.process_index == 0:
+        write_class_report(report, result)
+    return result
+
+
+def _train_and_correct(
+    trainer: FocalTrainer, checkpoint: str | None, recipe_args: ClassifierArguments, test_dataset: Any
+) -> TrainOutput:
+    recipe_args.add_callbacks(trainer, test_dataset)
+    trained = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_state()
+    if hasattr(trainer.model, "merge_and_unload"):  # LoRA adapters
+        trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
+    recipe_args.fit_correction(trainer)
+    return trained
+
+
+def _save_with_card(trainer: FocalTrainer, result: RunResult, card_names: Mapping[str, str | None]) -> Path:
+    """Save the corrected model and its card. Return the folder for its report."""
+    trainer.save_calibrated()
+    trainer.create_model_card(result=result, **card_names)
+    return Path(trainer.args.output_dir) / "report"
 
 
 def measure_classifier(
@@ -104,25 +181,19 @@ def _measure_labels(
 
 
 def measure_dense(
-    trainer: FocalTrainer,
-    trained: TrainOutput,
-    temperature: Temperature,
-    dataset: Any,
-    class_names: Sequence[str],
-    class_counts: Sequence[int],
+    trainer: FocalTrainer, trained: TrainOutput, dataset: Any, class_names: Sequence[str], class_counts: Sequence[int]
 ) -> RunResult:
     """Return the result of a classifier of pixels or tokens, whose logits are not kept. All processes must call this.
 
     Args:
         trainer, trained: as in `measure_classifier`.
-        temperature: the temperature that the trainer fitted.
         dataset: the test set in the trainer's format.
         class_names: names of the K classes.
         class_counts: number of training pixels or tokens of each class.
     """
     before, after = trainer.measure(dataset)
-    confusion = trainer.confusion
-    assert after is not None and confusion is not None  # a temperature was fitted, and each sample has several labels
+    temperature, confusion = trainer.temperature, trainer.confusion
+    assert temperature is not None and after is not None and confusion is not None  # each sample has several labels
     loss, details = str(trainer.loss_config), _details(trainer, trained)
     details["class_counts"] = list(map(int, class_counts))
     details["class_recall"] = confusion.by_class()["accuracy"].tolist()

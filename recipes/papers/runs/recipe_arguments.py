@@ -19,11 +19,12 @@ from hf_focal.losses import LOSSES, LossConfig
 from hf_focal.tasks.heads import Head
 from hf_focal.trainer import FocalTrainer, FocalTrainingArguments
 
-from ..runs.class_weights_callback import ClassWeightsCallback
-from ..runs.training_dynamics import DynamicsCallback
+from ..data.long_tails import long_tailed
 from . import published_mmce  # noqa: F401 (registers the loss)
 from . import recipe_checks as check
+from .class_weights_callback import ClassWeightsCallback
 from .output_folders import files_of, folder_of
+from .training_dynamics import DynamicsCallback
 from .yaml_arguments import parse_arguments
 
 
@@ -56,6 +57,11 @@ class DatasetArguments:
         """Return whether a dataset or a file is named."""
         return self.dataset_name is not None or bool(self.files())
 
+    def source(self, seed: int) -> dict[str, Any]:
+        """Return the options of the loaders in `papers.data` that name the data and cut the validation split."""
+        named = {"dataset_name": self.dataset_name, "dataset_config_name": self.dataset_config_name}
+        return {**named, **self.files(), "validation_size": self.validation_size, "seed": seed}
+
     def card_names(self, default: str) -> dict[str, str | None]:
         """Name the data for the model card: a Hub id, absolute paths (which cannot be Hub ids), or `default`."""
         train, test = (file and str(Path(file).absolute()) for file in (self.train_file, self.test_file))
@@ -84,6 +90,25 @@ class GeneratedDatasetArguments(DatasetArguments):
         count = self.num_generated
         sizes = {"train": count, "validation": self.validation_size or max(1, count // 10), "test": count}
         return DatasetDict({name: generate(size, seed=seed + i) for i, (name, size) in enumerate(sizes.items())})
+
+
+@dataclass(kw_only=True)
+class LongTailArguments:
+    """An argument for classifiers of whole samples with one label each: how unequal the training classes are."""
+
+    imbalance: float | None = field(
+        default=None,
+        metadata={
+            "help": "Make the training data long-tailed: class sizes fall exponentially to this share (0.01) of the "
+            "largest, in the order of the labels. Validation and test data stay as they are."
+        },
+    )
+
+    def cut_training_data(self, splits: DatasetDict, seed: int) -> DatasetDict:
+        """Return the splits, with long-tailed training data if `imbalance` is given."""
+        if self.imbalance is not None:
+            splits["train"] = long_tailed(splits["train"], self.imbalance, seed)
+        return splits
 
 
 @dataclass
@@ -129,6 +154,11 @@ class ClassifierArguments(RecipeArguments):
         if self.class_weights_steps is not None:
             trainer.add_callback(ClassWeightsCallback(trainer, self.class_weights_steps))
 
+    def fit_correction(self, trainer: FocalTrainer) -> None:
+        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
+        per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
+        trainer.fit_temperature(None, self.temperature_objective, per_label)
+
 
 @dataclass
 class SampleClassifierArguments(ClassifierArguments):
@@ -144,10 +174,8 @@ class SampleClassifierArguments(ClassifierArguments):
         check.choice("calibration", self.calibration, (*METHODS, "auto"))
 
     def fit_correction(self, trainer: FocalTrainer) -> None:
-        """Fit the correction on the `calibration_dataset`; for several labels and "nll", each label gets its own T."""
         if self.calibration == "temperature":
-            per_label = trainer.head is Head.LABELS and self.temperature_objective == "nll"
-            trainer.fit_temperature(None, self.temperature_objective, per_label)
+            super().fit_correction(trainer)
         else:
             trainer.fit_calibration(method=self.calibration)
 

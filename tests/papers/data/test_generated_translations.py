@@ -30,7 +30,7 @@ def sources(grammar, count, max_words=11, seed=0):
 
 def walk(grammar, source, prefix=""):
     """All targets that begin with `prefix`, with their probabilities given it."""
-    for word, probability in grammar.next_word_distribution(source, prefix).items():
+    for word, probability in grammar.next_word_distributions(source, prefix)[-1].items():
         if word == END:
             yield prefix, probability
         else:
@@ -120,9 +120,9 @@ def test_sentences_of_another_language_are_refused(grammar, corpus):
     source, target = corpus["source"][0], corpus["target"][0]
     for wrong in ("", f"{source} hello", " ".join(reversed(source.split()))):
         with pytest.raises(ValueError, match=f"^source must be a sentence .* got {wrong!r}$"):
-            grammar.next_word_distribution(wrong, "")
+            grammar.next_word_distributions(wrong, "")
     with pytest.raises(ValueError, match=f"^prefix must begin a translation of {source!r}, got 'hello'$"):
-        grammar.next_word_distribution(source, "hello")
+        grammar.next_word_distributions(source, "hello")
     for wrong in (f"{target} {target}", " ".join(target.split()[:-2])):
         with pytest.raises(ValueError, match=f"^target must be a whole translation of {source!r}, got {wrong!r}$"):
             grammar.token_probabilities(source, wrong)
