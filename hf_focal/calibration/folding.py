@@ -106,13 +106,13 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     except BaseException:
         _restore(tensors, kept)
         raise
-    problem = getattr(trial.model.config, "problem_type", None)
+    problem, name = getattr(trial.model.config, "problem_type", None), str(correction).partition(" (")[0]
     if problem == MULTI_LABEL:
         wanted = correction.apply(probed.double().cpu())
         off = float((torch.sigmoid(changed.double().cpu()) - torch.sigmoid(wanted)).abs().max())
         if off > _LARGEST_CHANGE:
             warnings.warn(
-                f"{correction} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
+                f"{name} in {dtype} weights gives probabilities that are off by up to {off:.2g} on random "
                 "inputs, by rounding: float32 keeps them",
                 stacklevel=4,
             )
@@ -122,7 +122,7 @@ def _write(place: _Place, trial: Trial, probe: Callable[[], Tensor], correction:
     if moved.any():
         share = 100 * float(moved.double().mean())
         warnings.warn(
-            f"{correction} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
+            f"{name} in {dtype} weights changes {share:.2g}% of the predictions on {moved.numel():,} random "
             "inputs, by rounding" + (": float32 keeps them" if dtype.itemsize < 4 else ""),
             stacklevel=4,
         )
